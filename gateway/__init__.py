@@ -1,0 +1,1 @@
+"""mqgate: a bridge between telemetry devices and IBM MQ."""

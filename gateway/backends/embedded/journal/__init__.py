@@ -1,0 +1,1 @@
+"""The journal: the only opener of the store's files."""

@@ -1,0 +1,1 @@
+"""IBM MQ through ibmmq or pymqi."""

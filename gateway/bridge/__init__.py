@@ -1,0 +1,1 @@
+"""Publications to MQ messages and back: pure translation."""

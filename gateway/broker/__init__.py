@@ -1,0 +1,1 @@
+"""The application without the reactor: intake, routing, units of work, acknowledgements."""

@@ -1,0 +1,108 @@
+"""The exception tree of mqgate, shown whole first. Imports nothing of ours.
+
+MqgateError
+├── ConfigurationError          settings or mappings are wrong: every finding at once
+├── ProtocolError               the MQTT peer broke the protocol; carries the MQTT 5 reason code
+│   ├── MalformedPacket         0x81
+│   └── PacketTooLarge          0x95
+├── MQError                     an MQI completion code and reason
+├── HeaderError                 bytes are not the MQ structure they claim to be; offset and field
+├── StoreError                  the embedded queue manager's journal
+│   ├── StoreInUse              another process owns the directory
+│   ├── StoreCorrupt            damage was found; says where and what can be saved
+│   └── StoreUnavailable        disk full, read-only or failing: nothing was acknowledged
+└── DriverUnavailable           no IBM MQ client library can be loaded here
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class MqgateError(Exception):
+    """Everything mqgate raises on purpose derives from this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing wrong in a configuration file, where it is, and what to write instead."""
+
+    file: str
+    line: int
+    column: int
+    what: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.file}:{self.line}:{self.column}: {self.what}"
+        return f"{text}: {self.fix}" if self.fix else text
+
+
+class ConfigurationError(MqgateError):
+    """Settings or mappings are wrong. Carries every finding, not only the first."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        super().__init__("\n".join(str(finding) for finding in findings))
+        self.findings = findings
+
+
+class ProtocolError(MqgateError):
+    """The MQTT peer broke a rule; `reason` is the MQTT 5 reason code to close with."""
+
+    reason = 0x82  # Protocol Error
+
+    def __init__(self, text: str, reason: int | None = None) -> None:
+        super().__init__(text)
+        if reason is not None:
+            self.reason = reason
+
+
+class MalformedPacket(ProtocolError):
+    """Bytes that are not a packet of the announced protocol version."""
+
+    reason = 0x81
+
+
+class PacketTooLarge(ProtocolError):
+    """A packet announced to be larger than the configured maximum; refused from its header alone."""
+
+    reason = 0x95
+
+
+class MQError(MqgateError):
+    """An MQI call did not end with MQCC_OK."""
+
+    def __init__(self, reason: int, text: str = "", comp_code: int = 2) -> None:
+        super().__init__(f"MQRC {reason}{': ' + text if text else ''}")
+        self.reason = reason
+        self.comp_code = comp_code
+
+
+class HeaderError(MqgateError):
+    """Bytes are not the MQ structure they were announced to be."""
+
+    def __init__(self, structure: str, field: str, offset: int, text: str) -> None:
+        super().__init__(f"{structure}.{field} at offset {offset}: {text}")
+        self.structure = structure
+        self.field = field
+        self.offset = offset
+
+
+class StoreError(MqgateError):
+    """The journal of the embedded queue manager cannot do what was asked."""
+
+
+class StoreInUse(StoreError):
+    """Another process owns the data directory."""
+
+
+class StoreCorrupt(StoreError):
+    """Recovery found damage that is not a torn tail."""
+
+
+class StoreUnavailable(StoreError):
+    """The disk is full, read-only or failing; nothing of the frame was acknowledged."""
+
+
+class DriverUnavailable(MqgateError):
+    """Neither ibmmq nor pymqi can be imported here; the text says what is missing."""

@@ -1,0 +1,1 @@
+"""WebSphere MQ structures to bytes and back, in pure Python."""

@@ -1,0 +1,150 @@
+"""The batch port: what the gateway's hot path asks of a queue manager.
+
+A `Unit` is one unit of work: puts, takes, moves and replaced state messages, committed together or not at all.
+All values are columns, so that a batch of a thousand messages is a handful of objects.
+
+A message is `head + body`: `head` is the MQMD version 2 (364 bytes) followed by the first part of the message data
+(usually everything of an MQRFH2 that repeats), `body` is the rest of the data. Messages that share a head share the
+same `bytes` object: backends store it once a frame. A MsgId of NULs in the head asks the queue manager for a new one,
+and blank PutDate/PutTime for the time of the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+MQMD_LENGTH = 364
+
+Token = Hashable
+"""Names one stored message to the backend that handed it out (embedded: lane and sequence; IBM MQ: the MsgId)."""
+
+
+@dataclass(slots=True)
+class Puts:
+    """Messages for one destination, in order. `heads` and `bodies` are parallel columns."""
+
+    queue: str
+    """A queue name as MQOPEN takes it: local, alias or remote definition."""
+    queue_manager: str = ""
+    key: bytes = b""
+    """A sub-queue within `queue`: messages of one key are found, counted and ordered without touching the others.
+    On IBM MQ the first 24 bytes are the CorrelId. State queues use it (session, staged message); application queues don't."""
+    priority: int = 0
+    persistent: bool = True
+    heads: list[bytes] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    tokens: Sequence[Token] = ()
+    """Filled by the backend when the unit is committed."""
+
+
+@dataclass(slots=True)
+class Takes:
+    """Messages to be removed, by the tokens they were delivered with."""
+
+    queue: str
+    key: bytes
+    tokens: list[Token]
+
+
+@dataclass(slots=True)
+class Moves:
+    """Staged messages that become visible on another queue without being written again (design decision 3)."""
+
+    queue: str
+    key: bytes
+    tokens: list[Token]
+    to_queue: str
+    to_queue_manager: str = ""
+    to_key: bytes = b""
+    heads: list[bytes] | None = None
+    """New heads, where the move changes the descriptor; None keeps them."""
+
+
+class Replace(NamedTuple):
+    """The one message with this key on a state queue becomes this one (None: goes)."""
+
+    queue: str
+    key: bytes
+    body: bytes | None
+
+
+@dataclass(slots=True)
+class Unit:
+    """One unit of work."""
+
+    puts: list[Puts] = field(default_factory=list)
+    takes: list[Takes] = field(default_factory=list)
+    moves: list[Moves] = field(default_factory=list)
+    replaces: list[Replace] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.puts or self.takes or self.moves or self.replaces)
+
+
+class Failure(NamedTuple):
+    """Why part of a unit could not be committed: which puts (index into unit.puts), or the whole unit with -1."""
+
+    puts: int
+    reason: int
+    """The MQRC."""
+    text: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a unit. Nothing was committed when `failures` is not empty."""
+
+    failures: list[Failure] = field(default_factory=list)
+
+
+Done = Callable[[Unit, Outcome], None]
+
+
+class Stored(NamedTuple):
+    """A message as it lies on a queue. `md` is 364 bytes with MsgId, PutDate, PutTime filled in."""
+
+    token: Token
+    md: bytes
+    data: bytes
+
+
+class BatchQueueManager(Protocol):
+    """What the broker uses. All calls come from the reactor thread; `done` is called there too, in submission order."""
+
+    name: str
+
+    def submit(self, unit: Unit, done: Done) -> None:
+        """Commit the unit; `done` is called when it is durable (or refused), possibly before this returns."""
+
+    def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
+        """Every message of a state queue with its key, in order: how sessions and retained messages come back."""
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
+        """The next messages in order without removing them (they leave by `Takes`)."""
+
+    def depth(self, queue: str, key: bytes = b"") -> int:
+        """How many messages are there."""
+
+    def consume(self, queue: str, arrived: Callable[[], None]) -> None:
+        """Ask to be told that `queue` may have something (called once per batch of arrivals)."""
+
+    def max_length(self, queue: str) -> int:
+        """The longest message data `queue` takes."""
+
+
+class Scheduler(Protocol):
+    """The clock and the reactor, as far as the core may know them."""
+
+    def now(self) -> float:
+        """Seconds since the epoch; may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds that never jump."""
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Run `call` in the reactor thread after `seconds`; returns a function that cancels it."""
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Run `call` in the reactor thread, from any thread."""

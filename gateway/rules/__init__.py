@@ -1,0 +1,1 @@
+"""The mapping language: YAML text to frozen rules, with located errors."""

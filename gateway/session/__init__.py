@@ -1,0 +1,1 @@
+"""The MQTT server core without I/O, clock or logging."""
