@@ -1,4 +1,4 @@
-"""Shared test set-up: `tests` is importable (strategies_*.py), Hypothesis has one profile for CI and one for long runs."""
+"""Shared test set-up: `tests` is importable (strategies_*.py); Hypothesis has a CI and a long profile."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Puts:
     queue_manager: str = ""
     key: bytes = b""
     """A sub-queue within `queue`: messages of one key are found, counted and ordered without touching the others.
-    On IBM MQ the first 24 bytes are the CorrelId. State queues use it (session, staged message); application queues don't."""
+    On IBM MQ its first 24 bytes are the CorrelId. State queues use it; application queues do not."""
     priority: int = 0
     persistent: bool = True
     heads: list[bytes] = field(default_factory=list)
