@@ -1,0 +1,278 @@
+"""The MQI port: one connection to a queue manager with the verbs of the message queue interface.
+
+Everything crosses it as plain values: descriptors and options in small records, the message descriptor as the 364 bytes of
+MQMD version 2, options as the integers of the MQI. What fails raises `MQError` with the reason code; a warning comes back in
+the result. No verb waits: `get` answers 2033 at once, `wait` parks the request and calls back, so that a reactor and a
+thread can both be built on it. Imports only the exceptions below it; does no I/O itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from gateway.errors import MQError
+
+NO_HANDLE = 0
+UNUSABLE_HANDLE = -1
+
+PropertyValue = None | bool | int | float | str | bytes
+
+
+class Property(NamedTuple):
+    """A message property as MQSETMP takes it and MQINQMP gives it."""
+
+    name: str
+    """Full name: `usr.site`, `mqps.Top`. A name without a folder is in `usr`."""
+    value: PropertyValue
+    type: int
+    """MQTYPE_*."""
+    support: int = 1
+    context: int = 0
+    copy: int = 22
+
+
+class ObjectRecord(NamedTuple):
+    """MQOR: one destination of a distribution list."""
+
+    name: str
+    queue_manager: str = ""
+
+
+class Response(NamedTuple):
+    """MQRR: what became of one destination."""
+
+    comp_code: int
+    reason: int
+
+
+@dataclass(slots=True)
+class ObjectDescriptor:
+    """MQOD. The fields after `records` are filled by the queue manager, as are `name` and `queue_manager` for a model queue."""
+
+    name: str = ""
+    queue_manager: str = ""
+    object_type: int = 1
+    dynamic_name: str = "AMQ.*"
+    alternate_user: str = ""
+    object_string: str = ""
+    selection: str = ""
+    records: list[ObjectRecord] = field(default_factory=list)
+    resolved_name: str = ""
+    resolved_queue_manager: str = ""
+    resolved_string: str = ""
+    resolved_type: int = 0
+    known: int = 0
+    unknown: int = 0
+    invalid: int = 0
+    responses: list[Response] = field(default_factory=list)
+
+
+class PutRecord(NamedTuple):
+    """MQPMR: what one destination of a distribution list gets instead of the descriptor's fields; None keeps the descriptor's."""
+
+    msg_id: bytes | None = None
+    correl_id: bytes | None = None
+    group_id: bytes | None = None
+    feedback: int | None = None
+    accounting_token: bytes | None = None
+
+
+@dataclass(slots=True)
+class PutOptions:
+    """MQPMO. `properties` stands for the message handles: what OriginalMsgHandle holds, as the application set it."""
+
+    options: int = 0
+    context: int = NO_HANDLE
+    properties: Sequence[Property] = ()
+    records: Sequence[PutRecord] = ()
+    publication_level: int = 9
+
+
+@dataclass(slots=True)
+class GetOptions:
+    """MQGMO. Version 1 of the structure matches on MsgId and CorrelId (`match` 3)."""
+
+    options: int = 0
+    wait_interval: int = 0
+    match: int = 3
+    message_token: bytes = bytes(16)
+    handle_given: bool = False
+    """A message handle came with the call (MQGMO version 4): properties may be returned in it."""
+
+
+@dataclass(slots=True)
+class SubscriptionDescriptor:
+    """MQSD. `correl_id`, `resolved_string` and `name` are filled by the queue manager."""
+
+    options: int = 0
+    topic_object: str = ""
+    object_string: str = ""
+    name: str = ""
+    user_data: str = ""
+    correl_id: bytes = bytes(24)
+    expiry: int = -1
+    publication_priority: int = -3
+    accounting_token: bytes = bytes(32)
+    application_identity: str = ""
+    selection: str = ""
+    level: int = 1
+    alternate_user: str = ""
+    resolved_string: str = ""
+
+
+class Opened(NamedTuple):
+    """What MQOPEN gives back; the descriptor has been filled in place."""
+
+    handle: int
+    comp_code: int = 0
+    reason: int = 0
+
+
+class PutResult(NamedTuple):
+    """What MQPUT and MQPUT1 give back."""
+
+    md: bytes
+    """The descriptor as the message has it: identifiers, context, character set filled in."""
+    resolved_name: str
+    resolved_queue_manager: str
+    comp_code: int = 0
+    reason: int = 0
+    known: int = 1
+    unknown: int = 0
+    invalid: int = 0
+    responses: Sequence[Response] = ()
+
+
+@dataclass(slots=True)
+class Got:
+    """What MQGET gives back. `data` is what fits the buffer, `length` the length of the whole message data."""
+
+    md: bytes
+    data: bytes
+    length: int
+    resolved_name: str
+    comp_code: int = 0
+    reason: int = 0
+    properties: Sequence[Property] | None = None
+    """For the message handle; None when properties came in the data or not at all."""
+    group_status: bytes = b" "
+    segment_status: bytes = b" "
+    segmentation: bytes = b" "
+    token: bytes = bytes(16)
+
+
+class Inquired(NamedTuple):
+    """What MQINQ gives back: integers and characters in the order of their selectors."""
+
+    integers: list[int]
+    characters: list[bytes]
+    comp_code: int = 0
+    reason: int = 0
+
+
+class Subscribed(NamedTuple):
+    """What MQSUB gives back: the queue the publications arrive on and the subscription."""
+
+    queue_handle: int
+    subscription_handle: int
+    comp_code: int = 0
+    reason: int = 0
+
+
+@dataclass(slots=True)
+class Status:
+    """MQSTS type 0: the first error of asynchronous puts and the counts since the last time it was asked for."""
+
+    comp_code: int = 0
+    reason: int = 0
+    successes: int = 0
+    warnings: int = 0
+    failures: int = 0
+    object_type: int = 1
+    object_name: str = ""
+    object_queue_manager: str = ""
+    resolved_name: str = ""
+    resolved_queue_manager: str = ""
+
+
+Arrived = Callable[[Got | MQError], None]
+"""Called once for a parked get: with the message, or with why there will be none (2033, 2016, 2052, 2202...)."""
+
+Cancel = Callable[[], None]
+
+
+class QueueManagerConnection(Protocol):
+    """One HCONN. Calls on one connection come one at a time; a parked get is not a call in progress."""
+
+    queue_manager: str
+    """The name of the queue manager this is a connection to."""
+    connection_id: bytes
+    """24 bytes, unique among the connections of the queue manager."""
+
+    def open(self, descriptor: ObjectDescriptor, options: int) -> Opened:
+        """MQOPEN."""
+
+    def close(self, handle: int, options: int = 0) -> None:
+        """MQCLOSE, of an object or of a subscription."""
+
+    def put(self, handle: int, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+        """MQPUT. When it returns, a persistent message outside syncpoint is on disk."""
+
+    def put1(self, descriptor: ObjectDescriptor, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+        """MQPUT1."""
+
+    def get(self, handle: int, md: bytes, options: GetOptions, buffer_length: int) -> Got:
+        """MQGET, but never waits: 2033 at once even with MQGMO_WAIT."""
+
+    def wait(
+        self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived
+    ) -> Cancel:
+        """MQGET that waits until `deadline` (the scheduler's monotonic clock; None for ever). `arrived` is called once, maybe before
+        this returns; waiters of a queue are served in order, one for each message. The answer cancels the wait silently."""
+
+    def begin(self) -> None:
+        """MQBEGIN: a unit of work of the queue manager's own; refused while one is open (2128)."""
+
+    def commit(self) -> None:
+        """MQCMIT. 2003 when an asynchronous put of the unit had failed: everything is backed out."""
+
+    def back(self) -> None:
+        """MQBACK."""
+
+    def inquire(self, handle: int, selectors: Sequence[int]) -> Inquired:
+        """MQINQ."""
+
+    def set(self, handle: int, selectors: Sequence[int], integers: Sequence[int], characters: Sequence[bytes]) -> None:
+        """MQSET."""
+
+    def subscribe(self, descriptor: SubscriptionDescriptor, queue_handle: int = NO_HANDLE) -> Subscribed:
+        """MQSUB."""
+
+    def subscription_request(self, handle: int, action: int = 1, options: int = 0) -> int:
+        """MQSUBRQ: retained publications are sent again; the number of them."""
+
+    def status(self, kind: int = 0) -> Status:
+        """MQSTAT."""
+
+    def disconnect(self, *, commit: bool = True) -> None:
+        """MQDISC; without `commit` the connection was lost and its unit of work is backed out. Waits end with 2009."""
+
+
+class QueueManager(Protocol):
+    """Where connections come from."""
+
+    name: str
+
+    def connect(
+        self,
+        *,
+        application: str = "",
+        user: str = "",
+        password: str | None = None,
+        channel: str = "",
+        connection_name: str = "",
+        options: int = 0,
+    ) -> QueueManagerConnection:
+        """MQCONNX. 2035 when the user or the password is not accepted, 2059 or 2161 when the queue manager is not up."""
