@@ -1,9 +1,9 @@
 """The MQI port: one connection to a queue manager with the verbs of the message queue interface.
 
-Everything crosses it as plain values: descriptors and options in small records, the message descriptor as the 364 bytes of
-MQMD version 2, options as the integers of the MQI. What fails raises `MQError` with the reason code; a warning comes back in
-the result. No verb waits: `get` answers 2033 at once, `wait` parks the request and calls back, so that a reactor and a
-thread can both be built on it. Imports only the exceptions below it; does no I/O itself.
+Everything crosses it as plain values: descriptors and options in small records, the message descriptor as the 364
+bytes of MQMD version 2, options as the integers of the MQI. What fails raises `MQError` with the reason code; a
+warning comes back in the result. No verb waits: `get` answers 2033 at once, `wait` parks the request and calls back,
+so that a reactor and a thread can both be built on it. Imports only the exceptions below it; does no I/O itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Response(NamedTuple):
 
 @dataclass(slots=True)
 class ObjectDescriptor:
-    """MQOD. The fields after `records` are filled by the queue manager, as are `name` and `queue_manager` for a model queue."""
+    """MQOD. The fields after `records` are filled by the queue manager, as are `name` and `queue_manager` for a
+    model queue."""
 
     name: str = ""
     queue_manager: str = ""
@@ -70,7 +71,8 @@ class ObjectDescriptor:
 
 
 class PutRecord(NamedTuple):
-    """MQPMR: what one destination of a distribution list gets instead of the descriptor's fields; None keeps the descriptor's."""
+    """MQPMR: what one destination of a distribution list gets instead of the descriptor's fields; None keeps the
+    descriptor's."""
 
     msg_id: bytes | None = None
     correl_id: bytes | None = None
@@ -229,8 +231,9 @@ class QueueManagerConnection(Protocol):
     def wait(
         self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived
     ) -> Cancel:
-        """MQGET that waits until `deadline` (the scheduler's monotonic clock; None for ever). `arrived` is called once, maybe before
-        this returns; waiters of a queue are served in order, one for each message. The answer cancels the wait silently."""
+        """MQGET that waits until `deadline` (the scheduler's monotonic clock; None for ever). `arrived` is called
+        once, maybe before this returns; waiters of a queue are served in order, one for each message. The answer
+        cancels the wait silently."""
 
     def begin(self) -> None:
         """MQBEGIN: a unit of work of the queue manager's own; refused while one is open (2128)."""
@@ -275,4 +278,5 @@ class QueueManager(Protocol):
         connection_name: str = "",
         options: int = 0,
     ) -> QueueManagerConnection:
-        """MQCONNX. 2035 when the user or the password is not accepted, 2059 or 2161 when the queue manager is not up."""
+        """MQCONNX. 2035 when the user or the password is not accepted, 2059 or 2161 when the queue manager is not
+        up."""
