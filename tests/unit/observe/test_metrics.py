@@ -1,0 +1,101 @@
+"""/metrics: complete from the first scrape, closed in its labels, and unharmed by one bad gauge."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.observe import metrics
+from gateway.ports.counters import CATALOGUE, MAX_ROUTES, Counters, Names
+
+NAMES = Names(("plain",), ("temperature",), ("QM1",), ("0",), ("T",))
+
+
+def scrape(
+    counters: Counters, gauges: metrics.Gauges | None = None
+) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    body, _ = metrics.render(metrics.registry_of(counters, gauges or metrics.Gauges()))
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def of(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(labels.items())
+
+
+def test_gauges_and_catalogue_agree() -> None:
+    assert metrics.unknown_gauges() == set()
+
+
+def test_every_counter_and_histogram_is_there_at_the_first_scrape() -> None:
+    names = {name for name, _ in scrape(Counters(NAMES))}
+    for metric in CATALOGUE:
+        if metric.kind != "gauge":
+            assert metric.exposed_name + ("_bucket" if metric.kind == "histogram" else "") in names
+
+
+def test_what_was_counted_is_what_is_shown() -> None:
+    counters = Counters(NAMES)
+    counters.mqtt_publish_received["temperature", 1] += 42
+    counters.bridge_latency_seconds["in"].observe_many(0.003, 10)
+    shown = scrape(counters)
+    assert shown[of("mqgate_mqtt_publish_received_total", route="temperature", qos="1")] == 42
+    assert shown[of("mqgate_bridge_latency_seconds_bucket", direction="in", le="0.0025")] == 0
+    assert shown[of("mqgate_bridge_latency_seconds_bucket", direction="in", le="0.005")] == 10
+    assert shown[of("mqgate_bridge_latency_seconds_count", direction="in")] == 10
+
+
+def test_gauges_are_read_when_scraped_and_absent_ones_have_no_series() -> None:
+    depth = {"T": 3.0}
+    gauges = metrics.Gauges(
+        queue_depth=lambda: depth,
+        mqtt_subscriptions=lambda: 5,
+        mq_connections=lambda: {("QM1", "0"): 4},
+        build_info=metrics.build_info("1.2.3", "embedded"),
+    )
+    counters = Counters(NAMES)
+    assert scrape(counters, gauges)[of("mqgate_queue_depth", queue="T")] == 3
+    depth["T"] = 9.0
+    shown = scrape(counters, gauges)
+    assert shown[of("mqgate_queue_depth", queue="T")] == 9
+    assert shown[of("mqgate_mqtt_subscriptions")] == 5
+    assert shown[of("mqgate_mq_connections", qmgr="QM1", worker="0")] == 4
+    assert not [name for name, _ in shown if name.startswith("mqgate_spool_bytes")]
+
+
+def test_one_failing_gauge_does_not_take_the_others_away() -> None:
+    def broken() -> float:
+        raise OSError
+
+    shown = scrape(Counters(NAMES), metrics.Gauges(queue_depth=broken, mqtt_subscriptions=lambda: 1))
+    assert of("mqgate_mqtt_subscriptions") in shown
+    assert not [name for name, _ in shown if name == "mqgate_queue_depth"]
+
+
+def test_a_label_value_outside_its_closed_set_is_shown_as_other() -> None:
+    counters = Counters(NAMES)
+    counters.mq_errors["QM1", "put", "MQRC_OF_TOMORROW"] += 2
+    counters.mq_errors["QM1", "put", "other"] += 3
+    assert scrape(counters)[of("mqgate_mq_errors_total", qmgr="QM1", call="put", reason="other")] == 5
+
+
+def test_routes_beyond_the_limit_share_a_series() -> None:
+    routes = tuple(f"r{n}" for n in range(MAX_ROUTES + 50))
+    counters = Counters(Names(routes=routes))
+    for route in routes:
+        counters.route_matched[route] += 1
+    shown = {
+        labels: value for (name, labels), value in scrape(counters).items() if name == "mqgate_route_matched_total"
+    }
+    assert len(shown) == MAX_ROUTES + 1
+    assert sum(shown.values()) == len(routes)
+
+
+def test_openmetrics_is_spoken_when_asked_for() -> None:
+    registry = metrics.registry_of(Counters(NAMES), metrics.Gauges())
+    body, content_type = metrics.render(registry, "application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+    assert metrics.render(registry)[1].startswith("text/plain")
