@@ -311,7 +311,7 @@ class Counters:
                     family.touch(values if len(values) > 1 else values[0])
 
     def series(self, metric: Metric) -> Mapping[Any, Any]:
-        """One counter or histogram of the catalogue with all its series: numbers or `Histogram`s by tuples of label values."""
+        """One counter or histogram with all its series: numbers or `Histogram`s by tuples of label values."""
         if metric.name == "mqtt_packets":
             keys = product(get_args(Direction), PACKET_TYPES)
             return dict(zip(keys, (*self.packets_in, *self.packets_out), strict=True))

@@ -1,0 +1,120 @@
+"""The three probes, as pure functions of what is known at this moment. They ask three different questions:
+
+`startupz`: has it come up?   `livez`: would a restart help?   `readyz`: should new devices be sent here?
+
+A queue manager that is away is never a reason to restart: `livez` does not look at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+HEARTBEAT_SECONDS = 15.0
+"""A reactor that has not ticked for so long is stuck."""
+HIGH_WATER = 0.9
+"""Share of the spool's limit above which no new devices are wanted."""
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What the probes are answered from; the composition root fills it in."""
+
+    configured: bool = False
+    """Settings and mappings were valid at start."""
+    recovered: bool = False
+    """Durable state has been read: journal replayed, sessions and retained messages loaded."""
+    listening: Mapping[str, bool] = field(default_factory=dict)
+    """Listeners by name: bound or not."""
+    draining: bool = False
+    heartbeat_ages: Mapping[str, float] = field(default_factory=dict)
+    """Seconds since each worker's reactor last ticked."""
+    queue_managers: Mapping[str, bool] = field(default_factory=dict)
+    """Queue managers by name: connected (or, embedded, its journal writable)."""
+    buffered: bool = False
+    """A buffer takes what a queue manager that is away cannot."""
+    spool_bytes: float = 0
+    spool_limit_bytes: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition and, where it does not hold, why."""
+
+    name: str
+    ok: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to one probe."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every condition holds."""
+        return all(check.ok for check in self.checks)
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return 200 if self.ok else 503
+
+    def text(self) -> str:
+        """A line a check, as people read it with curl and in the events of a pod."""
+        lines = [f"[+] {check.name}" if check.ok else f"[-] {check.name}: {check.why}" for check in self.checks]
+        return "\n".join((*lines, "ok" if self.ok else "not ok", ""))
+
+    def as_json(self) -> dict[str, object]:
+        """The same for programs."""
+        checks = [{"name": check.name, "ok": check.ok, "why": check.why} for check in self.checks]
+        return {"ok": self.ok, "checks": checks}
+
+
+def startupz(now: Snapshot) -> Verdict:
+    """Configuration valid, state recovered, listeners bound."""
+    return Verdict(
+        (
+            Check("configuration", now.configured, "settings are still being read"),
+            Check("recovery", now.recovered, "durable state is still being read"),
+            _listeners(now),
+        )
+    )
+
+
+def livez(now: Snapshot) -> Verdict:
+    """Every worker's reactor ticks."""
+    stuck = {worker: age for worker, age in now.heartbeat_ages.items() if age > HEARTBEAT_SECONDS}
+    why = ", ".join(f"worker {worker} has not ticked for {age:.0f} s" for worker, age in stuck.items())
+    return Verdict((Check("reactor", not stuck, why),))
+
+
+def readyz(now: Snapshot) -> Verdict:
+    """Started, listening, not draining, and somewhere to put messages."""
+    return Verdict(
+        (
+            Check("started", now.configured and now.recovered, "still starting"),
+            _listeners(now),
+            Check("accepting", not now.draining, "draining: connections are being handed back"),
+            _spool(now),
+            _queue_manager(now),
+        )
+    )
+
+
+def _listeners(now: Snapshot) -> Check:
+    closed = sorted(name for name, bound in now.listening.items() if not bound)
+    why = f"not bound: {', '.join(closed)}" if closed else "no listener is configured"
+    return Check("listeners", bool(now.listening) and not closed, why)
+
+
+def _spool(now: Snapshot) -> Check:
+    share = now.spool_bytes / now.spool_limit_bytes if now.spool_limit_bytes > 0 else 0.0
+    return Check("spool", share < HIGH_WATER, f"{share:.0%} full, new devices are taken below {HIGH_WATER:.0%}")
+
+
+def _queue_manager(now: Snapshot) -> Check:
+    away = sorted(name for name, connected in now.queue_managers.items() if not connected)
+    return Check("queue manager", not away or now.buffered, f"no connection to {', '.join(away)} and no buffer is set")

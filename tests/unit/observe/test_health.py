@@ -1,0 +1,60 @@
+"""Three probes, three questions: each condition alone turns exactly the probes it should."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway.observe.health import Snapshot, livez, readyz, startupz
+
+WELL = Snapshot(
+    configured=True,
+    recovered=True,
+    listening={"plain": True, "tls": True},
+    heartbeat_ages={"0": 0.2},
+    queue_managers={"QM1": True},
+    spool_bytes=10,
+    spool_limit_bytes=100,
+)
+
+
+def verdicts(**change: Any) -> str:
+    """Which probes answer 200, by their first letters."""
+    now = replace(WELL, **change)
+    return "".join(letter for letter, probe in (("s", startupz), ("l", livez), ("r", readyz)) if probe(now).ok)
+
+
+@pytest.mark.parametrize(
+    ("change", "well"),
+    [
+        ({}, "slr"),
+        ({"configured": False}, "l"),
+        ({"recovered": False}, "l"),
+        ({"listening": {"plain": True, "tls": False}}, "l"),
+        ({"listening": {}}, "l"),
+        ({"draining": True}, "sl"),
+        ({"heartbeat_ages": {"0": 0.1, "1": 16.0}}, "sr"),
+        ({"queue_managers": {"QM1": False}}, "sl"),
+        ({"queue_managers": {"QM1": False}, "buffered": True}, "slr"),
+        ({"queue_managers": {"QM1": False}, "buffered": True, "spool_bytes": 90}, "sl"),
+        ({"spool_bytes": 89.9}, "slr"),
+        ({"spool_limit_bytes": 0, "spool_bytes": 5}, "slr"),
+    ],
+)
+def test_which_probes_a_condition_fails(change: dict[str, Any], well: str) -> None:
+    assert verdicts(**change) == well
+
+
+def test_a_failed_probe_says_why() -> None:
+    verdict = readyz(replace(WELL, queue_managers={"QM1": False}))
+    assert verdict.status == 503
+    assert "[-] queue manager: no connection to QM1 and no buffer is set" in verdict.text()
+    assert verdict.as_json()["ok"] is False
+
+
+def test_a_passed_probe_lists_its_checks() -> None:
+    verdict = startupz(WELL)
+    assert verdict.status == 200
+    assert verdict.text() == "[+] configuration\n[+] recovery\n[+] listeners\nok\n"
