@@ -187,7 +187,7 @@ def configure(
     *,
     priorities: bool = False,
 ) -> LogHandler:
-    """Route every log of the process to `stream` (standard error). `priorities`: `<N>` first, as systemd's journal reads."""
+    """Route every log to `stream` (standard error). `priorities`: `<N>` first, as systemd's journal reads."""
     handler = LogHandler(stream or sys.stderr, form, counters or Counters(), Suppression(), priorities=priorities)
     root = logging.getLogger()
     for old in [each for each in root.handlers if isinstance(each, LogHandler)]:
