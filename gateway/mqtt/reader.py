@@ -1,0 +1,219 @@
+"""Chunks of bytes to packets, a whole chunk at a time.
+
+PUBLISH and acknowledgements without a reason are decoded in one loop over an offset; all else goes through
+`decoders`. Topics and the properties of a PUBLISH are only cut out here: sessions check them once per distinct
+value (`topics.topic_name_error`, `properties.decode_publish`). Nothing is raised: see `Reader.error`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from gateway.errors import MalformedPacket, PacketTooLarge, ProtocolError
+from gateway.mqtt.decoders import (
+    ACK,
+    FROM_CLIENT,
+    NAMES,
+    PUBLISH_12,
+    Grammars,
+    check_version,
+    decode_connect,
+    decode_rare,
+    protocol_version,
+)
+from gateway.mqtt.packets import CONNECT, V5, V31, V311, Packet
+from gateway.mqtt.primitives import decode_varint
+
+_HEAD = struct.Struct(">BBH").unpack_from
+NEVER = 1 << 62
+"""A place no chunk reaches."""
+INCOMPLETE = (0, NEVER)
+_U16 = struct.Struct(">H").unpack_from
+
+
+class Reader:
+    """One connection's bytes to packets.
+
+    `error` is set at the first violation, with the MQTT 5 reason code to close with; packets before it are returned and
+    nothing after it is read. `version` is 0 until a CONNECT was read (also a refused one, so that the refusal can be
+    written in the client's version). A reader for a client's side is made with its version and FROM_SERVER.
+    """
+
+    __slots__ = ("_grammars", "_held", "_missing", "error", "max_packet", "version")
+
+    def __init__(self, max_packet: int, version: int = 0, grammars: Grammars = FROM_CLIENT) -> None:
+        self.max_packet = max_packet
+        self.version = version
+        self.error: ProtocolError | None = None
+        self._grammars = grammars
+        self._held: bytearray | None = None
+        self._missing = 0
+
+    def feed(self, chunk: bytes) -> list[Packet]:
+        """Every packet that is whole with this chunk."""
+        packets: list[Packet] = []
+        if self.error is not None:
+            return packets
+        data = chunk
+        held = self._held
+        if held is not None:
+            if len(chunk) < self._missing:
+                held += chunk
+                self._missing -= len(chunk)
+                return packets
+            data = b"".join((held, chunk))
+            self._held = None
+        try:
+            offset = self._decode(data, packets) if self.version else self._decode_first(data, packets)
+        except ProtocolError as error:
+            self.error = error
+            return packets
+        if offset < len(data):
+            self._held = bytearray(data[offset:])
+        return packets
+
+    def _decode_first(self, data: bytes, packets: list[Packet]) -> int:
+        """The first packet is CONNECT. [MQTT-3.1.0-1]"""
+        if not data:
+            return 0
+        if data[0] >> 4 != CONNECT:
+            name = NAMES.get(data[0] >> 4, "a reserved packet type")
+            raise ProtocolError(f"the first packet is {name}: send CONNECT first")
+        start, stop = self._bounds(data, 0)
+        if stop == NEVER:
+            return 0
+        body = data[start:stop]
+        self._learn_version(body)
+        packets.append((data[0], decode_connect(data[0], body)))
+        return self._decode(data, packets, stop)
+
+    def _learn_version(self, body: bytes) -> None:
+        """Remember how to answer before anything else in the packet can be refused."""
+        name, level, _ = protocol_version(body)
+        if name == "MQIsdp":
+            self.version = V31
+        elif name == "MQTT":  # any level but 5 is answered as 3.1.1 does. [MQTT-3.1.2-2]
+            self.version = V5 if level == V5 else V311
+        check_version(name, level)
+
+    def _decode(self, data: bytes, packets: list[Packet], offset: int = 0) -> int:
+        """Decode whole frames from `offset`; returns where the incomplete one begins."""
+        kinds = self._grammars[self.version].kinds
+        append, head, u16 = packets.append, _HEAD, _U16
+        v5 = self.version == V5
+        short = min(127, self.max_packet - 2)
+        end = len(data)
+        try:
+            while offset + 4 <= end:
+                first, length, topic_length = head(data, offset)
+                kind = kinds[first]
+                if (
+                    kind == ACK and length == 2 and topic_length
+                ):  # what is the topic's length there is the packet id here
+                    append((first, topic_length, 0, b""))
+                    offset += 4
+                    continue
+                if kind <= ACK:
+                    stop = self._decode_one(data, offset, packets)
+                    if stop == offset:
+                        break
+                    offset = stop
+                    continue
+                if length > short:
+                    start, stop = self._bounds_of_two(data, offset, length, topic_length >> 8)
+                    (topic_length,) = u16(data, start)
+                    start += 2
+                else:
+                    start, stop = offset + 4, offset + 2 + length
+                if stop > end:
+                    break
+                body = mark = start + topic_length
+                packet_id = 1
+                if kind == PUBLISH_12:
+                    (packet_id,) = u16(data, mark)
+                    body += 2
+                properties = b""
+                if v5:
+                    properties, body = _block(data, body, stop) if data[body] else (b"", body + 1)
+                if body > stop or not packet_id:
+                    raise _publish_error(stop - offset, is_short=body > stop)
+                append((first, data[start:mark], packet_id if kind == PUBLISH_12 else 0, properties, data[body:stop]))
+                offset = stop
+        except (IndexError, struct.error):
+            raise _publish_error(length, is_short=True) from None
+        return self._decode_rest(data, offset, packets)
+
+    def _decode_rest(self, data: bytes, offset: int, packets: list[Packet]) -> int:
+        """The two or three bytes at the end that may be a packet, and the beginning of the next."""
+        while offset < len(data):
+            stop = self._decode_one(data, offset, packets)
+            if stop == offset:
+                break
+            offset = stop
+        return offset
+
+    def _decode_one(self, data: bytes, offset: int, packets: list[Packet]) -> int:
+        """Decode the frame at `offset`, of any type and size; returns `offset` if it is not whole."""
+        first = data[offset]
+        grammar = self._grammars[self.version]
+        refusal = grammar.refusals.get(first)
+        if refusal is not None:
+            raise refusal.error(refusal.text)
+        start, stop = self._bounds(data, offset)
+        if stop == NEVER:
+            return offset
+        packets.append(decode_rare(grammar, first, data[start:stop], self.version))
+        return stop
+
+    def _bounds_of_two(self, data: bytes, offset: int, low: int, high: int) -> tuple[int, int]:
+        """`_bounds` for the usual PUBLISH over 127 bytes, whose remaining length is these two bytes."""
+        stop = offset + 3 + (low & 0x7F | high << 7)
+        if low > 0x7F and 0 < high < 0x80 and stop <= len(data) and stop - offset <= self.max_packet:
+            return offset + 3, stop
+        return self._bounds(data, offset)
+
+    def _bounds(self, data: bytes, offset: int) -> tuple[int, int]:
+        """Where the body of the frame at `offset` begins and ends; INCOMPLETE if it is not whole. [MQTT-1.5.5-1]"""
+        length = shift = 0
+        for byte in data[offset + 1 : offset + 5]:
+            length |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                if byte == 0 and shift > 7:
+                    raise MalformedPacket("the remaining length is longer than needed: send its shortest form")
+                start = offset + 1 + shift // 7
+                stop = start + length
+                if stop - offset > self.max_packet:
+                    raise self._too_large(stop - offset)
+                if stop > len(data):
+                    self._missing = stop - len(data)
+                    return INCOMPLETE
+                return start, stop
+        if shift == 28:
+            raise MalformedPacket("the remaining length has a fifth byte: four are the most")
+        self._missing = 1
+        return INCOMPLETE
+
+    def _too_large(self, size: int) -> PacketTooLarge:
+        """Refused from the header alone, whatever follows it. [MQTT-3.2.2-15]"""
+        return PacketTooLarge(
+            f"a packet of {size} bytes is announced, {self.max_packet} are allowed: send smaller ones"
+        )
+
+
+def _block(data: bytes, offset: int, stop: int) -> tuple[bytes, int]:
+    """The property block at `offset` of a packet that ends at `stop`, and what follows it."""
+    length = data[offset]
+    offset += 1
+    if length > 127:
+        length, size = decode_varint(data[offset - 1 : min(offset + 3, stop)], 0)
+        offset += size - 1
+    end = offset + length
+    return data[offset:end], end
+
+
+def _publish_error(length: int, *, is_short: bool) -> ProtocolError:
+    if is_short:
+        return MalformedPacket(f"a PUBLISH of {length} bytes ends before its topic, packet identifier or properties do")
+    # [MQTT-2.3.1-1] [MQTT-2.2.1-3]
+    return ProtocolError("packet identifier 0 is not valid: number packets from 1 to 65535")
