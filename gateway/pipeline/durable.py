@@ -1,0 +1,51 @@
+"""Files that are there after a power loss: contents first, then the name, then the folder that holds the name."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def sync_file(path: Path) -> None:
+    """Contents of a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Everything below `folder`, deepest first."""
+    for path in sorted(folder.rglob("*"), key=lambda each: len(each.parts), reverse=True):
+        sync_file(path)
+    sync_file(folder)
+
+
+def move_folder(source: Path, target: Path) -> None:
+    """Give a finished folder its name, durably."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(target)
+    sync_file(target.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a small file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("w", encoding="utf-8") as file:
+        json.dump(value, file, separators=(",", ":"), sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.rename(path)
+    sync_file(path.parent)
+
+
+def read_json(path: Path) -> Any:
+    """The value, or None when there is no such file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
