@@ -1,0 +1,219 @@
+"""One header in front of message data, whatever its structure: found, read by the layout table, kept byte for byte.
+
+A header's own numbers and characters are described by what is before it (`Described`), its own Encoding,
+CodedCharSetId and Format describe what follows. What is not known (a newer version, a longer structure) stays in `raw`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gateway.errors import HeaderError
+from gateway.mq import layout, pcf_span
+from gateway.mq.ccsid import codec_of, is_ebcdic
+
+INHERIT = -2
+EMBEDDED = -1
+FORMAT_NONE = b"        "
+
+STRUCTURE_OF_FORMAT = {
+    b"MQCICS  ": "MQCIH",
+    b"MQDEAD  ": "MQDLH",
+    b"MQHDIST ": "MQDH",
+    b"MQHEPCF ": "MQEPH",
+    b"MQIMS   ": "MQIIH",
+    b"MQHMDE  ": "MQMDE",
+    b"MQADMIN ": "MQCFH",
+    b"MQEVENT ": "MQCFH",
+    b"MQPCF   ": "MQCFH",
+    b"MQHREF  ": "MQRMH",
+    b"MQHRF   ": "MQRFH",
+    b"MQHRF2  ": "MQRFH2",
+    b"MQHWIH  ": "MQWIH",
+    b"MQXMIT  ": "MQXQH",
+    b"MQTRIG  ": "MQTM",
+}
+_TERMINAL = {"MQCFH", "MQTM"}
+"""Structures that describe nothing behind them: they are the whole message."""
+
+
+class Described(NamedTuple):
+    """What a descriptor or header says of the bytes behind it; `format` is always in ASCII, eight bytes."""
+
+    encoding: int
+    ccsid: int
+    format: bytes
+
+
+@dataclass(slots=True)
+class Header:
+    """One header of a chain."""
+
+    structure: layout.Structure
+    version: int
+    order: str
+    """Byte order of its numbers, `<` or `>`."""
+    codec: str
+    """Codec of its characters."""
+    ccsid: int
+    offset: int
+    """Where it begins in the message data."""
+    raw: bytes = field(repr=False)
+    values: dict[str, layout.Value] = field(repr=False)
+    follows: Described
+    """What it says of the bytes behind it."""
+
+    @property
+    def name(self) -> str:
+        """IBM's name of the structure."""
+        return self.structure.name
+
+    @property
+    def tail(self) -> bytes:
+        """What is inside it behind the fixed part: folders, records, strings, parameters."""
+        return self.raw[self.structure.length(self.version) :]
+
+    def __getitem__(self, name: str) -> layout.Value:
+        return self.values[name]
+
+    def number(self, name: str) -> int:
+        """The value of a number field."""
+        value = self.values[name]
+        assert isinstance(value, int), name  # noqa: S101  a wrong name is a programmer's mistake
+        return value
+
+    def text(self, name: str) -> str:
+        """The value of a character field without padding."""
+        value = self.values[name]
+        assert isinstance(value, bytes), name  # noqa: S101  a wrong name is a programmer's mistake
+        return characters(value, self.codec)
+
+
+def characters(raw: bytes, codec: str) -> str:
+    """A character field as text: it ends at its length or the first NUL, blanks at the end say nothing."""
+    return raw.decode(codec, "replace").partition("\0")[0].rstrip(" ")
+
+
+def read(described: Described, data: bytes, at: int) -> Header | None:
+    """The header `described` announces at `at`; None when it announces none of the built-in ones."""
+    name = STRUCTURE_OF_FORMAT.get(described.format)
+    if name is None:
+        return None
+    structure = layout.STRUCTURES[name]
+    shortest = structure.length(structure.versions[0])
+    if len(data) - at < min(shortest, 12):
+        raise HeaderError(
+            name,
+            "StrucId",
+            at,
+            f"the data ends after {len(data) - at} bytes: the message was cut or its Format is wrong",
+        )
+    order = _order(described.encoding, structure, data, at)
+    structure = _other_rfh(structure, data, at, order)
+    return _read(structure, described, order, data, at)
+
+
+def _read(structure: layout.Structure, described: Described, order: str, data: bytes, at: int) -> Header:
+    ccsid, codec = _characters(structure, described.ccsid, data, at)
+    version = _version(structure, data, at, order)
+    length, known = _extent(structure, version, data, at, order)
+    values = layout.unpack(structure.name, data, at, version=known, order=order)
+    follows = _follows(structure, values, order, codec, ccsid, described.encoding)
+    raw = data[at : at + length]
+    return Header(structure, version, order, codec, ccsid, at, raw, values, follows)
+
+
+def _order(encoding: int, structure: layout.Structure, data: bytes, at: int) -> str:
+    integers = encoding & 15
+    if integers in {1, 2}:
+        return ">" if integers == 1 else "<"
+    # Undefined (0): the Version says it, being a small number in one byte order only.
+    where = at + structure["Version"]
+    return "<" if data[where : where + 1] != b"\0" else ">"
+
+
+def _other_rfh(structure: layout.Structure, data: bytes, at: int, order: str) -> layout.Structure:
+    """MQRFH and MQRFH2 share their StrucId; programs confuse the two formats, the Version is right."""
+    if structure.name not in {"MQRFH", "MQRFH2"}:
+        return structure
+    version = _int(data, at + 4, order)
+    return layout.STRUCTURES["MQRFH" if version == 1 else "MQRFH2"] if version in {1, 2} else structure
+
+
+def _int(data: bytes, at: int, order: str) -> int:
+    return int.from_bytes(data[at : at + 4], "little" if order == "<" else "big", signed=True)
+
+
+def _characters(structure: layout.Structure, ccsid: int, data: bytes, at: int) -> tuple[int, str]:
+    """Character set of the header's own text, checked with its StrucId."""
+    codec = codec_of(ccsid) or "utf-8"
+    if not structure.struc_id:
+        return ccsid, codec
+    found = data[at : at + 4]
+    if found == structure.struc_id:
+        return ccsid, codec if "A".encode(codec) == b"A" else "iso8859-1"
+    if found == structure.struc_id.decode().encode("cp500"):
+        return ccsid, codec if is_ebcdic("A".encode(codec)) else "cp500"
+    why = f"{found!r} is not {structure.struc_id.decode()!r}: the Format before it promises a {structure.name}"
+    raise HeaderError(structure.name, "StrucId", at, why)
+
+
+def _version(structure: layout.Structure, data: bytes, at: int, order: str) -> int:
+    where = at + structure["Version"]
+    version = _int(data, where, order)
+    if 1 <= version < 1 << 16:
+        return version
+    swapped = _int(data, where, "<" if order == ">" else ">")
+    hint = "; the bytes are of the other order: the Encoding before it is wrong" if 1 <= swapped < 1 << 16 else ""
+    raise HeaderError(structure.name, "Version", where, f"{version} is not a version{hint}")
+
+
+def _extent(structure: layout.Structure, version: int, data: bytes, at: int, order: str) -> tuple[int, int]:
+    """Bytes the header takes, and the version to read it as."""
+    available = len(data) - at
+    if structure.name == "MQCFH":
+        return pcf_span.length(data, at, order), version
+    if "StrucLength" not in {each.name for each in structure.fields}:
+        length = structure.length(version)
+        if length > available:
+            raise HeaderError(structure.name, "Version", at, f"the data ends after {available} bytes of {length}")
+        return length, version
+    where = at + structure["StrucLength"]
+    length = _int(data, where, order)
+    if length > available:
+        raise HeaderError(structure.name, "StrucLength", where, f"{length} is more than the {available} bytes there")
+    fitting = [
+        each
+        for each in structure.versions
+        if each <= max(version, structure.versions[0]) and structure.length(each) <= length
+    ]
+    if not fitting:
+        raise HeaderError(
+            structure.name,
+            "StrucLength",
+            where,
+            f"{length} is less than the {structure.length(version)} of this structure",
+        )
+    return length, max(fitting)
+
+
+def _follows(
+    structure: layout.Structure, values: dict[str, layout.Value], order: str, codec: str, ccsid: int, encoding: int
+) -> Described:
+    if structure.name in _TERMINAL:
+        return Described(encoding, ccsid, FORMAT_NONE)
+    if structure.name == "MQXQH":
+        embedded = values["MsgDesc"]
+        assert isinstance(embedded, bytes)  # noqa: S101  the layout says so
+        values = layout.unpack("MQMD", embedded, version=1, order=order)
+    number, said, raw = values["Encoding"], values["CodedCharSetId"], values["Format"]
+    assert isinstance(number, int)  # noqa: S101  the layout says so
+    assert isinstance(said, int)  # noqa: S101
+    assert isinstance(raw, bytes)  # noqa: S101
+    return Described(number, ccsid if said == INHERIT else said, format_in_ascii(raw, codec))
+
+
+def format_in_ascii(raw: bytes, codec: str) -> bytes:
+    """A Format as eight ASCII bytes, whatever character set it is written in; NULs are blanks."""
+    return characters(raw, codec).encode("ascii", "replace").ljust(8)

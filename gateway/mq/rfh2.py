@@ -1,0 +1,220 @@
+"""MQRFH2, the header of name-value folders: built from typed values, parsed, and prepared as templates.
+
+The folders hold text of a small XML; `folder` writes one, `parse_folder` reads one. Which folders are message
+properties, and what their names may be, is properties.py. Nothing here converts character sets.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from gateway.errors import HeaderError
+from gateway.mq import layout
+from gateway.mq.rfh2_folder import PropertyValue, Typed, element, escape, folder, opening
+
+__all__ = ["Rfh2", "Template", "Typed", "build", "build_template", "folder", "parse"]
+
+FIXED_LENGTH = 36
+FORMAT = b"MQHRF2  "
+UNICODE_CCSIDS = (1208, 1200, 13488, 17584)
+"""The character sets NameValueData may be written in."""
+
+_FIXED = {order: layout.codec("MQRFH2", 2, order) for order in "<>"}
+_INT = {order: struct.Struct(order + "i") for order in "<>"}
+
+
+class Rfh2(NamedTuple):
+    """One parsed header. `folders` are the texts as they came, padding included."""
+
+    length: int
+    encoding: int
+    coded_char_set_id: int
+    format: bytes
+    flags: int
+    name_value_ccsid: int
+    folders: tuple[bytes, ...]
+    order: str
+    offset: int
+
+    def texts(self) -> tuple[str, ...]:
+        """The folders as text without padding."""
+        codec = name_value_codec(self.name_value_ccsid, self.order)
+        try:
+            return tuple(raw.decode(codec).rstrip(" \0") for raw in self.folders)
+        except UnicodeDecodeError as broken:
+            why = f"folder text is not in CCSID {self.name_value_ccsid}: {broken.reason}"
+            raise HeaderError("MQRFH2", "NameValueData", self.offset + FIXED_LENGTH, why) from None
+
+
+def name_value_codec(ccsid: int, order: str) -> str:
+    """The codec of NameValueData. UTF-16 is written in the byte order of the header's numbers."""
+    if ccsid == 1208:
+        return "utf-8"
+    if ccsid in UNICODE_CCSIDS:
+        return "utf-16-le" if order == "<" else "utf-16-be"
+    return "utf-8"  # 0 and others are wrong, yet met; every folder of theirs seen is ASCII
+
+
+def build(
+    folders: Iterable[str],
+    *,
+    encoding: int = 546,
+    coded_char_set_id: int = 1208,
+    format_name: bytes = b"        ",
+    flags: int = 0,
+    name_value_ccsid: int = 1208,
+    order: str = "<",
+) -> bytes:
+    """The header with these folder texts (`folder` writes them); Encoding, CodedCharSetId, Format: what follows it."""
+    if name_value_ccsid not in UNICODE_CCSIDS:
+        raise HeaderError("MQRFH2", "NameValueCCSID", 32, f"{name_value_ccsid} is not one of 1208, 1200, 13488, 17584")
+    codec = name_value_codec(name_value_ccsid, order)
+    data = b"".join(_pair(text, codec, order) for text in folders)
+    length = FIXED_LENGTH + len(data)
+    fixed = (b"RFH ", 2, length, encoding, coded_char_set_id, format_name.ljust(8), flags, name_value_ccsid)
+    return _FIXED[order].pack(*fixed) + data
+
+
+def _pair(text: str, codec: str, order: str) -> bytes:
+    raw = text.encode(codec)
+    # Each length is a multiple of four, filled with blanks; in UTF-16 a blank is two bytes.
+    raw += " ".encode(codec) * (-len(raw) % 4 // len(" ".encode(codec)))
+    return _INT[order].pack(len(raw)) + raw
+
+
+def parse(data: bytes, at: int = 0, *, order: str = "<") -> Rfh2:
+    """Read the header at `at`. Folders stay bytes; lengths are checked."""
+    if len(data) - at < FIXED_LENGTH:
+        raise HeaderError("MQRFH2", "StrucLength", at, f"the data ends after {len(data) - at} bytes of 36")
+    _, _, length, encoding, ccsid, format_name, flags, text_ccsid = _FIXED[order].unpack_from(data, at)
+    if length < FIXED_LENGTH or length > len(data) - at:
+        raise HeaderError(
+            "MQRFH2", "StrucLength", at + 8, f"{length} is not between 36 and the {len(data) - at} bytes there"
+        )
+    return Rfh2(length, encoding, ccsid, format_name, flags, text_ccsid, _split(data, at, length, order), order, at)
+
+
+def _split(data: bytes, at: int, length: int, order: str) -> tuple[bytes, ...]:
+    read = _INT[order].unpack_from
+    found, position, end = [], at + FIXED_LENGTH, at + length
+    while position < end:
+        size = read(data, position)[0] if end - position >= 4 else -1
+        if not 0 <= size <= end - position - 4:
+            raise HeaderError(
+                "MQRFH2", "NameValueLength", position, f"a folder of {size} bytes does not fit StrucLength {length}"
+            )
+        found.append(data[position + 4 : position + 4 + size])
+        position += 4 + size
+    return tuple(found)
+
+
+class Tails(dict[int, bytes]):
+    """Number to the end of a header with it; filled as numbers are met (packet identifiers: at most 65535 entries)."""
+
+    def __init__(self, close: bytes, width: int) -> None:
+        self._close, self._width = close, width
+
+    def __missing__(self, number: int) -> bytes:
+        tail = (b"%d%b" % (number, self._close)).ljust(self._width)
+        if len(tail) > self._width:
+            raise HeaderError("MQRFH2", "NameValueData", 0, f"{number} has more digits than the template has room for")
+        self[number] = tail
+        return tail
+
+
+@cache
+def _tails(close: bytes, width: int) -> Tails:
+    return Tails(close, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A header whose last value varies and whose length does not: `head + tails[number]` is the whole header."""
+
+    head: bytes
+    tails: Tails = field(repr=False)
+    length: int
+
+
+def build_template(
+    folders: Iterable[str],
+    last: str,
+    constant: Mapping[str, PropertyValue] | Sequence[tuple[str, PropertyValue]],
+    varying: str,
+    *,
+    dt: str = "i4",
+    digits: int = 5,
+    encoding: int = 546,
+    coded_char_set_id: int = 1208,
+    format_name: bytes = b"        ",
+) -> Template:
+    """A template: `folders`, then a folder `last` with `constant` elements and at its very end the number `varying`."""
+    pairs = constant.items() if isinstance(constant, Mapping) else constant
+    begin = opening(last, content_properties=False) + "".join(element(name, value) for name, value in pairs)
+    close = f"</{varying}></{last}>".encode()
+    open_value = f"{begin}<{varying} dt='{dt}'>".encode()
+    size = (len(open_value) + digits + len(close) + 3) // 4 * 4
+    whole = build(
+        [*folders, " " * size], encoding=encoding, coded_char_set_id=coded_char_set_id, format_name=format_name
+    )
+    return Template(whole[:-size] + open_value, _tails(close, size - len(open_value)), len(whole))
+
+
+class RowTemplate:
+    """A header whose last folder has several varying values: `rows.build(b"lima", 7)`, under a microsecond.
+
+    Values are given in the order of `names`: numbers as int, text as bytes through `rfh2_folder.escape(...).encode()`.
+    """
+
+    __slots__ = ("_before", "_fixed_length", "_format", "_head", "_lengths", "_rest")
+
+    def __init__(
+        self,
+        folders: Iterable[str],
+        last: str,
+        names: Sequence[tuple[str, str]],
+        *,
+        encoding: int = 546,
+        coded_char_set_id: int = 1208,
+        format_name: bytes = b"        ",
+        content_properties: bool = False,
+    ) -> None:
+        parts = [escape(opening(last, content_properties=content_properties), for_format=True)]
+        for name, dt in names:
+            mark = "%d" if dt in {"i1", "i2", "i4", "i8", "int", "boolean"} else "%b"
+            parts.append(f"<{name} dt='{dt}'>{mark}</{name}>" if dt != "string" else f"<{name}>%b</{name}>")
+        self._format = ("".join(parts) + f"</{last}>").encode()
+        constant = build(folders, encoding=encoding, coded_char_set_id=coded_char_set_id, format_name=format_name)
+        self._head, self._before, self._rest = constant[:8], constant[12:], b"    "
+        self._fixed_length = len(constant) + 4
+        self._lengths = _INT["<"].pack
+
+    def build(self, *values: bytes | int) -> bytes:
+        """The whole header with these values."""
+        text = self._format % values
+        size = len(text) + 3 & -4
+        pack = self._lengths
+        return b"".join(
+            (
+                self._head,
+                pack(self._fixed_length + size),
+                self._before,
+                pack(size),
+                text,
+                self._rest[: size - len(text)],
+            )
+        )
+
+
+_ELEMENT_NAME = re.compile(r"<([^\s/>]+)")
+
+
+def folder_name(raw: bytes | str) -> str:
+    """The name of a folder from its text, without parsing it: `usr`. Empty when it does not begin like one."""
+    match = _ELEMENT_NAME.match(raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw)
+    return match[1] if match else ""
