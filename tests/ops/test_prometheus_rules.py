@@ -1,0 +1,79 @@
+"""Alert and recording rules: linted, tested with data by promtool, on metrics that exist, each with its runbook."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ops_machine import DEPLOY, ROOT, program, run
+
+from gateway.ports.counters import CATALOGUE
+
+pytestmark = pytest.mark.ops
+
+RULES = DEPLOY / "prometheus"
+
+
+def rules(name: str) -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load((RULES / name).read_text())["groups"] for rule in group["rules"]]
+
+
+ALERTS = rules("alerts.yaml")
+
+
+def exposed() -> set[str]:
+    """Every name a query may use."""
+    names = {metric.exposed_name for metric in CATALOGUE if metric.kind != "histogram"}
+    return names | {
+        metric.exposed_name + end
+        for metric in CATALOGUE
+        if metric.kind == "histogram"
+        for end in ("_bucket", "_count", "_sum")
+    }
+
+
+def test_promtool_finds_nothing_to_complain_of() -> None:
+    done = run(program("promtool"), "check", "rules", "--lint=all", str(RULES / "alerts.yaml"), str(RULES / "slo.yaml"))
+    assert "SUCCESS" in done.stdout + done.stderr
+    run(program("promtool"), "check", "config", str(RULES / "prometheus.yml"))
+
+
+def test_each_alert_fires_when_it_should_and_not_just_below() -> None:
+    run(program("promtool"), "test", "rules", str(RULES / "tests.yaml"))
+
+
+def test_each_alert_has_a_firing_and_a_quiet_case() -> None:
+    cases = {each["name"] for each in yaml.safe_load((RULES / "tests.yaml").read_text())["tests"]}
+    for rule in ALERTS:
+        assert {f"{rule['alert']} fires", f"{rule['alert']} stays quiet"} <= cases
+
+
+def test_rules_use_metrics_and_labels_the_gateway_has() -> None:
+    recorded = {rule["record"] for rule in rules("slo.yaml")}
+    labels = {label.name for metric in CATALOGUE for label in metric.labels} | {"namespace", "job", "instance", "le"}
+    for rule in [*ALERTS, *rules("slo.yaml")]:
+        assert set(re.findall(r"\bmqgate_\w+", rule["expr"])) <= exposed(), rule
+        assert set(re.findall(r"\bmqgate:[\w:]+", rule["expr"])) <= recorded, rule
+        for listed in re.findall(r"by \(([^)]*)\)", rule["expr"]):
+            assert set(re.split(r",\s*", listed)) <= labels, rule
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_each_alert_says_what_is_wrong_and_where_the_cure_is(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in {"critical", "warning"}
+    words = re.sub(r"(?<!^)(?=[A-Z])", "-", rule["alert"].removeprefix("Mqgate")).lower()
+    assert rule["annotations"]["runbook_url"] == f"https://mqgate.example/runbooks/{words}/"
+    page = (ROOT / "docs" / "runbooks" / f"{words}.md").read_text()
+    for heading in ("## What it means", "## Look", "## Cure"):
+        assert heading in page, f"{words}.md lacks {heading}"
+    assert rule["alert"] in page
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_pages_name_metrics_the_gateway_has(page: Path) -> None:
+    named = set(re.findall(r"\bmqgate_[a-z_]+", page.read_text()))
+    histograms = {metric.exposed_name for metric in CATALOGUE if metric.kind == "histogram"}
+    assert named <= exposed() | histograms

