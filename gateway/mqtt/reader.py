@@ -107,9 +107,7 @@ class Reader:
             while offset + 4 <= end:
                 first, length, topic_length = head(data, offset)
                 kind = kinds[first]
-                if (
-                    kind == ACK and length == 2 and topic_length
-                ):  # what is the topic's length there is the packet id here
+                if kind == ACK and length == 2 and topic_length:  # these two bytes are its packet id
                     append((first, topic_length, 0, b""))
                     offset += 4
                     continue

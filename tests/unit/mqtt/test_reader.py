@@ -1,0 +1,132 @@
+"""gateway.mqtt.reader: the contract of feed() and error; bounded time and memory. Bytes are in golden/mqtt."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from gateway.errors import MalformedPacket, PacketTooLarge, ProtocolError
+from gateway.mqtt import client, writer
+from gateway.mqtt.reader import Reader
+
+CONNECT = {version: client.encode_connect(client.connect(version, "c")) for version in (3, 4, 5)}
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_packets_before_a_violation_are_returned_and_nothing_after(version):
+    ping = b"\xc0\0"
+    reader = Reader(1000)
+    packets = reader.feed(CONNECT[version] + ping + b"\0\0" + ping)
+    assert [packet[0] for packet in packets] == [0x10, 0xC0]
+    assert isinstance(reader.error, MalformedPacket)
+    assert reader.feed(ping) == []
+    assert reader.version == version
+
+
+def test_the_version_of_a_refused_connect_is_known():
+    reader = Reader(1000)
+    assert reader.feed(bytes.fromhex("100D 0004 4D515454 05 03 0000 00 0000")) == []
+    assert isinstance(reader.error, MalformedPacket)
+    assert reader.version == 5
+
+
+@pytest.mark.parametrize(("level", "version"), [(6, 4), (3, 4), (0x84, 4)])
+def test_an_unknown_level_is_answered_as_3_1_1_mqtt_3_1_2_2(level, version):
+    reader = Reader(1000)
+    reader.feed(bytes.fromhex("100C 0004 4D515454") + bytes((level,)) + bytes.fromhex("02 0000 0000"))
+    assert isinstance(reader.error, ProtocolError)
+    assert (reader.error.reason, reader.version) == (0x84, version)
+
+
+def test_the_first_byte_decides_before_the_packet_is_whole():
+    reader = Reader(1000, 4)
+    reader.feed(b"\x36")
+    assert isinstance(reader.error, MalformedPacket)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(100, True), (101, False)])
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_maximum_counts_the_whole_packet_mqtt_3_1_2_24(version, size, fits):
+    overhead = len(writer.encode_publish(version, b"a", b""))
+    packet = writer.encode_publish(version, b"a", b"x" * (size - overhead))
+    assert len(packet) == size
+    reader = Reader(100, version)
+    assert len(reader.feed(packet)) == fits
+    assert (reader.error is None) is fits
+
+
+@pytest.mark.parametrize("limit", [127, 128, 129, 130, 131, 200, 20_000])
+def test_the_maximum_at_the_edges_of_the_length_field(limit):
+    for payload in (limit - 6, limit - 5, limit - 4, limit - 3):
+        packet = writer.encode_publish(4, b"a", b"x" * payload)
+        reader = Reader(limit, 4)
+        assert len(reader.feed(packet)) == (len(packet) <= limit)
+        assert (reader.error is None) == (len(packet) <= limit)
+
+
+def test_a_huge_length_costs_nothing():
+    tracemalloc.start()
+    try:
+        reader = Reader(1_000_000)
+        reader.feed(b"\x10\xff\xff\xff\x7f")
+        for _ in range(100):
+            reader.feed(b"x" * 65536)
+        assert isinstance(reader.error, PacketTooLarge)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_announced_length_alone_reserves_no_memory():
+    tracemalloc.start()
+    try:
+        readers = [Reader(200_000_000, 4) for _ in range(50)]
+        for reader in readers:
+            reader.feed(b"\x30\xff\xff\xff\x3f" + b"x" * 100)
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_packet_in_small_chunks_is_copied_once_not_each_time():
+    """Counted, not timed: the bytes object fed is only ever appended to what is held."""
+    packet = writer.encode_publish(4, b"a", b"x" * 4_000_000)
+    reader = Reader(5_000_000, 4)
+    packets = [p for i in range(0, len(packet), 100) for p in reader.feed(packet[i : i + 100])]
+    assert len(packets) == 1
+    assert len(packets[0][4]) == 4_000_000
+
+
+def test_two_bytes_at_a_time_hold_no_more_than_the_packet():
+    packet = writer.encode_publish(4, b"a", b"x" * 200_000)
+    tracemalloc.start()
+    try:
+        reader = Reader(1_000_000, 4)
+        for i in range(0, len(packet) - 2, 2):
+            reader.feed(packet[i : i + 2])
+        assert tracemalloc.get_traced_memory()[0] < 300_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_empty_chunk_changes_nothing():
+    reader = Reader(1000)
+    assert reader.feed(b"") == []
+    assert reader.error is None
+
+
+def test_the_last_packets_of_a_chunk_may_have_two_bytes():
+    reader = Reader(1000, 4)
+    assert reader.feed(b"\x40\x02\x00\x07\xc0\0\xc0\0") == [(0x40, 7, 0, b""), (0xC0,), (0xC0,)]
+    assert reader.feed(b"\xe0") == []
+    assert len(reader.feed(b"\0")) == 1
+
+
+def test_idle_readers_are_small():
+    tracemalloc.start()
+    try:
+        readers = [Reader(1000, 4) for _ in range(100)]
+        assert tracemalloc.get_traced_memory()[0] / len(readers) < 200
+    finally:
+        tracemalloc.stop()
