@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.errors import HeaderError
-from gateway.mq import mqmd
+from gateway.mq import layout, mqmd
+from gateway.mq.ccsid import codec_of
 from gateway.mq.describe import body_in_words, descriptor_in_words, header_in_words
-from gateway.mq.header import Described, Header, read
+from gateway.mq.header import FORMAT_OF_STRUCTURE, Described, Header, build, read, redescribed
+
+Fields = dict[str, layout.Value | str]
 
 MAX_HEADERS = 64
 """A longer chain is refused; no program makes one of more than a handful."""
@@ -87,3 +90,83 @@ def describe(md: bytes, data: bytes, *, body_limit: int = 4096) -> dict[str, obj
     if broken:
         described["problem"] = str(broken)
     return described
+
+
+Message = tuple[bytes, bytes]
+"""Descriptor and data."""
+
+
+def insert(
+    md: bytes, data: bytes, index: int, name: str, values: Fields | None = None, *, tail: bytes = b""
+) -> Message:
+    """A header `name` before the one at `index` (0: in front of all), describing what was there; the chain stays right.
+
+    `values` are its other fields. It is written in the encoding and character set of its place, so that nothing else
+    changes; in UTF-8 where that character set is not one headers can be in.
+    """
+    chain = walk(md, data)
+    at, described = _place(md, chain, index)
+    order = ">" if described.encoding & 15 == 1 else "<"
+    charset, ccsid = _charset(described.ccsid)
+    said: Fields = {"Encoding": described.encoding, "CodedCharSetId": described.ccsid}
+    said["Format"] = described.format.decode("ascii", "replace")
+    own = {field.name for field in layout.STRUCTURES[name].fields}
+    fields = {key: value for key, value in said.items() if key in own} | (values or {})
+    added = build(name, fields, tail=tail, order=order, charset=charset)
+    place = Described(described.encoding, ccsid, FORMAT_OF_STRUCTURE[name])
+    return _spliced(md, chain, index, at, at, added, place)
+
+
+def prepend(md: bytes, data: bytes, name: str, values: Fields | None = None, *, tail: bytes = b"") -> Message:
+    """A header in front of all others: `insert` at 0."""
+    return insert(md, data, 0, name, values, tail=tail)
+
+
+def remove(md: bytes, data: bytes, index: int) -> Message:
+    """Without the header at `index`; what is before it now describes what was behind it."""
+    chain = walk(md, data)
+    header = _header(chain, index)
+    return _spliced(md, chain, index, header.offset, header.offset + len(header.raw), b"", header.follows)
+
+
+def replace(md: bytes, data: bytes, index: int, raw: bytes, format_name: bytes | None = None) -> Message:
+    """With other bytes for the header at `index`; of another structure where `format_name` says so.
+
+    The new bytes must be in the encoding and character set of their place and describe what follows.
+    """
+    chain = walk(md, data)
+    header = _header(chain, index)
+    _, described = _place(md, chain, index)
+    described = described._replace(format=(format_name or described.format).ljust(8))
+    return _spliced(md, chain, index, header.offset, header.offset + len(header.raw), raw, described)
+
+
+def _header(chain: Chain, index: int) -> Header:
+    if not 0 <= index < len(chain.headers):
+        raise HeaderError("MQMD", "Format", 0, f"the message has {len(chain.headers)} headers, not one at {index}")
+    return chain.headers[index]
+
+
+def _place(md: bytes, chain: Chain, index: int) -> tuple[int, Described]:
+    """Offset of the header (or payload) at `index`, and what describes it."""
+    if not 0 <= index <= len(chain.headers):
+        raise HeaderError("MQMD", "Format", 0, f"the message has {len(chain.headers)} headers, no place {index}")
+    at = chain.headers[index].offset if index < len(chain.headers) else chain.body_at
+    return at, chain.headers[index - 1].follows if index else described_by(md)
+
+
+def _charset(ccsid: int) -> tuple[str, int]:
+    """The codec and character set a header is written in where text is in `ccsid`."""
+    codec = codec_of(ccsid)
+    if codec and len("A".encode(codec)) == 1:
+        return codec, ccsid
+    return ("ascii", ccsid) if ccsid <= 0 else ("ascii", 1208)
+
+
+def _spliced(md: bytes, chain: Chain, index: int, begin: int, end: int, raw: bytes, described: Described) -> Message:
+    """The message with `raw` for the bytes between, and what is before them saying `described`."""
+    if index == 0:
+        return mqmd.with_described(md, *described), chain.data[:begin] + raw + chain.data[end:]
+    before = chain.headers[index - 1]
+    changed = redescribed(before, described)
+    return md, chain.data[: before.offset] + changed + raw + chain.data[end:]

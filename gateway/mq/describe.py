@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gateway.errors import HeaderError
-from gateway.mq import layout, mqmd, rfh2
+from gateway.mq import dh, layout, mqmd, pcf, rfh, rfh2, rmh
 from gateway.mq.ccsid import codec_of
 from gateway.mq.constants import name_of, name_of_reason
 from gateway.mq.header import Described, Header, characters
@@ -110,14 +110,80 @@ def _encoding(value: int) -> str:
 
 
 def _tail(header: Header) -> Words:
+    reader = _TAILS.get(header.name)
     if not header.tail:
         return {}
     try:
-        if header.name == "MQRFH2":
-            return {"folders": [_folder(text) for text in _folder_texts(header)]}
+        return reader(header) if reader else {"data": header.tail.hex()}
     except HeaderError as broken:
         return {"problem": str(broken), "data": header.tail.hex()}
-    return {"data": header.tail.hex()}
+
+
+def _folders(header: Header) -> Words:
+    return {"folders": [_folder(text) for text in _folder_texts(header)]}
+
+
+def _pairs(header: Header) -> Words:
+    found = rfh.parse(header.raw, order=header.order, codec=header.codec)
+    return {"pairs": [list(pair) for pair in found.pairs]}
+
+
+def _destinations(header: Header) -> Words:
+    found = dh.parse(header.raw, order=header.order, codec=header.codec)
+    return {"destinations": [_destination(each) for each in found.destinations]}
+
+
+def _destination(given: dh.Destination) -> Words:
+    fields = {name: value for name, value in given._asdict().items() if value is not None}
+    return {name: value.hex() if isinstance(value, bytes) else value for name, value in fields.items()}
+
+
+def _reference(header: Header) -> Words:
+    found = rmh.parse(header.raw, header.values)
+    return {name: characters(raw, header.codec) for name, raw in found._asdict().items()}
+
+
+def _parameters(header: Header) -> Words:
+    at = 68 if header.name == "MQEPH" else 36
+    count = int.from_bytes(header.raw[at - 4 : at], "little" if header.order == "<" else "big")
+    found, _ = pcf.parse_parameters(header.raw, at, count, order=header.order)
+    return {"parameters": [_parameter(each, header.ccsid) for each in found]}
+
+
+def _parameter(given: pcf.Parameter, ccsid: int) -> Words:
+    words: Words = {
+        "parameter": _parameter_name(given.parameter),
+        "type": pcf.STRUCTURE_OF_TYPE.get(given.type, given.type),
+    }
+    if given.operator:
+        words["operator"] = name_of("MQCFOP_", given.operator)
+    if given.type == pcf.GROUP:
+        return words | {"members": [_parameter(each, ccsid) for each in given.members]}
+    return words | {"value": _parameter_value(given, ccsid)}
+
+
+def _parameter_value(given: pcf.Parameter, ccsid: int) -> object:
+    if given.type in {pcf.STRING, pcf.STRING_FILTER}:
+        return given.text(ccsid)
+    if given.type == pcf.STRING_LIST:
+        return given.texts(ccsid)
+    return given.value.hex() if isinstance(given.value, bytes) else given.value
+
+
+def _parameter_name(number: int) -> object:
+    families = "MQIA_", "MQCA_", "MQIACF_", "MQCACF_", "MQBACF_", "MQCACH_"
+    names = [found for prefix in families if (found := name_of(prefix, number)) != str(number)]
+    return names[0] if names else number
+
+
+_TAILS: dict[str, Callable[[Header], Words]] = {
+    "MQRFH2": _folders,
+    "MQRFH": _pairs,
+    "MQDH": _destinations,
+    "MQRMH": _reference,
+    "MQCFH": _parameters,
+    "MQEPH": _parameters,
+}
 
 
 def _folder_texts(header: Header) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ CodedCharSetId and Format describe what follows. What is not known (a newer vers
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +36,7 @@ STRUCTURE_OF_FORMAT = {
     b"MQXMIT  ": "MQXQH",
     b"MQTRIG  ": "MQTM",
 }
+FORMAT_OF_STRUCTURE = {name: form for form, name in STRUCTURE_OF_FORMAT.items()} | {"MQCFH": b"MQPCF   "}
 _TERMINAL = {"MQCFH", "MQTM"}
 """Structures that describe nothing behind them: they are the whole message."""
 
@@ -217,3 +220,35 @@ def _follows(
 def format_in_ascii(raw: bytes, codec: str) -> bytes:
     """A Format as eight ASCII bytes, whatever character set it is written in; NULs are blanks."""
     return characters(raw, codec).encode("ascii", "replace").ljust(8)
+
+
+def build(
+    name: str,
+    values: Mapping[str, layout.Value | str],
+    *,
+    tail: bytes = b"",
+    version: int | None = None,
+    order: str = "<",
+    charset: str = "ascii",
+) -> bytes:
+    """Any header from its fields; StrucLength is filled in unless given. `tail` is what lies inside it behind them."""
+    structure = layout.STRUCTURES[name]
+    if name != "MQCFH" and "StrucLength" not in values and any(each.name == "StrucLength" for each in structure.fields):
+        values = {**values, "StrucLength": structure.length(version) + len(tail)}
+    return layout.pack(name, values, version=version, order=order, charset=charset) + tail
+
+
+def redescribed(header: Header, follows: Described) -> bytes:
+    """The header's bytes saying something else of what follows it."""
+    if header.name in _TERMINAL:
+        raise HeaderError(header.name, "Format", header.offset, f"nothing can follow a {header.name}")
+    at, fields = 0, header.structure
+    if header.name == "MQXQH":
+        at, fields = header.structure["MsgDesc"], layout.STRUCTURES["MQMD"]
+    numbers = struct.Struct(header.order + "i")
+    raw = bytearray(header.raw)
+    numbers.pack_into(raw, at + fields["Encoding"], follows.encoding)
+    numbers.pack_into(raw, at + fields["CodedCharSetId"], follows.ccsid)
+    where = at + fields["Format"]
+    raw[where : where + 8] = follows.format.decode("ascii").encode(header.codec)
+    return bytes(raw)

@@ -1,0 +1,284 @@
+"""PCF, the format of commands, replies, events and statistics: MQCFH and its typed parameters, both byte orders.
+
+Strings stay bytes with their CodedCharSetId, so that building a parsed message gives the same bytes; `Parameter.text`
+decodes. What an attribute means is the command server's and the reader's business.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gateway.errors import HeaderError
+from gateway.mq import layout, pcf_span
+from gateway.mq.ccsid import codec_of
+
+INTEGER, STRING, INTEGER_LIST, STRING_LIST, BYTE_STRING = 3, 4, 5, 6, 9
+INTEGER_FILTER, STRING_FILTER, BYTE_STRING_FILTER = 13, 14, 15
+GROUP, INTEGER64, INTEGER64_LIST = 20, 23, 25
+STRUCTURE_OF_TYPE = {
+    INTEGER: "MQCFIN",
+    STRING: "MQCFST",
+    INTEGER_LIST: "MQCFIL",
+    STRING_LIST: "MQCFSL",
+    BYTE_STRING: "MQCFBS",
+    INTEGER_FILTER: "MQCFIF",
+    STRING_FILTER: "MQCFSF",
+    BYTE_STRING_FILTER: "MQCFBF",
+    GROUP: "MQCFGR",
+    INTEGER64: "MQCFIN64",
+    INTEGER64_LIST: "MQCFIL64",
+}
+MAX_DEPTH = 16
+"""Groups nested deeper than this are refused; IBM's messages nest three deep."""
+
+Value = int | bytes | tuple[int, ...] | tuple[bytes, ...]
+
+
+@dataclass(slots=True)
+class Parameter:
+    """One parameter. `members` are those of a group; `raw` is set where the value alone would not give the bytes."""
+
+    type: int
+    parameter: int
+    value: Value = 0
+    ccsid: int = 0
+    operator: int = 0
+    members: list[Parameter] = field(default_factory=list)
+    raw: bytes = field(default=b"", repr=False)
+
+    def text(self, message_ccsid: int = 1208) -> str:
+        """A string's text without padding."""
+        assert isinstance(self.value, bytes)  # noqa: S101  asked of a string only
+        return _decoded(self.value, self.ccsid or message_ccsid)
+
+    def texts(self, message_ccsid: int = 1208) -> list[str]:
+        """The texts of a list of strings without padding."""
+        assert isinstance(self.value, tuple)  # noqa: S101  asked of a list only
+        return [_decoded(each, self.ccsid or message_ccsid) for each in self.value if isinstance(each, bytes)]
+
+
+def _decoded(raw: bytes, ccsid: int) -> str:
+    return raw.decode(codec_of(ccsid) or "utf-8", "replace").rstrip(" \0")
+
+
+class Message(NamedTuple):
+    """One PCF message: MQCFH and its parameters."""
+
+    type: int = 1
+    command: int = 0
+    parameters: Sequence[Parameter] = ()
+    version: int = 1
+    msg_seq_number: int = 1
+    control: int = 1
+    comp_code: int = 0
+    reason: int = 0
+
+    def find(self, parameter: int) -> Parameter | None:
+        """The first parameter with this identifier, not looking into groups."""
+        return next((each for each in self.parameters if each.parameter == parameter), None)
+
+
+def integer(parameter: int, value: int) -> Parameter:
+    """MQCFIN."""
+    return Parameter(INTEGER, parameter, value)
+
+
+def integer64(parameter: int, value: int) -> Parameter:
+    """MQCFIN64."""
+    return Parameter(INTEGER64, parameter, value)
+
+
+def integers(parameter: int, values: Iterable[int]) -> Parameter:
+    """MQCFIL."""
+    return Parameter(INTEGER_LIST, parameter, tuple(values))
+
+
+def integers64(parameter: int, values: Iterable[int]) -> Parameter:
+    """MQCFIL64."""
+    return Parameter(INTEGER64_LIST, parameter, tuple(values))
+
+
+def string(parameter: int, text: str, *, ccsid: int = 1208, size: int = 0) -> Parameter:
+    """MQCFST; blanks up to `size` (object names in replies have their full length)."""
+    return Parameter(STRING, parameter, _encoded(text, ccsid, size), ccsid)
+
+
+def strings(parameter: int, texts: Sequence[str], *, ccsid: int = 1208, size: int = 0) -> Parameter:
+    """MQCFSL: every string has the length of the longest, or `size`."""
+    raw = [_encoded(text, ccsid, size) for text in texts]
+    longest = max(map(len, raw), default=0)
+    blank = " ".encode(codec_of(ccsid) or "utf-8")[:1]
+    return Parameter(STRING_LIST, parameter, tuple(each.ljust(longest, blank) for each in raw), ccsid)
+
+
+def byte_string(parameter: int, value: bytes) -> Parameter:
+    """MQCFBS."""
+    return Parameter(BYTE_STRING, parameter, value)
+
+
+def integer_filter(parameter: int, operator: int, value: int) -> Parameter:
+    """MQCFIF."""
+    return Parameter(INTEGER_FILTER, parameter, value, operator=operator)
+
+
+def string_filter(parameter: int, operator: int, text: str, *, ccsid: int = 1208) -> Parameter:
+    """MQCFSF."""
+    return Parameter(STRING_FILTER, parameter, _encoded(text, ccsid, 0), ccsid, operator)
+
+
+def byte_string_filter(parameter: int, operator: int, value: bytes) -> Parameter:
+    """MQCFBF."""
+    return Parameter(BYTE_STRING_FILTER, parameter, value, operator=operator)
+
+
+def group(parameter: int, members: Iterable[Parameter]) -> Parameter:
+    """MQCFGR with what belongs to it."""
+    return Parameter(GROUP, parameter, members=list(members))
+
+
+def _encoded(text: str, ccsid: int, size: int) -> bytes:
+    codec = codec_of(ccsid)
+    if codec is None:
+        raise HeaderError("MQCFST", "CodedCharSetId", 12, f"{ccsid} is not a character set known here")
+    return text.encode(codec, "replace").ljust(size, " ".encode(codec)[:1])
+
+
+_FIXED = {(name, order): layout.codec(name, 1, order) for name in STRUCTURE_OF_TYPE.values() for order in "<>"}
+_CFH = {order: layout.codec("MQCFH", 1, order) for order in "<>"}
+
+
+def build(message: Message, *, order: str = "<") -> bytes:
+    """The bytes of a whole message."""
+    parts = [build_parameter(each, order=order) for each in message.parameters]
+    head = (message.type, 36, message.version, message.command, message.msg_seq_number, message.control)
+    return _CFH[order].pack(*head, message.comp_code, message.reason, len(parts)) + b"".join(parts)
+
+
+def build_parameter(given: Parameter, *, order: str = "<") -> bytes:
+    """The bytes of one parameter, members of a group behind it."""
+    if given.raw:
+        return given.raw
+    try:
+        head, rest = _parts(given, order)
+        name = STRUCTURE_OF_TYPE[given.type]
+        fixed = _FIXED[name, order]
+        size = (fixed.size + len(rest) + 3) // 4 * 4
+        inside = fixed.pack(given.type, size, given.parameter, *head) + rest.ljust(size - fixed.size, b"\0")
+    except (struct.error, KeyError, TypeError) as wrong:
+        why = f"parameter {given.parameter} of type {given.type} cannot hold {given.value!r}: {wrong}"
+        raise HeaderError("MQCF", "Value", 0, why) from None
+    return inside + b"".join(build_parameter(each, order=order) for each in given.members)
+
+
+def _parts(given: Parameter, order: str) -> tuple[tuple[int, ...], bytes]:
+    """The fixed fields behind Parameter, and the variable part."""
+    value = given.value
+    if isinstance(value, int):
+        if given.type == GROUP:
+            return (len(given.members),), b""
+        return ((given.operator, value) if given.type == INTEGER_FILTER else (value,)), b""
+    if isinstance(value, bytes):
+        return _string_head(given, len(value)), value
+    if given.type == STRING_LIST:
+        joined = b"".join(each for each in value if isinstance(each, bytes))
+        return (given.ccsid, len(value), len(joined) // max(len(value), 1)), joined
+    code = "q" if given.type == INTEGER64_LIST else "i"
+    return (len(value),), struct.pack(f"{order}{len(value)}{code}", *value)
+
+
+def _string_head(given: Parameter, size: int) -> tuple[int, ...]:
+    if given.type == STRING:
+        return given.ccsid, size
+    if given.type == STRING_FILTER:
+        return given.operator, given.ccsid, size
+    return (given.operator, size) if given.type == BYTE_STRING_FILTER else (size,)
+
+
+def parse(data: bytes, at: int = 0, *, order: str = "<") -> Message:
+    """Read the message at `at`."""
+    pcf_span.length(data, at, order)
+    kind, _, version, command, number, control, comp_code, reason, count = _CFH[order].unpack_from(data, at)
+    parameters, _ = parse_parameters(data, at + 36, count, order=order)
+    return Message(kind, command, parameters, version, number, control, comp_code, reason)
+
+
+def parse_parameters(
+    data: bytes, at: int, count: int, *, order: str = "<", depth: int = 0
+) -> tuple[list[Parameter], int]:
+    """`count` parameters from `at` on, and where they end."""
+    if depth > MAX_DEPTH:
+        raise HeaderError("MQCFGR", "ParameterCount", at, f"groups nested more than {MAX_DEPTH} deep")
+    found: list[Parameter] = []
+    while len(found) < count:
+        parameter, at, members = _parse_one(data, at, order)
+        if members:
+            parameter.members, at = parse_parameters(data, at, members, order=order, depth=depth + 1)
+        found.append(parameter)
+    return found, at
+
+
+def _parse_one(data: bytes, at: int, order: str) -> tuple[Parameter, int, int]:
+    """One parameter without its members, where it ends, and how many members follow."""
+    if len(data) - at < 16:
+        raise HeaderError("MQCF", "StrucLength", at, "a parameter is missing: the data ends here")
+    kind, size, identifier = struct.unpack_from(order + "iii", data, at)
+    if not 16 <= size <= len(data) - at:
+        raise HeaderError(
+            "MQCF", "StrucLength", at + 4, f"{size} is not between 16 and the {len(data) - at} bytes there"
+        )
+    raw, name = data[at : at + size], STRUCTURE_OF_TYPE.get(kind, "")
+    if not name or size < _FIXED[name, order].size:
+        return Parameter(kind, identifier, raw[12:], raw=raw), at + size, 0
+    fields = _FIXED[name, order].unpack_from(raw)[3:]
+    if kind == GROUP:
+        return _group(identifier, fields[0], raw, data, at)
+    parameter = _value(kind, identifier, fields, raw, at, order)
+    if build_parameter(parameter, order=order) != raw:
+        parameter.raw = raw
+    return parameter, at + size, 0
+
+
+def _group(identifier: int, count: int, raw: bytes, data: bytes, at: int) -> tuple[Parameter, int, int]:
+    end = at + len(raw)
+    if not 0 <= count <= (len(data) - end) // 16:
+        why = f"{count} parameters do not fit the {len(data) - end} bytes there"
+        raise HeaderError("MQCFGR", "ParameterCount", at + 12, why)
+    if len(raw) != 16:
+        raise HeaderError("MQCFGR", "StrucLength", at + 4, f"{len(raw)} is not 16")
+    return Parameter(GROUP, identifier), end, count
+
+
+def _value(kind: int, identifier: int, fields: tuple[int, ...], raw: bytes, at: int, order: str) -> Parameter:
+    if kind in {INTEGER, INTEGER64}:
+        return Parameter(kind, identifier, fields[0])
+    if kind == INTEGER_FILTER:
+        return Parameter(kind, identifier, fields[1], operator=fields[0])
+    if kind in {INTEGER_LIST, INTEGER64_LIST}:
+        return Parameter(kind, identifier, _numbers(kind, fields[0], raw, at, order))
+    if kind == STRING_LIST:
+        return Parameter(kind, identifier, _strings(fields[1], fields[2], raw, at), fields[0])
+    value = _slice(raw, _FIXED[STRUCTURE_OF_TYPE[kind], order].size, fields[-1], at, "StringLength")
+    ccsid = fields[-2] if kind in {STRING, STRING_FILTER} else 0
+    return Parameter(kind, identifier, value, ccsid, fields[0] if kind in {STRING_FILTER, BYTE_STRING_FILTER} else 0)
+
+
+def _slice(raw: bytes, begin: int, size: int, at: int, name: str) -> bytes:
+    if not 0 <= size <= len(raw) - begin:
+        raise HeaderError("MQCF", name, at, f"{size} does not fit the parameter's {len(raw) - begin} bytes")
+    return raw[begin : begin + size]
+
+
+def _numbers(kind: int, count: int, raw: bytes, at: int, order: str) -> tuple[int, ...]:
+    width, code = (8, "q") if kind == INTEGER64_LIST else (4, "i")
+    inside = _slice(raw, 16, count * width, at, "Count")
+    return struct.unpack(f"{order}{count}{code}", inside)
+
+
+def _strings(count: int, size: int, raw: bytes, at: int) -> tuple[bytes, ...]:
+    if count < 0 or size < 0 or (size == 0 and count > len(raw)):
+        raise HeaderError("MQCFSL", "Count", at + 16, f"{count} strings of {size} bytes do not fit")
+    inside = _slice(raw, 24, count * size, at, "Count")
+    return tuple(inside[n * size : (n + 1) * size] for n in range(count))

@@ -1,0 +1,74 @@
+"""MQRFH, the older rules and formatting header: one string of names and values, as publish/subscribe before V7 used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gateway.errors import HeaderError
+from gateway.mq import layout
+
+FORMAT = b"MQHRF   "
+FIXED_LENGTH = 32
+_FIXED = {order: layout.codec("MQRFH", 1, order) for order in "<>"}
+_TOKEN = re.compile(r'[ \0]*(?:"((?:[^"]|"")*)"|([^ \0]+))')
+_NEEDS_QUOTES = re.compile(r'[ "\0]|^$')
+
+
+class Rfh(NamedTuple):
+    """One parsed header; `pairs` keep order and repeats."""
+
+    length: int
+    encoding: int
+    coded_char_set_id: int
+    format: bytes
+    flags: int
+    pairs: tuple[tuple[str, str], ...]
+
+
+def build(
+    pairs: Iterable[tuple[str, str]],
+    *,
+    encoding: int = 546,
+    coded_char_set_id: int = 1208,
+    format_name: bytes = b"        ",
+    flags: int = 0,
+    order: str = "<",
+    codec: str = "utf-8",
+) -> bytes:
+    """The header with these names and values; the string is padded with blanks to a multiple of four."""
+    text = " ".join(_quoted(word) for pair in pairs for word in pair)
+    raw = text.encode(codec)
+    raw += " ".encode(codec)[:1] * (-len(raw) % 4)
+    values = (b"RFH ".decode().encode(codec), 1, FIXED_LENGTH + len(raw), encoding, coded_char_set_id)
+    return _FIXED[order].pack(*values, format_name.decode().ljust(8).encode(codec), flags) + raw
+
+
+def _quoted(word: str) -> str:
+    doubled = word.replace('"', '""')
+    return f'"{doubled}"' if _NEEDS_QUOTES.search(word) else word
+
+
+def parse(data: bytes, at: int = 0, *, order: str = "<", codec: str = "utf-8") -> Rfh:
+    """Read the header at `at`."""
+    if len(data) - at < FIXED_LENGTH:
+        raise HeaderError("MQRFH", "StrucLength", at, f"the data ends after {len(data) - at} bytes of 32")
+    _, _, length, encoding, ccsid, form, flags = _FIXED[order].unpack_from(data, at)
+    if not FIXED_LENGTH <= length <= len(data) - at:
+        raise HeaderError(
+            "MQRFH", "StrucLength", at + 8, f"{length} is not between 32 and the {len(data) - at} bytes there"
+        )
+    text = data[at + FIXED_LENGTH : at + length].decode(codec, "replace")
+    return Rfh(length, encoding, ccsid, form, flags, parse_pairs(text, at + FIXED_LENGTH))
+
+
+def parse_pairs(text: str, at: int = 0) -> tuple[tuple[str, str], ...]:
+    """Names and values of a NameValueString; a name without a value raises HeaderError."""
+    words = [
+        match[1].replace('""', '"') if match[1] is not None else match[2]
+        for match in _TOKEN.finditer(text.rstrip(" \0"))
+    ]
+    if len(words) % 2:
+        raise HeaderError("MQRFH", "NameValueString", at, f"{words[-1]!r} has no value: the words do not pair")
+    return tuple(zip(words[::2], words[1::2], strict=True))
