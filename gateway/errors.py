@@ -5,6 +5,7 @@ MqgateError
 ├── ProtocolError               the MQTT peer broke the protocol; carries the MQTT 5 reason code
 │   ├── MalformedPacket         0x81
 │   └── PacketTooLarge          0x95
+├── Refused                     a message cannot go where its rule says; carries the feedback code
 ├── MQError                     an MQI completion code and reason
 ├── HeaderError                 bytes are not the MQ structure they claim to be; offset and field
 ├── StoreError                  the embedded queue manager's journal
@@ -67,6 +68,14 @@ class PacketTooLarge(ProtocolError):
     """A packet announced to be larger than the configured maximum; refused from its header alone."""
 
     reason = 0x95
+
+
+class Refused(MqgateError):
+    """A message cannot go where its rule says; `feedback` is the reason a dead-letter header or report carries."""
+
+    def __init__(self, text: str, feedback: int) -> None:
+        super().__init__(text)
+        self.feedback = feedback
 
 
 class MQError(MqgateError):

@@ -1,0 +1,168 @@
+"""The message descriptor of a publication: what the rule, the QoS and the MQTT 5 properties make of its fields."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, PAYLOAD_FORMAT
+from gateway.bridge.request import Request
+from gateway.errors import Refused
+from gateway.mq import mqmd
+from gateway.mqtt.packets import Properties
+from gateway.rules.feedback import Feedback
+from gateway.rules.mappings import InboundRule
+from gateway.rules.model import Descriptor
+from gateway.rules.templates import Slot, Template, Value, render
+
+MAX_EXPIRY = 999_999_999
+"""Tenths of a second; the largest Expiry that MQ takes."""
+NATIVE, UTF_8 = 546, 1208
+RFH2_FORMAT = b"MQHRF2  "
+_APPLICATION = "mqgate"
+_UNIX = 6  # MQAT_UNIX
+_IN_GROUP, _LAST_IN_GROUP = 8, 16  # MQMF_MSG_IN_GROUP, MQMF_LAST_MSG_IN_GROUP
+
+REPORTS = {
+    "coa": 0x100, "coa_with_data": 0x300, "coa_with_full_data": 0x700,
+    "cod": 0x800, "cod_with_data": 0x1800, "cod_with_full_data": 0x3800,
+    "exception": 0x1000000, "exception_with_data": 0x3000000, "exception_with_full_data": 0x7000000,
+    "expiration": 0x200000, "expiration_with_data": 0x600000, "expiration_with_full_data": 0xE00000,
+    "pan": 1, "nan": 2, "pass_msg_id": 0x80, "pass_correl_id": 0x40, "discard": 0x8000000, "pass_expiry": 0x4000,
+}  # fmt: skip
+MESSAGE_TYPES = {"datagram": 8, "request": 1, "reply": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A descriptor and what it says about the payload."""
+
+    md: bytes
+    priority: int
+    persistent: bool
+    format: str
+    ccsid: int
+    encoding: int
+    is_text: bool
+
+    def alone(self) -> bytes:
+        """The descriptor of a message without MQRFH2."""
+        return mqmd.with_described(self.md, self.encoding, self.ccsid, self.format.ljust(8).encode())
+
+    def before_rfh2(self) -> bytes:
+        """The descriptor of a message that begins with an MQRFH2, whose characters are UTF-8."""
+        return mqmd.with_described(self.md, NATIVE, UTF_8, RFH2_FORMAT)
+
+
+def build(
+    rule: InboundRule, qos: int, properties: Properties, scope: Callable[[Slot], Value], request: Request | None
+) -> Described:
+    """The descriptor a rule describes."""
+    spec = rule.spec.descriptor
+    reply = spec.reply_to
+    correlation = _correlation(rule.correlation, properties, scope, request)
+    group = _group(rule.group_by, scope)
+    md = mqmd.build(
+        report=_report(spec),
+        msg_type=MESSAGE_TYPES.get(spec.message_type, 1 if request else 8),
+        expiry=_expiry(spec, properties),
+        feedback=spec.feedback,
+        priority=_priority(spec),
+        persistence=int(_persistent(spec, qos)),
+        msg_id=request.token if request else bytes(24),
+        correl_id=correlation,
+        reply_to_q=reply.queue if reply else "",
+        reply_to_q_mgr=reply.queue_manager if reply else "",
+        user_identifier=_optional(rule.user, scope),
+        appl_identity_data=_optional(rule.application_data, scope),
+        put_appl_type=_UNIX,
+        put_appl_name=_APPLICATION,
+        group_id=group or bytes(24),
+        msg_flags=_IN_GROUP | _LAST_IN_GROUP if group else 0,
+    )
+    return _described(rule, md, qos, properties)
+
+
+def build_plain(rule: InboundRule, qos: int, properties: Properties, user: str) -> Described:
+    """The descriptor without what templates add."""
+    spec = rule.spec.descriptor
+    md = mqmd.build(
+        expiry=_expiry(spec, properties),
+        priority=_priority(spec),
+        persistence=int(_persistent(spec, qos)),
+        correl_id=_carried(properties),
+        user_identifier=user,
+        put_appl_type=_UNIX,
+        put_appl_name=_APPLICATION,
+    )
+    return _described(rule, md, qos, properties)
+
+
+def _described(rule: InboundRule, md: bytes, qos: int, properties: Properties) -> Described:
+    payload, spec = rule.spec.payload, rule.spec.descriptor
+    name = payload.format
+    if name == "auto":  # [MQTT-3.3.2-4]: 1 says that the payload is UTF-8
+        name = "string" if properties.get(PAYLOAD_FORMAT) == 1 else "bytes"
+    is_text = name in ("string", "json", "MQSTR")
+    format_name = {"bytes": "", "string": "MQSTR", "json": "MQSTR"}.get(name, name)
+    ccsid = payload.ccsid if payload.ccsid is not None else UTF_8
+    return Described(
+        md, _priority(spec), _persistent(spec, qos), format_name, ccsid, payload.encoding or NATIVE, is_text
+    )
+
+
+def _report(spec: Descriptor) -> int:
+    options = 0
+    for name in spec.report:
+        options |= REPORTS[name]
+    return options
+
+
+def _persistent(spec: Descriptor, qos: int) -> bool:
+    return qos > 0 if spec.persistence == "from_qos" else spec.persistence == "persistent"
+
+
+def _priority(spec: Descriptor) -> int:
+    return spec.priority if isinstance(spec.priority, int) else -1
+
+
+def _expiry(spec: Descriptor, properties: Properties) -> int:
+    """In tenths of a second; 0 is not valid in MQ, the shortest life is 1."""
+    limits: list[float] = []
+    asked = properties.get(MESSAGE_EXPIRY)
+    if isinstance(asked, int) and spec.expiry != "never":
+        limits.append(asked)
+    if isinstance(spec.expiry, float):
+        limits.append(spec.expiry)
+    return min(max(int(min(limits) * 10), 1), MAX_EXPIRY) if limits else -1
+
+
+def _correlation(
+    template: Template | None, properties: Properties, scope: Callable[[Slot], Value], request: Request | None
+) -> bytes:
+    if template is not None:
+        return render(template, scope).encode()[:24].ljust(24, b"\0")
+    return request.token if request else _carried(properties)
+
+
+def _carried(properties: Properties) -> bytes:
+    """Correlation data of up to 24 bytes is CorrelId; longer data is only in the property that always has all of it."""
+    data = properties.get(CORRELATION_DATA, b"")
+    return data.ljust(24, b"\0") if isinstance(data, bytes) and len(data) <= 24 else bytes(24)
+
+
+def _group(template: Template | None, scope: Callable[[Slot], Value]) -> bytes:
+    """A GroupId for equal values. Each message is a group of its own: no state, and consumers can select by GroupId."""
+    if template is None:
+        return b""
+    return hashlib.blake2b(render(template, scope).encode(), digest_size=24).digest()
+
+
+def _optional(template: Template | None, scope: Callable[[Slot], Value]) -> str:
+    return "" if template is None else render(template, scope)
+
+
+def not_json() -> Refused:
+    """The refusal of a payload that is not JSON."""
+    return Refused("the payload is not JSON", Feedback.SCHEMA)

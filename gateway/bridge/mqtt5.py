@@ -1,0 +1,94 @@
+"""MQTT 5 user properties as MQ message properties and back, without loss.
+
+MQ allows neither every name nor a name twice; MQTT 5 allows both. A name MQ would refuse is escaped (`_xHHHH_` for each
+character), a repeat gets a number (`name_r2_`); one list property (`mqtt.userProperties`) keeps the order where there
+are repeats. Reading undoes all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import cast
+
+from gateway.mqtt.packets import Properties
+
+Pairs = Sequence[tuple[str, str]]
+
+# Identifiers of MQTT 5 properties (section 2.2.2.2).
+PAYLOAD_FORMAT, MESSAGE_EXPIRY, CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION_DATA = 0x01, 0x02, 0x03, 0x08, 0x09
+USER_PROPERTY = 0x26
+
+RESERVED = frozenset({"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"})
+ORDER_PROPERTY = "userProperties"
+"""In the `mqtt` folder: the names in order, separated by commas."""
+MAX_NAME = 4095
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LOOKS_ESCAPED = re.compile(r"_(?=x[0-9A-F]*_|r[0-9]+_\Z)")
+_ESCAPED = re.compile(r"_x([0-9A-F]*)_")
+_REPEAT = re.compile(r"(.*)_r([0-9]+)_\Z", re.DOTALL)
+
+
+def user_properties(properties: Properties) -> list[tuple[str, str]]:
+    """The user properties of a decoded property block, in order."""
+    return cast("list[tuple[str, str]]", properties.get(USER_PROPERTY, []))
+
+
+def escape_name(name: str) -> str:
+    """A name that MQ takes in the `usr` folder, from which `unescape_name` gives `name` again."""
+    if not name:
+        return "_x_"
+    text = _LOOKS_ESCAPED.sub("_x5F_", name)
+    if not _PLAIN.match(text):
+        text = "".join(_escape_character(character, index) for index, character in enumerate(text))
+    if text.upper() in RESERVED or text[:3].upper() == "JMS":
+        text = f"_x{ord(text[0]):X}_{text[1:]}"
+    return text
+
+
+def _escape_character(character: str, index: int) -> str:
+    plain = character.isascii() and (character.isalpha() or character == "_" or (character.isdigit() and index))
+    return character if plain else f"_x{ord(character):X}_"
+
+
+def unescape_name(name: str) -> str:
+    """The name before `escape_name`."""
+    return _ESCAPED.sub(_unescape_match, name)
+
+
+def _unescape_match(match: re.Match[str]) -> str:
+    digits = match[1]
+    code = int(digits, 16) if digits and len(digits) <= 6 else 0
+    if not digits:
+        return ""
+    return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else match[0]
+
+
+def to_properties(pairs: Pairs, taken: Collection[str] = ()) -> tuple[list[tuple[str, str]], str]:
+    """(MQ properties in order, order list). `taken`: names the rule sets, which a device cannot replace."""
+    counts = dict.fromkeys(taken, 1)
+    properties: list[tuple[str, str]] = []
+    numbered = False
+    for name, value in pairs:
+        escaped = escape_name(name)
+        count = counts[escaped] = counts.get(escaped, 0) + 1
+        if count > 1:
+            escaped, numbered = f"{escaped}_r{count}_", True
+        if len(escaped) <= MAX_NAME:
+            properties.append((escaped, value))
+    return properties, ",".join(name for name, _ in properties) if numbered else ""
+
+
+def from_properties(properties: Iterable[tuple[str, str]], order: str = "") -> list[tuple[str, str]]:
+    """User properties of a message's `usr` properties, in their first order as far as it is known."""
+    found = list(properties)
+    if order:
+        place = {name: index for index, name in enumerate(order.split(","))}
+        found.sort(key=lambda pair: place.get(pair[0], len(place)))
+    return [(unescape_name(_without_number(name)), value) for name, value in found]
+
+
+def _without_number(name: str) -> str:
+    match = _REPEAT.match(name)
+    return match[1] if match else name

@@ -1,0 +1,135 @@
+"""Validation errors to located findings that say what to write instead. Knows pydantic, nothing of ours."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gateway.config.source import Document, Path
+from gateway.config.units import Wrong
+from gateway.errors import Finding
+
+
+class Part(BaseModel):
+    """A mapping in one of our files: its keys are known, it does not change once read."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True, populate_by_name=True
+    )
+
+
+_EXPECTED = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a mapping (key: value)",
+    "model": "a mapping (key: value)",
+    "model_attributes": "a mapping (key: value)",
+}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "more than"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "less than"),
+}
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The nearest known word, or the known words."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if not near:
+        near = [name for name in names if name.lower() == word.lower()]
+    return f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(names)}"
+
+
+def describe(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Finding]:
+    """Every error of a validation as a finding, one per place, in the order of the text."""
+    places: dict[tuple[Path, str], list[str]] = {}
+    keys: set[Path] = set()
+    for item in error.errors(include_url=False):
+        path = _path_in(document.value, item["loc"])
+        what, fix = _text(item, model)
+        if item["type"] == "extra_forbidden":
+            path = (*path, str(item["loc"][-1])) if path[-1:] != item["loc"][-1:] else path
+            keys.add(path)
+        fixes = places.setdefault((path, what), [])
+        if fix and fix not in fixes:
+            fixes.append(fix)
+    found = [
+        document.finding(path, what, ", or ".join(fixes), at_key=path in keys) for (path, what), fixes in places.items()
+    ]
+    return sorted(found, key=lambda finding: (finding.line, finding.column))
+
+
+def _path_in(value: Any, loc: Iterable[str | int]) -> Path:
+    """The location without the parts that name a union's member instead of a key of the text."""
+    path: list[str | int] = []
+    for part in loc:
+        if isinstance(value, dict) and part in value:
+            value = value[str(part)]
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _text(item: Any, model: type[BaseModel]) -> tuple[str, str]:
+    kind, loc, context = item["type"], item["loc"], item.get("ctx", {})
+    key = next((str(part) for part in reversed(loc) if isinstance(part, str)), "")
+    if kind == "extra_forbidden":
+        return f"`{key}` is not a known key", did_you_mean(str(loc[-1]), known_keys(model, loc))
+    if kind == "missing":
+        return f"`{loc[-1]}` is missing", "add it"
+    wrong = context.get("error")
+    if isinstance(wrong, Wrong):
+        return wrong.what, wrong.fix
+    if kind in ("literal_error", "enum"):
+        return f"{item.get('input')!r} is not allowed for `{key}`", _choices(item, context)
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        return f"`{key}` is out of range", f"write a number of {words} {context[name]}"
+    expected = _EXPECTED.get(re.sub(r"_(type|parsing|from_float)$", "", kind))
+    if expected:
+        return f"`{key}` has the wrong type" if key else "wrong type", f"write {expected}"
+    return f"`{key}`: {item['msg'].removeprefix('Value error, ')}", ""
+
+
+def _choices(item: Any, context: dict[str, Any]) -> str:
+    allowed = re.findall(r"'([^']*)'", str(context.get("expected", ""))) or [str(context.get("expected"))]
+    near = difflib.get_close_matches(str(item.get("input")), allowed, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"write {' or '.join(allowed)}"
+
+
+def known_keys(model: type[BaseModel], loc: Iterable[str | int]) -> set[str]:
+    """The keys allowed beside the last part of `loc`."""
+    models = [model]
+    for part in list(loc)[:-1]:
+        inner = [found for one in models for found in _models_below(one, part)]
+        named = [one for one in models if one.__name__ == part]
+        models = inner or named or models
+    return {field.alias or name for one in models for name, field in one.model_fields.items()}
+
+
+def _models_below(model: type[BaseModel], key: str | int) -> Iterator[type[BaseModel]]:
+    for name, field in model.model_fields.items():
+        if key in (name, field.alias):
+            yield from _models_in(field.annotation)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _models_in(argument)

@@ -1,0 +1,149 @@
+"""Settings from a file, the environment and the command line, in rising order; every wrong value is reported at once.
+
+Environment: `MQGATE_MQTT__MAX_PACKET=2MiB`, `MQGATE_LISTENERS__0__PORT=1884`; values are YAML. Relative file names in a
+file of settings are relative to that file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
+
+from gateway.config.findings import describe, did_you_mean
+from gateway.config.model import Settings
+from gateway.config.source import Document, Path, read_scalar, read_yaml
+from gateway.errors import ConfigurationError, Finding
+
+PREFIX = "MQGATE_"
+MASK = "********"
+_SECRET = "password"  # noqa: S105 - the key that holds one
+
+
+def load_settings(
+    path: str | FilePath | None = None,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Settings:
+    """The settings, or ConfigurationError with every finding. `overrides`: dotted keys from the command line."""
+    document = _read(path)
+    findings = list(document.findings)
+    value: Any = document.value if document.value is not None else {}
+    if not isinstance(value, dict):
+        findings.append(document.finding((), "settings are a mapping (key: value)", "write `listeners:`, `mqtt:` ..."))
+        value = {}
+    findings += list(_secrets_in(document, value, ()))
+    origins = {".".join(map(str, key)): f"{document.name}:{mark[0]}" for key, mark in document.values.items() if key}
+    for key, new, origin in _environment(environ or {}, findings) + _flags(overrides or {}):
+        key = _place(value, key, new, origin, findings)
+        document.elsewhere[key] = origin
+        origins[".".join(map(str, key))] = origin
+    document.value = value
+    try:
+        settings = Settings.model_validate(value)
+    except ValidationError as error:
+        findings += describe(error, document, Settings)
+    if findings:
+        raise ConfigurationError(findings)
+    settings.set_origins(origins, str(FilePath(path).parent) if path is not None else "")
+    return settings
+
+
+def _read(path: str | FilePath | None) -> Document:
+    if path is None:
+        return Document("defaults")
+    try:
+        return read_yaml(str(path), FilePath(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        fix = "check the name, or run without a file for the defaults"
+        return Document(str(path), findings=[Finding(str(path), 1, 1, f"cannot be read: {error}", fix)])
+
+
+Placed = tuple[Path, object, str]
+
+
+def _environment(environ: Mapping[str, str], findings: list[Finding]) -> list[Placed]:
+    """Only names that begin with a known section: Kubernetes sets MQGATE_SERVICE_HOST and the like by itself."""
+    placed: list[Placed] = []
+    for name in sorted(environ):
+        if not name.startswith(PREFIX):
+            continue
+        steps = name[len(PREFIX) :].lower().split("__")
+        if steps[0] in Settings.model_fields:
+            key = tuple(int(step) if step.isdigit() else step for step in steps)
+            placed.append((key, read_scalar(environ[name]), f"environment {name}"))
+        elif len(steps) > 1:
+            fix = did_you_mean(steps[0], Settings.model_fields)
+            findings.append(Finding(f"environment {name}", 1, 1, f"`{steps[0]}` is not a section of the settings", fix))
+    return placed
+
+
+def _flags(overrides: Mapping[str, object]) -> list[Placed]:
+    return [
+        (tuple(int(step) if step.isdigit() else step for step in key.split(".")), value, f"option {key}")
+        for key, value in overrides.items()
+    ]
+
+
+def _place(root: dict[str, Any], key: Path, value: object, origin: str, findings: list[Finding]) -> Path:
+    """Set one nested value, creating what is missing on the way; the key as the file spells it."""
+    here: Any = root
+    path: list[str | int] = []
+    for index, step in enumerate(key):
+        following = key[index + 1] if index + 1 < len(key) else None
+        if isinstance(here, dict):
+            step = _existing(here, str(step))
+            if following is not None and not isinstance(here.get(step), dict | list):
+                here[step] = _empty(step, index, following)
+        elif not isinstance(here, list) or not isinstance(step, int) or step > len(here):
+            what = f"there is no `{'.'.join(map(str, key[: index + 1]))}` to set"
+            findings.append(Finding(origin, 1, 1, what, "count the entries of a list from 0, without gaps"))
+            break
+        elif step == len(here):
+            here.append({})
+        path.append(step)
+        if following is None:
+            here[step] = value
+        here = here[step]
+    return tuple(path)
+
+
+def _existing(mapping: dict[str, Any], step: str) -> str:
+    """The key as the file spells it: environment names have lost upper and lower case."""
+    return next((key for key in mapping if key.lower() == step), step)
+
+
+def _empty(step: str, depth: int, following: str | int) -> Any:
+    """What the file does not have: an override changes the default listener, it does not remove it."""
+    if not depth and step == "listeners":
+        return [{"name": "plain", "port": 1883}]
+    return [] if isinstance(following, int) else {}
+
+
+def _secrets_in(document: Document, value: object, path: Path) -> Iterator[Finding]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            here = (*path, key)
+            if key == _SECRET and not isinstance(inner, dict):
+                fix = "put it into a file of its own and name that in `password_file`"
+                yield document.finding(here, "a password stands in a file of settings", fix, at_key=True)
+            yield from _secrets_in(document, inner, here)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _secrets_in(document, item, (*path, index))
+
+
+def display(settings: Settings) -> Iterator[tuple[str, object, str]]:
+    """(key, value, origin) of every setting, secrets masked, as `mqgate check --settings` shows them."""
+    yield from _display(settings, settings.model_dump(), "")
+
+
+def _display(settings: Settings, value: object, key: str) -> Iterator[tuple[str, object, str]]:
+    if isinstance(value, dict | list) and value:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, inner in items:
+            yield from _display(settings, inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, MASK if isinstance(value, SecretStr) else value, settings.origin(key)

@@ -1,0 +1,322 @@
+"""The settings of a gateway process: every key with its type, default and the text that documents it.
+
+One field list: the reader, the JSON Schema, `mqgate init` and the reference page are made from it. Opens no file and
+knows no environment.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Annotated, Literal
+
+from pydantic import Field, PrivateAttr, SecretStr, model_validator
+
+from gateway.config.findings import Part
+from gateway.config.units import Duration, Size, Wrong
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Version = Literal["3.1", "3.1.1", "5.0"]
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Tls(Part):
+    """TLS of a listener. Files are read again on reload."""
+
+    certificate: str = Field(description="PEM file with the certificate and its chain.")
+    key: str = Field(description="PEM file with the private key.")
+    client_ca: str | None = Field(default=None, description="PEM file with the authorities of client certificates.")
+    client_certificate: Literal["none", "optional", "required"] = Field(
+        default="none", description="Whether clients must show a certificate."
+    )
+    crl: str | None = Field(default=None, description="PEM file with the certificate revocation list.")
+    minimum_version: Literal["1.2", "1.3"] = Field(default="1.2", description="Lowest TLS version.")
+
+    @model_validator(mode="after")
+    def _client_ca(self) -> Tls:
+        if self.client_certificate != "none" and self.client_ca is None:
+            raise Wrong("client certificates cannot be checked", "name the authorities' file in `client_ca`")
+        return self
+
+
+class WebSocket(Part):
+    """MQTT over WebSocket."""
+
+    path: str = Field(default="/mqtt", pattern="^/", description="Path of the HTTP request.")
+    origins: list[str] = Field(
+        default=[],
+        description="Origins that browsers may come from; an empty list allows requests without Origin only.",
+    )
+
+
+class Listener(Part):
+    """Where devices connect: a port, or a Unix socket."""
+
+    name: str = Field(description="Names the listener in logs, metrics, rules and access control.")
+    port: Port | None = Field(default=None, description="TCP port; 0 takes a free one.")
+    bind: str = Field(default="127.0.0.1", description="Address to listen on.")
+    unix: str | None = Field(default=None, description="Path of a Unix socket, instead of a port.")
+    tls: Tls | None = Field(default=None, description="TLS; without it the listener is plain.")
+    websocket: WebSocket | None = Field(default=None, description="WebSocket framing.")
+    max_connections: Positive | None = Field(default=None, description="Limit of this listener beside the global one.")
+    proxy_protocol: Literal["v1", "v2"] | None = Field(
+        default=None, description="Version of the PROXY protocol that the load balancer in front speaks."
+    )
+    anonymous: bool | None = Field(default=None, description="Overrides `security.anonymous` here.")
+    versions: list[Version] | None = Field(default=None, description="Overrides `mqtt.versions` here.")
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Listener:
+        if (self.port is None) == (self.unix is None):
+            raise Wrong(f"listener `{self.name}` needs one address", "give either `port` or `unix`")
+        return self
+
+
+class Admin(Part):
+    """The administration listener: metrics, probes, API and dashboard."""
+
+    port: Port | None = Field(default=9160, description="TCP port; 0 takes a free one, null switches it off.")
+    bind: str = Field(default="127.0.0.1", description="Address to listen on.")
+    token_file: str | None = Field(default=None, description="File with the operator's token.")
+    read_token_file: str | None = Field(default=None, description="File with a token that may only read.")
+    hosts: list[str] = Field(default=[], description="Further values of the Host header that are accepted.")
+
+
+class Password(Part):
+    """Where a password comes from. Never write one into a file of settings."""
+
+    password_file: str | None = Field(default=None, description="File whose first line is the password.")
+    password: SecretStr | None = Field(default=None, description="From the environment only.")
+
+
+class Embedded(Part):
+    """The queue manager inside the gateway."""
+
+    name: str = Field(default="MQGATE", pattern=r"^[A-Za-z0-9./_%]{1,48}$", description="Queue manager name.")
+    path: str = Field(default="./mqgate-data", description="Directory of its journal.")
+    objects: str | None = Field(default=None, description="MQSC file, run at start.")
+    socket: str | None = Field(
+        default=None, description="Unix socket for programs that use the MQI library; `PATH/mqi.sock` unless given."
+    )
+    users: dict[str, Password] = Field(default={}, description="Users of programs that come through the MQI library.")
+    check_client: Literal["none", "optional", "required"] = Field(
+        default="optional", description="Whether those programs must give user and password."
+    )
+    segment_bytes: Size = Field(default=64 * 2**20, ge=2**20, description="Size of a journal segment.")
+    max_bytes: Size | None = Field(default=None, description="Limit of the journal; else the disk is the limit.")
+    max_uncommitted: Positive = Field(default=10000, description="Messages in one unit of work (MAXUMSGS).")
+
+
+class IbmTls(Part):
+    """TLS towards IBM MQ."""
+
+    cipher: str = Field(default="ANY_TLS12_OR_HIGHER", description="CipherSpec.")
+    key_repository: str | None = Field(default=None, description="Key repository (without .kdb for a kdb).")
+    certificate_label: str | None = Field(default=None, description="Label of the gateway's certificate.")
+    peer_name: str | None = Field(default=None, description="Distinguished name that the queue manager must have.")
+
+
+class Ibm(Part):
+    """A queue manager of IBM MQ, over a client channel."""
+
+    name: str = Field(default="", description="Queue manager name; empty takes the one that answers.")
+    connection: str | None = Field(default=None, description="`host(port)`, several with commas between.")
+    channel: str | None = Field(default=None, description="Server-connection channel.")
+    ccdt: str | None = Field(default=None, description="Client channel definition table, instead of the two above.")
+    user: str | None = Field(default=None, description="User.")
+    password_file: str | None = Field(default=None, description="File whose first line is the password.")
+    password: SecretStr | None = Field(default=None, description="From the environment only.")
+    driver: Literal["auto", "ibmmq", "pymqi"] = Field(default="auto", description="Python binding to use.")
+    tls: IbmTls | None = Field(default=None, description="TLS.")
+    connections: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="Connections (one thread each).")
+    reconnect_from: Duration = Field(default=1.0, description="First wait before connecting again.")
+    reconnect_to: Duration = Field(default=30.0, description="Longest wait.")
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Ibm:
+        if self.ccdt is None and (self.connection is None or self.channel is None):
+            raise Wrong("it is not said how to reach the queue manager", "give `connection` and `channel`, or `ccdt`")
+        return self
+
+
+class Buffer(Part):
+    """Store and forward while IBM MQ is away."""
+
+    path: str = Field(default="./mqgate-buffer", description="Directory.")
+    max_bytes: Size = Field(default=2**30, description="Limit; beyond it acknowledgements are withheld.")
+
+
+class QueueManager(Part):
+    """Which queue manager the gateway works with: `embedded` (the default) or `ibm`."""
+
+    embedded: Embedded | None = Field(default=None, description="The queue manager inside the gateway.")
+    ibm: Ibm | None = Field(default=None, description="A queue manager of IBM MQ.")
+    buffer: Buffer | None = Field(default=None, description="Store and forward; only with `ibm`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default(cls, value: object) -> object:
+        if isinstance(value, dict) and value.get("ibm") is None and value.get("embedded") is None:
+            return {**value, "embedded": {}}
+        return value
+
+    @model_validator(mode="after")
+    def _one(self) -> QueueManager:
+        if self.ibm is not None and self.embedded is not None:
+            raise Wrong("a gateway works with one queue manager", "keep either `embedded` or `ibm`")
+        if self.buffer is not None and self.ibm is None:
+            raise Wrong("`buffer` is for `ibm`: the embedded queue manager is never away", "remove it")
+        return self
+
+
+class Mqtt(Part):
+    """Limits and behaviour of the protocol."""
+
+    versions: list[Version] = Field(default=["3.1", "3.1.1", "5.0"], min_length=1, description="Versions spoken.")
+    strict_client_ids: bool = Field(
+        default=True, description="MQTT 3.1: an identifier over 23 characters is refused with CONNACK 2."
+    )
+    max_packet: Size = Field(default=2**20, ge=128, le=268_435_460, description="Largest packet; announced in 5.0.")
+    max_payload: Size | None = Field(default=None, description="Largest payload, below what `max_packet` leaves.")
+    max_qos: Annotated[int, Field(ge=0, le=2)] = Field(default=2, description="Highest quality of service.")
+    retain: bool = Field(default=True, description="Whether retained messages are kept.")
+    max_inflight: Annotated[int, Field(ge=1, le=65535)] = Field(
+        default=100, description="Unacknowledged messages in each direction; announced as Receive Maximum."
+    )
+    topic_aliases: Annotated[int, Field(ge=0, le=65535)] = Field(default=10, description="Topic aliases (5.0).")
+    max_connections: Positive = Field(default=20000, description="Connections of the process.")
+    max_sessions: Positive = Field(default=100_000, description="Sessions, connected or not.")
+    connect_timeout: Duration = Field(default=10.0, description="From the connection to a whole CONNECT.")
+    max_queued: Count = Field(
+        default=1000, description="Messages waiting for one persistent session; beyond it the oldest of QoS 0 go first."
+    )
+    max_queued_bytes: Size = Field(default=16 * 2**20, description="Bytes waiting for one session.")
+    retry_interval: Duration = Field(default=20.0, description="MQTT 3.1: resending with DUP; 0 never resends.")
+    session_expiry_max: Duration = Field(default=604800.0, description="Longest session expiry granted.")
+    keep_alive_max: Duration = Field(default=600.0, le=65535, description="Longest keep alive granted.")
+    max_subscriptions: Positive = Field(default=1000, description="Subscriptions of one session.")
+    max_topic_levels: Annotated[int, Field(ge=1, le=1000)] = Field(default=64, description="Levels of a topic.")
+    max_user_properties: Count = Field(default=100, description="User properties of one packet (5.0).")
+    max_retained: Count = Field(default=1_000_000, description="Retained messages.")
+    max_retained_bytes: Size = Field(default=2**30, description="Bytes of retained messages.")
+    shared_subscriptions: bool = Field(default=True, description="Shared subscriptions (5.0).")
+
+
+class Limits(Part):
+    """Rates; 0 is no limit."""
+
+    connects_per_second: Count = Field(default=0, description="New connections of the process.")
+    connects_per_second_per_address: Count = Field(default=0, description="New connections from one address.")
+    publishes_per_second: Count = Field(default=0, description="Publications of one client; reading pauses beyond it.")
+    bytes_per_second: Size = Field(default=0, description="Bytes of one client; reading pauses beyond it.")
+    handshake_timeout: Duration = Field(default=10.0, description="TLS and WebSocket handshakes.")
+
+
+class Jwt(Part):
+    """JSON Web Tokens in the password of CONNECT."""
+
+    jwks_file: str = Field(description="File with the public keys.")
+    audience: str | None = Field(default=None, description="Audience that a token must name.")
+    issuer: str | None = Field(default=None, description="Issuer that a token must name.")
+    user_claim: str = Field(default="sub", description="Claim that is the user name.")
+    leeway: Duration = Field(default=10.0, description="Tolerated difference of clocks.")
+
+
+class AclEntry(Part):
+    """Who may do what; the first entry that says something about an action decides."""
+
+    user: str | None = Field(default=None, description="User names (`*` and `?`); anonymous clients have none.")
+    client: str | None = Field(default=None, description="Client identifiers (`*` and `?`).")
+    listener: str | None = Field(default=None, description="Listener.")
+    anonymous: bool | None = Field(default=None, description="Whether the client is anonymous.")
+    publish: list[str] = Field(default=[], description="Filters that may be published to; `{client}`, `{user}`.")
+    subscribe: list[str] = Field(default=[], description="Filters that may be subscribed to.")
+    allow: list[str] = Field(default=[], description="Filters allowed both ways.")
+    deny_publish: list[str] = Field(default=[], description="Filters that may not be published to.")
+    deny_subscribe: list[str] = Field(default=[], description="Filters that may not be subscribed to.")
+    deny: list[str] = Field(default=[], description="Filters denied both ways.")
+
+
+class Security(Part):
+    """Who may connect, and what they may do."""
+
+    anonymous: bool = Field(default=True, description="Whether clients may connect without credentials.")
+    users: dict[str, Password] = Field(default={}, description="Users with their password files.")
+    password_file: str | None = Field(default=None, description="File in the format of mosquitto_passwd.")
+    certificate_user: Literal["common_name", "subject", "none"] = Field(
+        default="common_name", description="What of a client certificate is the user name."
+    )
+    jwt: Jwt | None = Field(default=None, description="JSON Web Tokens.")
+    acl: list[AclEntry] | str | None = Field(
+        default=None, description="Access control list, or the file with one; without it everything is allowed."
+    )
+    authenticator: str | None = Field(default=None, description="One's own check, as `module:function`.")
+
+    @model_validator(mode="after")
+    def _someone(self) -> Security:
+        ways = (self.users, self.password_file, self.jwt, self.authenticator)
+        if not self.anonymous and not any(ways) and self.certificate_user == "none":
+            raise Wrong("nobody could connect", "give `users`, `password_file`, `jwt`, or allow `anonymous`")
+        return self
+
+
+class Log(Part):
+    """The log."""
+
+    format: Literal["json", "text"] = Field(default="json", description="One JSON object a line, or text.")
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level written.")
+
+
+def _default_listeners() -> list[Listener]:
+    return [Listener(name="plain", port=1883)]
+
+
+class Settings(Part):
+    """Everything a gateway process can be told."""
+
+    listeners: list[Listener] = Field(default_factory=_default_listeners, description="Where devices connect.")
+    admin: Admin = Field(default_factory=Admin, description="The administration listener.")
+    queue_manager: QueueManager = Field(
+        default_factory=lambda: QueueManager(embedded=Embedded()), description="The queue manager."
+    )
+    mqtt: Mqtt = Field(default_factory=Mqtt, description="The protocol.")
+    limits: Limits = Field(default_factory=Limits, description="Rates.")
+    security: Security = Field(default_factory=Security, description="Identity and authority.")
+    mappings: list[str] = Field(
+        default=[], description="Mapping files (`*` allowed), relative to this file; none: the shipped default mapping."
+    )
+    log: Log = Field(default_factory=Log, description="The log.")
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _base: list[str] = PrivateAttr(default_factory=list)
+
+    @model_validator(mode="after")
+    def _distinct_listeners(self) -> Settings:
+        names, places = set(), set()
+        for listener in self.listeners:
+            place = listener.unix or (listener.bind, listener.port)
+            if listener.name in names:
+                raise Wrong(f"two listeners are called `{listener.name}`", "give each its own name")
+            if place in places and listener.port != 0:
+                raise Wrong(f"two listeners use {place}", "give each its own address")
+            names.add(listener.name)
+            places.add(place)
+        return self
+
+    def origin(self, key: str) -> str:
+        """Where the value of `key` (`mqtt.max_packet`, `listeners.0.port`) comes from."""
+        while key:
+            if key in self._origins:
+                return self._origins[key]
+            key = key.rpartition(".")[0]
+        return "default"
+
+    def set_origins(self, origins: dict[str, str], base: str) -> None:
+        """Remember where values come from; `base` is the directory of the file."""
+        self._origins.update(origins)
+        self._base[:] = [base]
+
+    def resolve(self, name: str, key: str = "") -> str:
+        """A file name as the process can open it: relative to the file of settings if it was written there."""
+        in_file = not self.origin(key).startswith(("environment ", "option ", "default")) if key else True
+        return str(PurePath(*self._base, name)) if in_file else name

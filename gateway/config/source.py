@@ -1,0 +1,150 @@
+"""YAML text to plain values, with the line and column of every key and value.
+
+Reads one document with the types of YAML's core schema (`on` and `12:30` stay text), refuses duplicate keys, unknown
+tags, self-reference and alias bombs. Opens no file: the caller brings the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from gateway.errors import Finding
+
+Path = tuple[str | int, ...]
+Mark = tuple[int, int]
+
+MAX_NODES = 2_000_000
+MAX_DEPTH = 40
+
+
+class _Loader(yaml.CSafeLoader):
+    """The C parser with fewer implicit types: what looks like a version, a time or a country stays a string."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", "-+.0123456789"),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
+
+_SCALARS = {f"tag:yaml.org,2002:{tag}" for tag in ("str", "bool", "null", "int", "float", "merge")}
+
+
+@dataclass(slots=True)
+class Document:
+    """A document's value and where its parts stand; marks are 1-based (line, column)."""
+
+    name: str
+    value: Any = None
+    keys: dict[Path, Mark] = field(default_factory=dict)
+    values: dict[Path, Mark] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    elsewhere: dict[Path, str] = field(default_factory=dict)
+    """Values that came from somewhere else than the text: an environment variable, an option."""
+
+    def finding(self, path: Path, what: str, fix: str = "", *, at_key: bool = False) -> Finding:
+        """A finding at `path`, or at the nearest part above it that exists in the text."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.elsewhere:
+                return Finding(self.elsewhere[path[:length]], 1, 1, what, fix)
+        mark = self.keys.get(path) if at_key else self.values.get(path)
+        while mark is None and path:
+            path = path[:-1]
+            mark = self.values.get(path)
+        line, column = mark or (1, 1)
+        return Finding(self.name, line, column, what, fix)
+
+
+def read_yaml(name: str, text: str) -> Document:
+    """Parse `text`; what is wrong with it is in `findings` and the value is None then."""
+    document = Document(name)
+    try:
+        loader = _Loader(text)
+    except yaml.YAMLError as error:
+        document.findings.append(_syntax(name, error))
+        return document
+    try:
+        node = loader.get_single_node()
+        if node is not None:
+            document.value = _Builder(document, loader).build(node, (), 0)
+    except yaml.YAMLError as error:
+        document.findings.append(_syntax(name, error))
+    finally:
+        loader.dispose()
+    if document.findings:
+        document.value = None
+    return document
+
+
+def read_scalar(text: str) -> Any:
+    """The value of a setting given in the environment or on the command line; text that is not YAML stays text."""
+    document = read_yaml("", text)
+    return text if document.findings else document.value
+
+
+class _Builder:
+    """Walks the nodes once; counts them, because aliases can name a node a million times."""
+
+    def __init__(self, document: Document, loader: _Loader) -> None:
+        self.document = document
+        self.loader = loader
+        self.nodes = 0
+
+    def build(self, node: yaml.Node, path: Path, depth: int) -> Any:
+        self.nodes += 1
+        mark = (node.start_mark.line + 1, node.start_mark.column + 1)
+        self.document.values[path] = mark
+        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem="too many values or too deeply nested", problem_mark=node.start_mark)
+        if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+            return self._mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+            return [self.build(item, (*path, index), depth + 1) for index, item in enumerate(node.value)]
+        if node.tag not in _SCALARS:
+            self._wrong(path, f"the tag `{node.tag}` is not allowed here", "write a plain value")
+            return None
+        return self.loader.construct_object(node) if node.tag != "tag:yaml.org,2002:merge" else "<<"
+
+    def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:  # before merging: a merged key may be replaced, a written one may not repeat
+            self._check_repeat(key_node, path, seen)
+        self.loader.flatten_mapping(node)
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            here = (*path, key)
+            result[key] = self.build(value_node, here, depth + 1)
+            self.document.keys[here] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+        return result
+
+    def _check_repeat(self, key_node: yaml.Node, path: Path, seen: set[str]) -> None:
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.MarkedYAMLError(
+                problem='a key must be plain text; a value with braces needs quotes: "{client}/x"',
+                problem_mark=key_node.start_mark,
+            )
+        key = str(key_node.value)
+        if key in seen and key != "<<":
+            self.document.keys[(*path, key)] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+            self._wrong((*path, key), f"`{key}` is given twice", "keep one of them", at_key=True)
+        seen.add(key)
+
+    def _wrong(self, path: Path, what: str, fix: str, *, at_key: bool = False) -> None:
+        self.document.findings.append(self.document.finding(path, what, fix, at_key=at_key))
+
+
+def _syntax(name: str, error: yaml.YAMLError) -> Finding:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    fix = "check indentation, and quote values that begin with { [ * & ! or contain ': '"
+    return Finding(name, line, column, f"YAML cannot be read here: {problem}", fix)

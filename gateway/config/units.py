@@ -1,0 +1,80 @@
+"""Values people write with a unit: durations (`10s`, `5m`, `7d`) and sizes (`1MiB`); and the error of a wrong value.
+
+Durations become float seconds, sizes whole bytes. Nothing else is interpreted here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BYTES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+DURATION_PATTERN = r"^(\d+(\.\d+)?\s*(ms|s|m|h|d|w)\s*)+$"
+SIZE_PATTERN = r"^\d+(\.\d+)?\s*(B|[KMGT]i?B|[KMG])?$"
+
+
+class Wrong(ValueError):
+    """A value that cannot be meant: what is wrong and what to write instead."""
+
+    def __init__(self, what: str, fix: str = "") -> None:
+        super().__init__(f"{what}: {fix}" if fix else what)
+        self.what = what
+        self.fix = fix
+
+
+def parse_duration(value: object) -> float:
+    """`1h30m` to 5400.0; a bare number is seconds."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    text = value.strip() if isinstance(value, str) else ""
+    parts = _DURATION.findall(text)
+    if not parts or _DURATION.sub("", text).strip():
+        raise Wrong(f"{value!r} is not a duration", "write a number and ms, s, m, h, d or w, as in 10s, 1h30m or 7d")
+    return float(sum(float(number) * _SECONDS[unit] for number, unit in parts))
+
+
+def parse_size(value: object) -> int:
+    """`1MiB` to 1048576; a bare number is bytes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    unit = _BYTES.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise Wrong(f"{value!r} is not a size", "write a number of bytes, or KiB, MiB, GiB as in 1MiB")
+    return int(float(match[1]) * unit)
+
+
+def show_duration(seconds: float) -> str:
+    """The shortest way to write a duration."""
+    for unit in ("w", "d", "h", "m"):
+        if seconds and not seconds % _SECONDS[unit]:
+            return f"{int(seconds // _SECONDS[unit])}{unit}"
+    if seconds == int(seconds):
+        return f"{int(seconds)}s"
+    return f"{seconds * 1000:.15g}ms"
+
+
+def show_size(size: int) -> str:
+    """The shortest exact way to write a size."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size and not size % factor:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+def _one_of(pattern: str, number: str, what: str) -> WithJsonSchema:
+    choices = [{"type": "string", "pattern": pattern}, {"type": number, "minimum": 0}]
+    return WithJsonSchema({"anyOf": choices, "description": what})
+
+
+Duration = Annotated[
+    float, BeforeValidator(parse_duration), _one_of(DURATION_PATTERN, "number", "a duration: 10s, 5m, 1h30m, 7d")
+]
+Size = Annotated[int, BeforeValidator(parse_size), _one_of(SIZE_PATTERN, "integer", "a size: 64KiB, 1MiB, 2GiB")]

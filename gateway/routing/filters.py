@@ -1,0 +1,156 @@
+"""Subscriptions: from a topic to the subscribers that want it, shared groups included.
+
+`match` costs what the topic's levels and its matches cost, whatever else is subscribed. Results may be cached by topic
+as long as `version` stays the same. Knows neither sessions nor packets: a subscriber is any hashable value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from gateway.routing.trie import FilterTrie
+
+S = TypeVar("S", bound=Hashable)
+
+SHARE = "$share/"
+
+
+class Interest(NamedTuple):
+    """What a subscriber asked for with one filter (or, merged, with several)."""
+
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+    identifiers: tuple[int, ...] = ()
+
+
+class Members(Generic[S]):
+    """The subscribers of one filter: `direct`, and by share name `shared`."""
+
+    __slots__ = ("direct", "shared")
+
+    def __init__(self) -> None:
+        self.direct: dict[S, Interest] = {}
+        self.shared: dict[str, dict[S, Interest]] = {}
+
+
+class Group(NamedTuple, Generic[S]):
+    """One shared subscription: one of `members` gets each message."""
+
+    name: str
+    filter: str
+    members: dict[S, Interest]
+
+
+class Matched(NamedTuple, Generic[S]):
+    """Who gets a publication: everyone in `direct`, one of each group in `groups`."""
+
+    direct: dict[S, Interest]
+    groups: list[Group[S]]
+
+
+def split_share(filter: str) -> tuple[str, str]:  # noqa: A002 - the specification's word
+    """(share name, filter) of `$share/name/filter`; an empty name for other filters [MQTT-4.8.2]."""
+    if not filter.startswith(SHARE):
+        return "", filter
+    name, _, inner = filter[len(SHARE) :].partition("/")
+    return (name, inner) if name and inner else ("", filter)
+
+
+class Subscriptions(Generic[S]):
+    """All subscriptions of a gateway process."""
+
+    __slots__ = ("_by_subscriber", "_trie", "version")
+
+    def __init__(self) -> None:
+        self._trie: FilterTrie[tuple[str, Members[S]]] = FilterTrie()
+        self._by_subscriber: dict[S, dict[str, Interest]] = {}
+        self.version = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_subscriber.values()))
+
+    def add(self, subscriber: S, filter: str, interest: Interest) -> bool:  # noqa: A002
+        """Subscribe, or replace the options of the same filter; True when it is new [MQTT-3.8.4-3]."""
+        share, inner = split_share(filter)
+        levels = inner.split("/")
+        entry = self._trie.get(levels)
+        if entry is None:
+            entry = (inner, Members())
+            self._trie.put(levels, entry)
+        members = entry[1].shared.setdefault(share, {}) if share else entry[1].direct
+        new = subscriber not in members
+        members[subscriber] = interest
+        self._by_subscriber.setdefault(subscriber, {})[filter] = interest
+        self.version += 1
+        return new
+
+    def remove(self, subscriber: S, filter: str) -> bool:  # noqa: A002
+        """Unsubscribe; False when there was no such subscription [MQTT-3.10.4-1]."""
+        mine = self._by_subscriber.get(subscriber)
+        if mine is None or mine.pop(filter, None) is None:
+            return False
+        if not mine:
+            del self._by_subscriber[subscriber]
+        self._detach(subscriber, *split_share(filter))
+        self.version += 1
+        return True
+
+    def remove_all(self, subscriber: S) -> int:
+        """End every subscription of a subscriber; how many there were."""
+        mine = self._by_subscriber.pop(subscriber, {})
+        for filter_ in mine:
+            self._detach(subscriber, *split_share(filter_))
+        self.version += bool(mine)
+        return len(mine)
+
+    def _detach(self, subscriber: S, share: str, inner: str) -> None:
+        levels = inner.split("/")
+        entry = self._trie.get(levels)
+        if entry is None:
+            return
+        members = entry[1]
+        if share:
+            del members.shared[share][subscriber]
+            if not members.shared[share]:
+                del members.shared[share]
+        else:
+            del members.direct[subscriber]
+        if not members.direct and not members.shared:
+            self._trie.pop(levels)
+
+    def of(self, subscriber: S) -> dict[str, Interest]:
+        """The subscriptions of one subscriber by filter, as it wrote them."""
+        return self._by_subscriber.get(subscriber, {})
+
+    def match(self, topic: str) -> Matched[S]:
+        """Who gets a publication on `topic`: each subscriber once, with its overlapping interests merged."""
+        entries = self._trie.match(topic)
+        if len(entries) == 1 and not entries[0][1].shared:
+            return Matched(entries[0][1].direct.copy(), [])
+        direct: dict[S, Interest] = {}
+        groups: list[Group[S]] = []
+        for filter_, members in entries:
+            for subscriber, interest in members.direct.items():
+                seen = direct.get(subscriber)
+                direct[subscriber] = interest if seen is None else merge(seen, interest)
+            groups += [Group(name, filter_, inside) for name, inside in members.shared.items()]
+        return Matched(direct, groups)
+
+    def __iter__(self) -> Iterator[tuple[S, str, Interest]]:
+        for subscriber, filters in self._by_subscriber.items():
+            for filter_, interest in filters.items():
+                yield subscriber, filter_, interest
+
+
+def merge(one: Interest, other: Interest) -> Interest:
+    """Overlapping subscriptions deliver once, at the highest QoS, with every identifier [MQTT-3.3.4-2, 3.3.4-4]."""
+    return Interest(
+        max(one.qos, other.qos),
+        one.no_local and other.no_local,
+        one.retain_as_published or other.retain_as_published,
+        min(one.retain_handling, other.retain_handling),
+        one.identifiers + tuple(number for number in other.identifiers if number not in one.identifiers),
+    )

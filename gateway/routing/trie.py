@@ -1,0 +1,139 @@
+"""A trie over the levels of MQTT topic filters: what a topic matches is found without looking at what it does not.
+
+Values are kept per filter in a dict, so that adding and removing cost one walk down the filter's levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Node(Generic[V]):
+    """What hangs on one level: literal children, `+`, the values of filters that end here, and of `#` below."""
+
+    __slots__ = ("any", "children", "here", "rest")
+
+    def __init__(self) -> None:
+        self.children: dict[str, Node[V]] = {}
+        self.any: Node[V] | None = None
+        self.here: V | None = None
+        self.rest: V | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.children and self.any is None and self.here is None and self.rest is None
+
+
+class FilterTrie(Generic[V]):
+    """One value per filter."""
+
+    __slots__ = ("root",)
+
+    def __init__(self) -> None:
+        self.root: Node[V] = Node()
+
+    def get(self, levels: Sequence[str]) -> V | None:
+        """The value of exactly this filter."""
+        node = self.root
+        rest = bool(levels) and levels[-1] == "#"
+        for level in levels[:-1] if rest else levels:
+            below = node.any if level == "+" else node.children.get(level)
+            if below is None:
+                return None
+            node = below
+        return node.rest if rest else node.here
+
+    def put(self, levels: Sequence[str], value: V) -> None:
+        """Set the value of this filter."""
+        node = self.root
+        for index, level in enumerate(levels):
+            if level == "#" and index == len(levels) - 1:
+                node.rest = value
+                return
+            node = self._step(node, level)
+        node.here = value
+
+    @staticmethod
+    def _step(node: Node[V], level: str) -> Node[V]:
+        if level == "+":
+            if node.any is None:
+                node.any = Node()
+            return node.any
+        child = node.children.get(level)
+        if child is None:
+            child = node.children[level] = Node()
+        return child
+
+    def pop(self, levels: Sequence[str]) -> V | None:
+        """Take the value of this filter out and prune what is empty then."""
+        path: list[tuple[Node[V], str]] = []
+        node = self.root
+        rest = bool(levels) and levels[-1] == "#"
+        for level in levels[:-1] if rest else levels:
+            path.append((node, level))
+            below = node.any if level == "+" else node.children.get(level)
+            if below is None:
+                return None
+            node = below
+        if rest:
+            value, node.rest = node.rest, None
+        else:
+            value, node.here = node.here, None
+        self._prune(path, node)
+        return value
+
+    @staticmethod
+    def _prune(path: list[tuple[Node[V], str]], node: Node[V]) -> None:
+        for parent, level in reversed(path):
+            if not node.empty:
+                return
+            if level == "+":
+                parent.any = None
+            else:
+                del parent.children[level]
+            node = parent
+
+    def match(self, topic: str) -> list[V]:
+        """The values of every filter that matches `topic`. `#` and `+` in front do not match `$...` [MQTT-4.7.2-1]."""
+        levels = topic.split("/")
+        found: list[V] = []
+        nodes = [self.root]
+        if topic[:1] == "$":
+            child = self.root.children.get(levels[0])
+            nodes = [] if child is None else [child]
+            del levels[0]
+        for level in levels:
+            below: list[Node[V]] = []
+            for node in nodes:
+                if node.rest is not None:
+                    found.append(node.rest)
+                child = node.children.get(level)
+                if child is not None:
+                    below.append(child)
+                if node.any is not None:
+                    below.append(node.any)
+            nodes = below
+            if not nodes:
+                return found
+        for node in nodes:
+            if node.here is not None:
+                found.append(node.here)
+            if node.rest is not None:  # `a/#` matches `a` too [MQTT-4.7.1-2]
+                found.append(node.rest)
+        return found
+
+    def items(self) -> Iterator[tuple[tuple[str, ...], V]]:
+        """Every filter with its value."""
+        stack: list[tuple[tuple[str, ...], Node[V]]] = [((), self.root)]
+        while stack:
+            levels, node = stack.pop()
+            if node.here is not None:
+                yield levels, node.here
+            if node.rest is not None:
+                yield (*levels, "#"), node.rest
+            stack += [((*levels, name), child) for name, child in node.children.items()]
+            if node.any is not None:
+                stack.append(((*levels, "+"), node.any))

@@ -1,0 +1,197 @@
+"""What a rule must satisfy beyond the types of its keys. Each problem comes with the path of the key it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from gateway.config.source import Path
+from gateway.config.units import Wrong
+from gateway.rules.mappings import InboundRule, OutboundRule, PropertyRule
+from gateway.rules.model import Property, Test, ToMq, ToMqtt
+from gateway.rules.templates import (
+    OUTBOUND_FOLDERS,
+    OUTBOUND_PLAIN,
+    Template,
+    check_name,
+    parse_pattern,
+    parse_template,
+)
+
+T = TypeVar("T")
+Problems = list[tuple[Path, Wrong]]
+
+_RESERVED_WORDS = {"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"}
+
+
+class _Checker:
+    """Collects problems; `attempt` runs one check and goes on."""
+
+    def __init__(self) -> None:
+        self.problems: Problems = []
+        self.levels: tuple[str, ...] = ()
+        self.known = True
+
+    def attempt(self, path: Path, call: Callable[[], T]) -> T | None:
+        try:
+            return call()
+        except Wrong as wrong:
+            self.problems.append((path, wrong))
+            return None
+
+    def inbound(self, path: Path, text: str | None) -> Template | None:
+        if text is None or not self.known:
+            return None
+        return self.attempt(path, lambda: parse_template(text, self.levels))
+
+    def outbound(self, path: Path, text: str | None) -> Template | None:
+        if text is None:
+            return None
+        return self.attempt(path, lambda: parse_template(text, (), OUTBOUND_PLAIN, OUTBOUND_FOLDERS))
+
+    def wrong(self, path: Path, what: str, fix: str) -> None:
+        self.problems.append((path, Wrong(what, fix)))
+
+
+def check_inbound(
+    spec: ToMq, position: int, file: str, line: int, schema: str | None
+) -> tuple[InboundRule | None, Problems]:
+    """The rule with its templates parsed, and what is wrong with it."""
+    checker = _Checker()
+    pattern = checker.attempt(("topic",), lambda: parse_pattern(spec.topic))
+    levels, names = pattern or ((), ())
+    checker.levels, checker.known = tuple(name for _, name in names), pattern is not None
+    _destination(checker, spec)
+    _descriptor(checker, spec)
+    rule = InboundRule(
+        position, file, line, spec, levels, names,
+        queue=_name_template(checker, ("queue",), spec.queue, spec),
+        mq_topic=checker.inbound(("mq_topic",), spec.mq_topic),
+        queue_manager=_name_template(checker, ("queue_manager",), spec.queue_manager, spec) or Template("", ()),
+        properties=tuple(_properties(checker, spec)),
+        group_by=checker.inbound(("group_by",), spec.group_by),
+        correlation=checker.inbound(("descriptor", "correlation"), spec.descriptor.correlation),
+        user=checker.inbound(("descriptor", "user"), spec.descriptor.user),
+        application_data=checker.inbound(("descriptor", "application_data"), spec.descriptor.application_data),
+        schema=schema,
+    )  # fmt: skip
+    return (None if checker.problems else rule), checker.problems
+
+
+def _destination(checker: _Checker, spec: ToMq) -> None:
+    if (spec.queue is None) == (spec.mq_topic is None):
+        what = "a rule needs one destination" if spec.queue is None else "a rule has one destination"
+        checker.wrong((), what, "give either `queue` or `mq_topic`")
+    if spec.mq_topic is not None and spec.queue_manager:
+        checker.wrong(("queue_manager",), "`queue_manager` goes with `queue` only", "remove it")
+    if spec.mq_topic is not None and spec.too_long == "segment":
+        checker.wrong(("too_long",), "a publication to an MQ topic cannot be segmented", "use dead_letter or reject")
+
+
+def _name_template(checker: _Checker, path: Path, text: str | None, spec: ToMq) -> Template | None:
+    template = checker.inbound(path, text)
+    if template is None or not text:
+        return None
+    constant = template.constant
+    if constant is not None:
+        checker.attempt(path, lambda: check_name(constant, "queue" if path == ("queue",) else "queue manager"))
+        return template
+    literal = "".join(part for part in template.parts if isinstance(part, str))
+    if literal:
+        checker.attempt(path, lambda: check_name(literal))
+    if not isinstance(template.parts[0], str) and path == ("queue",) and not spec.allowed_queues:
+        what = f"`{text}` begins with a placeholder, so that a device could name any queue"
+        checker.wrong(path, what, "begin with fixed text, or list the queues meant in `allowed_queues`")
+    return template
+
+
+def _properties(checker: _Checker, spec: ToMq) -> list[PropertyRule]:
+    found: list[PropertyRule] = []
+    for name, value in spec.properties.items():
+        here: Path = ("properties", name)
+        checker.attempt(here, partial(_property_name, name))
+        text: bool | float | str = value.value if isinstance(value, Property) else value
+        type_name: str = value.type if isinstance(value, Property) else ""
+        if isinstance(text, str):
+            template = checker.inbound(here, text)
+        else:
+            template = Template(str(text), (str(text).lower() if isinstance(text, bool) else str(text),))
+            type_name = {bool: "bool", int: "int", float: "float"}[type(text)]
+        if template is not None:
+            found.append((name, template, type_name))
+    return found
+
+
+def _property_name(name: str) -> None:
+    if not name.isidentifier() or not name.isascii() or len(name) > 256:
+        raise Wrong(f"`{name}` is not a property name", "use letters, digits and _, beginning with a letter")
+    if name.upper() in _RESERVED_WORDS or name.startswith("JMS"):
+        raise Wrong(f"MQ reserves the property name `{name}`", "choose another name")
+
+
+_NEEDS_REPLY = ("coa", "cod", "exception", "expiration", "pan", "nan")
+
+
+def _descriptor(checker: _Checker, spec: ToMq) -> None:
+    descriptor = spec.descriptor
+    reply = descriptor.reply_to
+    if reply is not None:
+        here: Path = ("descriptor", "reply_to")
+        checker.attempt((*here, "queue"), partial(check_name, reply.queue))
+        if reply.queue_manager:
+            checker.attempt((*here, "queue_manager"), partial(check_name, reply.queue_manager, "queue manager"))
+    elif descriptor.message_type == "request" or any(one.startswith(_NEEDS_REPLY) for one in descriptor.report):
+        here = ("descriptor", "report" if descriptor.report else "message_type")
+        checker.wrong(here, "a request or a report needs a queue to answer to", "add `reply_to: {queue: NAME}`")
+    if not spec.headers and spec.properties:
+        checker.wrong(("properties",), "properties need a header to stand in", "add `mcd` to `headers`")
+
+
+def check_outbound(spec: ToMqtt, position: int, file: str, line: int) -> tuple[OutboundRule | None, Problems]:
+    """The rule with its templates parsed, and what is wrong with it."""
+    checker = _Checker()
+    sources = {key: getattr(spec, key) for key in ("queue", "transmission_queue", "mq_topic")}
+    given = [key for key, value in sources.items() if value is not None]
+    if len(given) != 1:
+        checker.wrong((), f"a rule has one source, not {len(given)}", f"give one of {', '.join(sources)}")
+    for key in ("queue", "transmission_queue"):
+        _constant_name(checker, (key,), sources[key])
+    _constant_name(checker, ("backout", "queue"), spec.backout.queue)
+    if spec.transmission_queue is not None and spec.topic is not None:
+        checker.wrong(("topic",), "on a transmission queue RemoteQName is the topic", "remove `topic`, or use `queue`")
+    topic = checker.outbound(("topic",), spec.topic)
+    if topic is not None:
+        checker.attempt(("topic",), lambda: _topic_text(topic))
+    client = checker.outbound(("client",), spec.client)
+    order = checker.outbound(("order_by",), spec.order_by)
+    rule = OutboundRule(position, file, line, spec, topic, client, order)
+    return (None if checker.problems else rule), checker.problems
+
+
+def _constant_name(checker: _Checker, path: Path, name: str | None) -> None:
+    if name is None:
+        return
+    checker.attempt(path, lambda: check_name(name))
+
+
+def _topic_text(template: Template) -> None:
+    literal = "".join(part for part in template.parts if isinstance(part, str))
+    if any(character in literal for character in "+#\0") or not template.parts:
+        raise Wrong(
+            "a topic to publish to has no wildcard", "write the topic in full, with {placeholders} for what varies"
+        )
+    if template.text.startswith("$"):
+        raise Wrong("topics beginning with `$` belong to the gateway", "choose another topic")
+
+
+def check_test(test: Test) -> Problems:
+    """What is wrong with a test."""
+    if (test.publish is None) == (test.put is None):
+        return [((), Wrong("a test publishes or puts one message", "give either `publish` or `put`"))]
+    return []
+
+
+def placeholders(templates: Sequence[Template | None]) -> set[str]:
+    """The kinds of slots that any of the templates use."""
+    return {slot.kind for template in templates if template is not None for slot in template.slots}

@@ -1,0 +1,82 @@
+"""Checked rules: what `parse` makes of mapping files and `routing` compiles. Templates are parsed, names are valid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.errors import Finding
+from gateway.rules.model import Test, ToMq, ToMqtt
+from gateway.rules.templates import Template
+
+PropertyRule = tuple[str, Template, str]
+"""Name, template, type (empty: the value's own)."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboundRule:
+    """A rule from a topic to a queue."""
+
+    position: int
+    file: str
+    line: int
+    spec: ToMq
+    levels: tuple[str, ...]
+    """The topic pattern as an MQTT filter, level by level."""
+    names: tuple[tuple[int, str], ...]
+    """Captured levels: index and name; a name ending in `*` takes the rest."""
+    queue: Template | None
+    mq_topic: Template | None
+    queue_manager: Template
+    properties: tuple[PropertyRule, ...] = ()
+    group_by: Template | None = None
+    correlation: Template | None = None
+    user: Template | None = None
+    application_data: Template | None = None
+    schema: str | None = None
+    """Text of the JSON Schema."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def filter(self) -> str:
+        return "/".join(self.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundRule:
+    """A rule from a queue to topics."""
+
+    position: int
+    file: str
+    line: int
+    spec: ToMqtt
+    topic: Template | None
+    client: Template | None = None
+    order_by: Template | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTest:
+    """A test and where it stands."""
+
+    file: str
+    line: int
+    column: int
+    test: Test
+
+
+@dataclass(frozen=True, slots=True)
+class Mappings:
+    """Everything the mapping files say, in order; `warnings` are findings that do not keep it from being used."""
+
+    to_mq: tuple[InboundRule, ...] = ()
+    to_mqtt: tuple[OutboundRule, ...] = ()
+    tests: tuple[PlacedTest, ...] = ()
+    dead_letter_unmatched: bool = False
+    warnings: tuple[Finding, ...] = field(default=())

@@ -1,0 +1,308 @@
+"""The mapping language as frozen records: what a mapping file may say, with the text that documents each key.
+
+One field list: the parser, the JSON Schema and the reference page are made from it. Nothing is evaluated here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from gateway.config.findings import Part
+from gateway.config.units import Duration, Size
+
+Scalar = bool | int | float | str
+Qos = Annotated[int, Field(ge=0, le=2)]
+
+
+def _as_list(value: object) -> object:
+    """One value where a list may stand is a list of one."""
+    return value if isinstance(value, list) or value is None else [value]
+
+
+Names = Annotated[list[str], BeforeValidator(_as_list)]
+Levels = Annotated[list[Qos], BeforeValidator(_as_list)]
+Report = Literal[
+    "coa", "cod", "exception", "expiration", "pan", "nan", "pass_msg_id", "pass_correl_id", "discard", "pass_expiry",
+    "coa_with_data", "cod_with_data", "exception_with_data", "expiration_with_data",
+    "coa_with_full_data", "cod_with_full_data", "exception_with_full_data", "expiration_with_full_data",
+]  # fmt: skip
+Folder = Literal["mcd", "mqps", "mqtt"]
+Then = Literal["dead_letter", "hold", "drop", "disconnect"]
+
+
+class PayloadSize(Part):
+    """Bounds of the payload's length."""
+
+    at_least: Size = Field(default=0, description="Matches payloads of this many bytes or more.")
+    at_most: Size | None = Field(default=None, description="Matches payloads of this many bytes or fewer.")
+
+
+class When(Part):
+    """Conditions beside the topic; all of them must hold."""
+
+    qos: Levels | None = Field(default=None, description="Matches these qualities of service.")
+    client: Names | None = Field(
+        default=None, description="Matches client identifiers like one of these (`*` and `?`)."
+    )
+    user: Names | None = Field(default=None, description='Matches user names like one of these; `""` is anonymous.')
+    listener: Names | None = Field(default=None, description="Matches what came through one of these listeners.")
+    retained: bool | None = Field(default=None, description="Matches publications with (or without) the retain flag.")
+    payload: PayloadSize | None = Field(default=None, description="Matches payloads of a certain size.")
+    json_fields: dict[str, Scalar] | None = Field(
+        default=None,
+        alias="json",
+        description="Matches JSON payloads whose fields (`a.b`, `list.0.c`) have these values.",
+    )
+    properties: dict[str, str] | None = Field(
+        default=None, description="Matches MQTT 5 user properties like these (`*` and `?`)."
+    )
+
+
+class ReplyTo(Part):
+    """Where an MQ application is to send its answer."""
+
+    queue: str = Field(description="ReplyToQ. With a response topic (MQTT 5) answers found there go to the device.")
+    queue_manager: str = Field(default="", description="ReplyToQMgr; left out, the queue manager fills it in.")
+
+
+class Descriptor(Part):
+    """The message descriptor (MQMD)."""
+
+    persistence: Literal["from_qos", "persistent", "not_persistent"] = Field(
+        default="from_qos", description="`from_qos`: QoS 0 is not persistent, QoS 1 and 2 are."
+    )
+    priority: Annotated[int, Field(ge=0, le=9)] | Literal["queue_default"] = Field(
+        default=0, description="0 to 9, or `queue_default` for the queue's DEFPRTY."
+    )
+    expiry: Duration | Literal["from_publish", "never"] = Field(
+        default="from_publish",
+        description="Expiry. A duration is an upper limit; `from_publish` takes the MQTT 5 message expiry, if any.",
+    )
+    message_type: Literal["auto", "datagram", "request", "reply"] = Field(
+        default="auto",
+        description="MsgType. `auto`: a request when `reply_to` is given and the device sends a response topic.",
+    )
+    reply_to: ReplyTo | None = Field(default=None, description="ReplyToQ and ReplyToQMgr.")
+    report: Annotated[list[Report], BeforeValidator(_as_list)] = Field(
+        default=[], description="Reports asked for; they need `reply_to`."
+    )
+    correlation: str | None = Field(
+        default=None, description="Template for CorrelId (24 bytes, UTF-8, cut). Left out: the MQTT 5 correlation data."
+    )
+    user: str = Field(
+        default="{user_or_client}", description="Template for UserIdentifier (12 characters); used where authorised."
+    )
+    application_data: str | None = Field(default=None, description="Template for ApplIdentityData (32 characters).")
+    feedback: int = Field(default=0, description="Feedback.")
+
+
+class Payload(Part):
+    """What the payload is, and what is checked."""
+
+    format: Literal["auto", "bytes", "string", "json"] | Annotated[str, Field(pattern=r"^[A-Z0-9 ]{1,8}$")] = Field(
+        default="auto",
+        description="`bytes`: no format; `string`: MQSTR; `json`: MQSTR and checked; or an MQ format name in capitals. "
+        "`auto`: what the MQTT 5 payload format indicator says, else bytes.",
+    )
+    ccsid: int | None = Field(default=None, description="CodedCharSetId of the payload; 1208 (UTF-8) for text.")
+    encoding: int | None = Field(default=None, description="Encoding of numbers in the payload; 546 (little-endian).")
+    schema_file: str | None = Field(
+        default=None,
+        alias="schema",
+        description="JSON Schema file, relative to this file; a payload that differs is refused.",
+    )
+
+
+class Retry(Part):
+    """How often and how fast a put is tried again."""
+
+    times: Annotated[int, Field(ge=0, le=1000)] = Field(default=5, description="Attempts after the first.")
+    first: Duration = Field(default=1.0, alias="from", description="Wait before the first; doubled each time.")
+    longest: Duration = Field(default=30.0, alias="to", description="Longest wait.")
+
+
+class OnFailure(Part):
+    """What happens when a message cannot be put."""
+
+    retry: Retry = Field(
+        default=Retry(), description="Tried again while the reason may pass (queue full, put inhibited)."
+    )
+    then: Then = Field(
+        default="dead_letter",
+        description="After that: `dead_letter` (with the reason), `hold` (not acknowledged, tried for ever), `drop` "
+        "(acknowledged, counted), `disconnect` (the device is told with a reason code and sends again later).",
+    )
+
+
+class Property(Part):
+    """A message property with its type spelled out."""
+
+    value: str = Field(description="Template.")
+    type: Literal["string", "int", "float", "bool", "bytes"] = Field(default="string", description="Type.")
+
+
+class ToMq(Part):
+    """One rule from a topic to a queue."""
+
+    name: str = Field(min_length=1, max_length=100, description="Names the rule in metrics, logs and dead letters.")
+    description: str = Field(default="", description="For the reader.")
+    topic: str = Field(description="Pattern: `{x}` is one level, `{x*}` the rest (last place only); `+` and `#` too.")
+    when: When = Field(default=When(), description="Conditions beside the topic.")
+    queue: str | None = Field(
+        default=None, description="Template for the queue. Values from the topic become capitals."
+    )
+    mq_topic: str | None = Field(default=None, description="Template for an MQ topic string, instead of a queue.")
+    queue_manager: str = Field(default="", description="Template for a remote queue manager.")
+    allowed_queues: Names | None = Field(
+        default=None,
+        description="Queue names (with `*`) that the template may give; needed when it begins with a placeholder.",
+    )
+    payload: Payload = Field(default=Payload(), description="What the payload is.")
+    descriptor: Descriptor = Field(default=Descriptor(), description="The message descriptor.")
+    properties: dict[str, Property | Scalar] = Field(
+        default={}, description="Message properties (`usr` folder); a template of one placeholder with a type keeps it."
+    )
+    user_properties: bool = Field(default=True, description="Whether MQTT 5 user properties become message properties.")
+    headers: Annotated[list[Folder], BeforeValidator(_as_list)] = Field(
+        default=["mcd", "mqps", "mqtt"],
+        description="MQRFH2 folders as MQ Telemetry writes them. `[]` without properties: the body alone.",
+    )
+    group_by: str | None = Field(
+        default=None, description="Template; messages with equal values form an MQ message group."
+    )
+    too_long: Literal["dead_letter", "segment", "reject"] = Field(
+        default="dead_letter", description="When the message is longer than the queue takes."
+    )
+    on_failure: OnFailure = Field(default=OnFailure(), description="When the put fails.")
+    goes_on: bool = Field(default=False, alias="continue", description="Whether later rules are looked at too.")
+
+
+class Backout(Part):
+    """When a message that cannot be delivered is moved aside."""
+
+    threshold: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="BackoutCount from which it is moved."
+    )
+    queue: str | None = Field(default=None, description="Where to; else the dead-letter queue.")
+
+
+class ToMqtt(Part):
+    """One rule from a queue to topics."""
+
+    name: str = Field(min_length=1, max_length=100, description="Names the rule in metrics, logs and dead letters.")
+    description: str = Field(default="", description="For the reader.")
+    queue: str | None = Field(default=None, description="The queue to get from.")
+    transmission_queue: str | None = Field(
+        default=None,
+        description="A transmission queue: RemoteQMgrName is the client identifier, RemoteQName the topic.",
+    )
+    mq_topic: str | None = Field(default=None, description="An MQ topic (`+` and `#` allowed) to subscribe to.")
+    topic: str | None = Field(
+        default=None,
+        description="Template: `{usr.x}`, `{mqps.Top}`, `{md.CorrelId}`, `{json.a.b}`. Default: `{mqps.Top}`.",
+    )
+    client: str | None = Field(default=None, description="Template: publish to this client only.")
+    qos: Literal["from_persistence", "from_property", 0, 1, 2] = Field(
+        default="from_property",
+        description="`from_property`: `mqtt.qos` when present, else by persistence; `from_persistence`: 0 or 2.",
+    )
+    max_qos: Qos = Field(default=2, description="Upper limit of the QoS.")
+    retain: Literal["from_property"] | bool = Field(
+        default="from_property", description="`from_property`: the message's `mqps.Ret`; or always, or never."
+    )
+    convert: int | None = Field(
+        default=None, description="CCSID to convert text to (1208 for UTF-8); else bytes as they are."
+    )
+    strip_headers: bool = Field(
+        default=True, description="Whether the header chain is taken off; else it is in the payload."
+    )
+    user_properties: bool = Field(default=True, description="Whether message properties become MQTT 5 user properties.")
+    backout: Backout = Field(default=Backout(), description="Left out: the queue's BOTHRESH and BOQNAME.")
+    order_by: str | None = Field(default=None, description="Template; messages with equal values keep their order.")
+
+
+class Publication(Part):
+    """What a test publishes."""
+
+    topic: str = Field(description="Topic name.")
+    qos: Qos = Field(default=0, description="Quality of service.")
+    retain: bool = Field(default=False, description="Retain flag.")
+    payload: str | dict[str, Any] | list[Any] = Field(
+        default="", description="Text; a mapping or list is sent as JSON."
+    )
+    payload_hex: str | None = Field(default=None, description="Payload as hexadecimal digits.")
+    client: str = Field(default="test", description="Client identifier.")
+    user: str = Field(default="", description="User name.")
+    listener: str = Field(default="", description="Listener.")
+    user_properties: list[tuple[str, str]] | dict[str, str] = Field(default={}, description="MQTT 5 user properties.")
+    content_type: str | None = Field(default=None, description="MQTT 5 content type.")
+    response_topic: str | None = Field(default=None, description="MQTT 5 response topic.")
+    correlation_data: str | None = Field(default=None, description="MQTT 5 correlation data.")
+    expiry: Duration | None = Field(default=None, description="MQTT 5 message expiry.")
+
+
+class QueueMessage(Part):
+    """A message on a queue, as a test gives it."""
+
+    queue: str = Field(description="The queue it lies on (or the transmission queue).")
+    body: str = Field(default="", description="Text of the body.")
+    format: str = Field(default="", description="Format of the body.")
+    persistence: Literal["persistent", "not_persistent"] = Field(default="persistent", description="Persistence.")
+    properties: dict[str, Scalar] = Field(default={}, description="Properties: `name` (usr) or `folder.name`.")
+    correlation_id: str = Field(default="", description="CorrelId, text.")
+    remote_queue: str = Field(default="", description="RemoteQName of the MQXQH.")
+    remote_queue_manager: str = Field(default="", description="RemoteQMgrName of the MQXQH.")
+
+
+class ExpectedPut(Part):
+    """What a test wants to see put; keys left out are not compared."""
+
+    queue: str | None = Field(default=None, description="Queue name.")
+    mq_topic: str | None = Field(default=None, description="MQ topic string.")
+    queue_manager: str | None = Field(default=None, description="Queue manager name.")
+    rule: str | None = Field(default=None, description="Name of the rule.")
+    persistence: Literal["persistent", "not_persistent"] | None = Field(default=None, description="Persistence.")
+    priority: int | None = Field(default=None, description="Priority.")
+    format: str | None = Field(default=None, description="Format of the body.")
+    properties: dict[str, Scalar] | None = Field(
+        default=None, description="Properties that must be there with these values."
+    )
+    refused: str | None = Field(default=None, description="Name of the reason for which the message is refused.")
+
+
+class ExpectedPublication(Part):
+    """What a test wants to see published."""
+
+    topic: str | None = Field(default=None, description="Topic name.")
+    qos: Qos | None = Field(default=None, description="Quality of service.")
+    retain: bool | None = Field(default=None, description="Retain flag.")
+    payload: str | None = Field(default=None, description="Text of the payload.")
+    client: str | None = Field(default=None, description="The only client it is for.")
+    user_properties: dict[str, str] | None = Field(default=None, description="User properties that must be there.")
+    refused: str | None = Field(default=None, description="Name of the reason for which the message is refused.")
+
+
+class Test(Part):
+    """A test beside the rules: what is published or put, and what must come of it."""
+
+    name: str = Field(default="", description="For the report.")
+    publish: Publication | None = Field(default=None, description="A publication of a device.")
+    put: QueueMessage | None = Field(default=None, description="A message that an application puts.")
+    expect: list[ExpectedPut | ExpectedPublication] = Field(
+        default=[], description="What comes of it, in order; an empty list: nothing."
+    )
+
+
+class MappingFile(Part):
+    """One mapping file."""
+
+    version: Literal[1] = Field(default=1, description="Version of this language.")
+    description: str = Field(default="", description="For the reader.")
+    unmatched: Literal["count", "dead_letter"] = Field(
+        default="count", description="Publications that no rule matches: counted, or dead-lettered as well."
+    )
+    to_mq: list[ToMq] = Field(default=[], description="Device to queue; the first rule that matches is used.")
+    to_mqtt: list[ToMqtt] = Field(default=[], description="Queue to devices.")
+    tests: list[Test] = Field(default=[], description="Run by `mqgate check`.")

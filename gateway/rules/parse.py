@@ -1,0 +1,166 @@
+"""Mapping files to checked rules. Every error of every file is reported at once, with its place and what to write.
+
+Opens no file by itself except the JSON Schemas that rules name, through `load`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path as FilePath
+
+from pydantic import ValidationError
+
+from gateway.config.findings import describe
+from gateway.config.source import Document, Path, read_yaml
+from gateway.config.units import Wrong
+from gateway.errors import ConfigurationError, Finding
+from gateway.rules.check import check_inbound, check_outbound, check_test
+from gateway.rules.mappings import InboundRule, Mappings, OutboundRule, PlacedTest
+from gateway.rules.model import MappingFile, Test, ToMq, ToMqtt
+from gateway.rules.shadow import shadowed
+
+Load = Callable[[str], str]
+
+
+def load_text(path: str) -> str:
+    """The text of a file."""
+    return FilePath(path).read_text(encoding="utf-8")
+
+
+def load_mappings(paths: Iterable[str]) -> Mappings:
+    """Read and parse mapping files; files that cannot be read are findings like any other."""
+    sources, findings = [], []
+    for path in paths:
+        try:
+            sources.append((path, load_text(path)))
+        except (OSError, UnicodeDecodeError) as error:
+            findings.append(Finding(path, 1, 1, f"cannot be read: {error}", "check the name and who may read it"))
+    try:
+        mappings = parse_mappings(sources)
+    except ConfigurationError as error:
+        raise ConfigurationError(findings + error.findings) from None
+    if findings:
+        raise ConfigurationError(findings)
+    return mappings
+
+
+def parse_mappings(sources: Iterable[tuple[str, str]], load: Load = load_text) -> Mappings:
+    """Parse (name, text) pairs in order into one set of rules."""
+    reading = _Reading(load)
+    for name, text in sources:
+        reading.read(name, text)
+    return reading.result()
+
+
+class _Reading:
+    """The rules so far, and everything wrong so far."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+        self.findings: list[Finding] = []
+        self.inbound: list[InboundRule] = []
+        self.outbound: list[OutboundRule] = []
+        self.tests: list[PlacedTest] = []
+        self.dead_letter_unmatched = False
+        self.names: dict[str, str] = {}
+
+    def read(self, name: str, text: str) -> None:
+        document = read_yaml(name, text)
+        self.findings += document.findings
+        if document.findings or document.value is None:
+            return
+        try:
+            file = MappingFile.model_validate(document.value)
+            self.dead_letter_unmatched |= file.unmatched == "dead_letter"
+        except ValidationError as error:
+            self.findings += describe(error, document, MappingFile)
+        if isinstance(document.value, dict):
+            self._rules(document, document.value)
+
+    def _rules(self, document: Document, value: dict[str, object]) -> None:
+        """Check rule by rule, so that one wrong rule does not hide what is wrong with the others."""
+        for index, raw in enumerate(_list(value, "to_mq")):
+            self._inbound(document, ("to_mq", index), raw)
+        for index, raw in enumerate(_list(value, "to_mqtt")):
+            self._outbound(document, ("to_mqtt", index), raw)
+        for index, raw in enumerate(_list(value, "tests")):
+            self._test(document, ("tests", index), raw)
+
+    def _inbound(self, document: Document, path: Path, raw: object) -> None:
+        try:
+            spec = ToMq.model_validate(raw)
+        except ValidationError:
+            return  # already described with the whole file
+        self._name(document, path, spec.name)
+        line = document.values[path][0]
+        schema = self._schema(document, path, spec)
+        rule, problems = check_inbound(spec, len(self.inbound), document.name, line, schema)
+        self._report(document, path, problems)
+        if rule is not None:
+            self.inbound.append(rule)
+
+    def _outbound(self, document: Document, path: Path, raw: object) -> None:
+        try:
+            spec = ToMqtt.model_validate(raw)
+        except ValidationError:
+            return
+        self._name(document, path, spec.name)
+        rule, problems = check_outbound(spec, len(self.outbound), document.name, document.values[path][0])
+        self._report(document, path, problems)
+        if rule is not None:
+            self.outbound.append(rule)
+
+    def _test(self, document: Document, path: Path, raw: object) -> None:
+        try:
+            test = Test.model_validate(raw)
+        except ValidationError:
+            return
+        self._report(document, path, check_test(test))
+        line, column = document.values[path]
+        self.tests.append(PlacedTest(document.name, line, column, test))
+
+    def _name(self, document: Document, path: Path, name: str) -> None:
+        here = (*path, "name")
+        line, _ = document.values[here]
+        first = self.names.setdefault(name, f"{document.name}:{line}")
+        if first != f"{document.name}:{line}":
+            fix = "give each rule its own name: metrics and dead letters are counted by it"
+            self.findings.append(document.finding(here, f"the name `{name}` is already taken at {first}", fix))
+
+    def _schema(self, document: Document, path: Path, spec: ToMq) -> str | None:
+        if spec.payload.schema_file is None:
+            return None
+        where = FilePath(document.name).parent / spec.payload.schema_file
+        here = (*path, "payload", "schema")
+        try:
+            text = self.load(str(where))
+            json.loads(text)
+        except (OSError, UnicodeDecodeError) as error:
+            fix = "name a file relative to this one"
+            self.findings.append(document.finding(here, f"the JSON Schema cannot be read: {error}", fix))
+        except ValueError as error:
+            self.findings.append(document.finding(here, f"`{where}` is not JSON: {error}", "correct that file"))
+        else:
+            return text
+        return None
+
+    def _report(self, document: Document, path: Path, problems: list[tuple[Path, Wrong]]) -> None:
+        self.findings += [document.finding(path + below, wrong.what, wrong.fix) for below, wrong in problems]
+
+    def result(self) -> Mappings:
+        if self.findings:
+            raise ConfigurationError(sorted(self.findings, key=lambda one: (one.file, one.line, one.column)))
+        warnings = tuple(
+            Finding(rule.file, rule.line, 1, f"rule `{rule.name}` is never reached: `{first.name}` "
+                    f"({first.file}:{first.line}) takes all it matches", "move it before that rule, or remove it")
+            for rule, first in shadowed(self.inbound)
+        )  # fmt: skip
+        return Mappings(
+            tuple(self.inbound), tuple(self.outbound), tuple(self.tests), self.dead_letter_unmatched, warnings
+        )
+
+
+def _list(value: dict[str, object], key: str) -> list[object]:
+    items = value.get(key)
+    return items if isinstance(items, list) else []

@@ -1,0 +1,209 @@
+"""Settings: the design's example, defaults, order of sources, origins, secrets, and every finding at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.config import display, load_settings
+from gateway.errors import ConfigurationError
+
+DESIGN = """
+listeners:
+  - {name: plain, port: 1883, bind: 127.0.0.1}
+  - {name: tls, port: 8883, tls: {certificate: server.pem, key: server.key,
+                               client_ca: ca.pem, client_certificate: required, crl: ca.crl}}
+  - {name: web, port: 8083, websocket: {path: /mqtt, origins: [https://ops.example]}}
+  - {name: local, unix: ./mqtt.sock}
+admin: {port: 9160, bind: 127.0.0.1, token_file: admin.token}
+queue_manager:
+  embedded: {name: MQGATE, path: ./mqgate-data, objects: objects.mqsc, socket: ./mqgate-data/mqi.sock,
+             users: {admin: {password_file: admin.pw}}, check_client: optional}
+mqtt:
+  versions: ["3.1", "3.1.1", "5.0"]
+  strict_client_ids: true
+  max_packet: 1MiB
+  max_qos: 2
+  retain: true
+  max_inflight: 100
+  topic_aliases: 10
+  max_connections: 20000
+  max_sessions: 100000
+  connect_timeout: 10s
+  max_queued: 1000
+  retry_interval: 20s
+  session_expiry_max: 7d
+  keep_alive_max: 10m
+security:
+  anonymous: true
+  users: {alice: {password_file: alice.pw}}
+  password_file: users
+  certificate_user: common_name
+  jwt: {jwks_file: keys.json, audience: devices}
+  acl:
+    - {user: "sensor-*", publish: ["plant/{client}/#"], subscribe: ["plant/{client}/cmd/#"]}
+    - {anonymous: true, deny_subscribe: ["secret/#"], publish: ["open/#"]}
+    - {user: "*", deny: ["#"]}
+mappings: [mappings/*.yaml]
+log: {format: json, level: info}
+"""
+IBM = """
+queue_manager:
+  ibm: {name: QM1, connection: "mq1(1414),mq2(1414)", channel: DEV.APP.SVRCONN, user: app, password_file: pw,
+        driver: auto,
+        tls: {cipher: ANY_TLS12_OR_HIGHER, key_repository: /var/mqm/key}, connections: 4}
+  buffer: {path: ./mqgate-buffer, max_bytes: 1GiB}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "mqgate.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def findings(path=None, environ=None, overrides=None):
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(path, environ, overrides)
+    return caught.value.findings
+
+
+def test_the_example_of_the_design_is_read(file):
+    settings = load_settings(file(DESIGN))
+    assert settings.listeners[1].tls.client_certificate == "required"
+    assert settings.mqtt.max_packet == 2**20
+    assert settings.mqtt.session_expiry_max == 604800
+    assert settings.security.acl[2].deny == ["#"]
+    assert settings.queue_manager.ibm is None
+
+
+def test_ibm_mq_takes_the_place_of_the_embedded_queue_manager(file):
+    manager = load_settings(file(IBM)).queue_manager
+    assert (manager.embedded, manager.ibm.connection) == (None, "mq1(1414),mq2(1414)")
+    assert manager.buffer.max_bytes == 2**30
+
+
+def test_without_a_file_everything_has_a_default():
+    settings = load_settings()
+    assert [(one.bind, one.port) for one in settings.listeners] == [("127.0.0.1", 1883)]
+    assert (settings.admin.bind, settings.admin.port) == ("127.0.0.1", 9160)
+    assert settings.queue_manager.embedded.path == "./mqgate-data"
+    assert settings.mappings == []
+    assert settings.origin("mqtt.max_qos") == "default"
+
+
+def test_the_empty_file_is_the_defaults(file):
+    assert load_settings(file("# nothing\n")).model_dump() == load_settings().model_dump()
+
+
+def test_environment_beats_the_file_and_options_beat_both(file):
+    path = file("mqtt: {max_qos: 0, max_inflight: 5, max_packet: 1MiB}\n")
+    environ = {"MQGATE_MQTT__MAX_QOS": "1", "MQGATE_MQTT__MAX_INFLIGHT": "6", "PATH": "x"}
+    settings = load_settings(path, environ, {"mqtt.max_qos": 2})
+    assert (settings.mqtt.max_qos, settings.mqtt.max_inflight, settings.mqtt.max_packet) == (2, 6, 2**20)
+    assert settings.origin("mqtt.max_qos") == "option mqtt.max_qos"
+    assert settings.origin("mqtt.max_inflight") == "environment MQGATE_MQTT__MAX_INFLIGHT"
+    assert settings.origin("mqtt.max_packet") == f"{path}:1"
+
+
+def test_an_option_changes_the_default_listener_and_does_not_empty_it():
+    settings = load_settings(overrides={"listeners.0.port": 0})
+    assert [(one.name, one.port) for one in settings.listeners] == [("plain", 0)]
+
+
+def test_lists_and_mappings_can_come_from_the_environment():
+    environ = {"MQGATE_MQTT__VERSIONS": "['3.1.1']", "MQGATE_LISTENERS__1": "{name: b, port: 1884}"}
+    settings = load_settings(environ=environ)
+    assert settings.mqtt.versions == ["3.1.1"]
+    assert [one.name for one in settings.listeners] == ["plain", "b"]
+
+
+def test_variables_that_kubernetes_sets_by_itself_are_ignored():
+    environ = {"MQGATE_SERVICE_HOST": "10.0.0.1", "MQGATE_PORT": "tcp://10.0.0.1:1883", "MQGATE_MQTT_PORT": "tcp://x"}
+    assert load_settings(environ=environ).model_dump() == load_settings().model_dump()
+
+
+def test_environment_names_find_keys_whatever_their_case(file):
+    path = file("security: {users: {Alice: {password_file: a}}}\n")
+    settings = load_settings(path, {"MQGATE_SECURITY__USERS__ALICE__PASSWORD": "s3cret"})
+    assert settings.security.users["Alice"].password.get_secret_value() == "s3cret"
+
+
+def test_secrets_are_masked_wherever_settings_are_shown():
+    settings = load_settings(environ={"MQGATE_SECURITY__USERS__ALICE__PASSWORD": "s3cret"})
+    shown = [str(row) for row in display(settings)] + [repr(settings), str(settings), settings.model_dump_json()]
+    assert not any("s3cret" in text for text in shown)
+    assert any("********" in text for text in shown)
+
+
+def test_a_password_in_a_file_is_refused_without_repeating_it(file):
+    found = findings(file("security:\n  users:\n    bob: {password: s3cret}\n"))
+    assert [(one.line, one.column) for one in found] == [(3, 11)]
+    assert "password_file" in found[0].fix
+    assert "s3cret" not in str(found)
+
+
+def test_every_error_is_reported_at_once_with_its_place(file):
+    path = file(
+        "listeners:\n"
+        "  - {name: a, prot: 1883}\n"
+        "  - {name: b, port: 99999}\n"
+        "mqtt:\n"
+        "  max_paket: 1MiB\n"
+        "  connect_timeout: soon\n"
+        "  versions: ['4.0']\n"
+        "lgo: {}\n"
+    )
+    found = findings(path)
+    places = [(one.line, one.column) for one in found]
+    assert (2, 15) in places
+    assert (3, 21) in places
+    assert (5, 3) in places
+    assert (6, 20) in places
+    assert (7, 14) in places
+    assert (8, 1) in places
+    text = "\n".join(map(str, found))
+    for fix in ("did you mean `port`?", "at most 65535", "did you mean `max_packet`?", "10s", "did you mean `log`?"):
+        assert fix in text
+
+
+def test_errors_in_the_environment_name_the_variable():
+    found = findings(environ={"MQGATE_MQTT__MAX_QOS": "7", "MQGATE_MQT__X": "1", "MQGATE_LISTENERS__5__PORT": "1"})
+    assert {one.file for one in found} == {
+        "environment MQGATE_MQTT__MAX_QOS",
+        "environment MQGATE_MQT__X",
+        "environment MQGATE_LISTENERS__5__PORT",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("listeners: [{name: a}]", "either `port` or `unix`"),
+        ("listeners: [{name: a, port: 1, unix: x}]", "either `port` or `unix`"),
+        ("listeners: [{name: a, port: 1}, {name: a, port: 2}]", "two listeners are called"),
+        ("listeners: [{name: a, port: 1}, {name: b, port: 1}]", "two listeners use"),
+        ("listeners: [{name: a, port: 1, tls: {certificate: c, key: k, client_certificate: required}}]", "client_ca"),
+        ("queue_manager: {embedded: {}, ibm: {ccdt: x}}", "either `embedded` or `ibm`"),
+        ("queue_manager: {ibm: {name: QM1}}", "`connection` and `channel`"),
+        ("queue_manager: {buffer: {}}", "never away"),
+        ("security: {anonymous: false, certificate_user: none}", "nobody could connect"),
+        ("- a\n- b\n", "settings are a mapping"),
+    ],
+)
+def test_combinations_that_cannot_work_are_refused(file, text, words):
+    assert words in "\n".join(map(str, findings(file(text))))
+
+
+def test_a_file_that_is_not_there_is_a_finding(tmp_path):
+    found = findings(tmp_path / "none.yaml")
+    assert "cannot be read" in found[0].what
+
+
+def test_file_names_are_relative_to_the_file_of_settings(file, tmp_path):
+    settings = load_settings(file("mappings: [m.yaml]\n"))
+    assert settings.resolve("m.yaml", "mappings.0") == str(tmp_path / "m.yaml")
+    assert load_settings().resolve("./mqgate-data", "queue_manager.embedded.path") == "./mqgate-data"
