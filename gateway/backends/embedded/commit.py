@@ -1,0 +1,160 @@
+"""Group commit: units become frames, frames go to the disk one after the other, on this thread or the writer's.
+
+While a frame is written the next units gather. Writing on the caller's thread is faster while the disk answers within a
+fraction of a millisecond; a thread keeps the reactor moving when it does not. The commit times just measured decide.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from gateway.backends.embedded.storage import MessageStore
+from gateway.backends.embedded.store.unit import StoreUnit
+from gateway.errors import StoreError
+from gateway.ports.batch import Scheduler
+
+INLINE_BELOW = 0.0005
+"""Seconds: while commits take less, they are written on the caller's thread."""
+THREAD_ABOVE = 0.001
+"""Seconds: above this the writer's thread takes over. The gap keeps it from swinging."""
+
+Gather = Callable[[], "Batch | None"]
+
+
+class Batch(NamedTuple):
+    """What goes into one frame, and what follows when it is durable or refused."""
+
+    unit: StoreUnit
+    finished: Callable[[StoreError | None], None]
+
+
+class Committer:
+    """Owns the order of frames. Every method is called with the queue manager's lock held."""
+
+    def __init__(self, store: MessageStore, scheduler: Scheduler, lock: AbstractContextManager[object]) -> None:
+        self._store = store
+        self._scheduler = scheduler
+        self._lock = lock
+        self._gather: Gather = lambda: None
+        self._flying: _Flight | None = None
+        self._work: SimpleQueue[_Flight | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._threaded = False
+        self.seconds = 0.0
+        """The mean commit time just measured."""
+        self.frames = 0
+        self.slowest = 0.0
+
+    def gathers_from(self, gather: Gather) -> None:
+        """Where the batches of the batch port come from: called whenever a frame can be made."""
+        self._gather = gather
+
+    def run(self) -> None:
+        """Write what has gathered, unless a frame is on its way: then that continues when it has arrived."""
+        while self._flying is None:
+            batch = self._gather()
+            if batch is None:
+                return
+            self._threaded = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
+            if self._threaded:
+                self._send(batch)
+            else:
+                self.now(batch)
+
+    def now(self, batch: Batch) -> None:
+        """Write this on the caller's thread, after what is on its way."""
+        self.settle()
+        try:
+            frame = self._store.prepare(batch.unit, self._scheduler.now())
+        except StoreError as error:
+            batch.finished(error)
+            return
+        try:
+            self._timed_write(frame)
+        except StoreError as error:
+            self._store.abort(frame)
+            batch.finished(error)
+            return
+        self._store.apply(frame)
+        batch.finished(None)
+
+    def settle(self) -> None:
+        """Wait for the frame that is on its way and let its effects be seen."""
+        flight = self._flying
+        if flight is not None:
+            flight.landed.wait()
+            self._arrived(flight)
+
+    def close(self) -> None:
+        """Write what is left and end the writer's thread."""
+        self.settle()
+        self.run()
+        self.settle()
+        if self._thread is not None:
+            self._work.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _send(self, batch: Batch) -> None:
+        try:
+            frame = self._store.prepare(batch.unit, self._scheduler.now())
+        except StoreError as error:
+            batch.finished(error)
+            return
+        self._flying = _Flight(batch, frame)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_frames, name="journal writer", daemon=True)
+            self._thread.start()
+        self._work.put(self._flying)
+
+    def _write_frames(self) -> None:
+        while (flight := self._work.get()) is not None:
+            try:
+                self._timed_write(flight.frame)
+            except StoreError as error:
+                flight.error = error
+            flight.landed.set()
+            self._scheduler.soon(self._resume)
+
+    def _resume(self) -> None:
+        with self._lock:
+            flight = self._flying
+            if flight is not None and flight.landed.is_set():
+                self._arrived(flight)
+            self.run()
+
+    def _arrived(self, flight: _Flight) -> None:
+        self._flying = None
+        if flight.error is None:
+            self._store.apply(flight.frame)
+        else:
+            self._store.abort(flight.frame)
+        flight.batch.finished(flight.error)
+
+    def _timed_write(self, frame: Any) -> None:
+        started = perf_counter()
+        try:
+            self._store.write(frame)
+        finally:
+            spent = perf_counter() - started
+            # One slow commit among fast ones does not change the way; a few do.
+            self.seconds += (spent - self.seconds) * 0.2
+            self.slowest = max(self.slowest, spent)
+            self.frames += 1
+
+
+class _Flight:
+    """A frame on the writer's thread."""
+
+    __slots__ = ("batch", "error", "frame", "landed")
+
+    def __init__(self, batch: Batch, frame: Any) -> None:
+        self.batch = batch
+        self.frame = frame
+        self.landed = threading.Event()
+        self.error: StoreError | None = None

@@ -1,0 +1,251 @@
+"""What every verb of the embedded queue manager shares: objects, queues, store, clock, lock. One instance a queue
+manager.
+
+Whoever enters holds the lock; what has to be called back (waiters, consumers) is called after it has been given up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from gateway.backends.embedded.commit import Batch, Committer
+from gateway.backends.embedded.local_queue import LocalQueue, Waiter
+from gateway.backends.embedded.objects import Catalogue, Definition, decode_definition
+from gateway.backends.embedded.storage import MessageStore
+from gateway.backends.embedded.store.unit import StoreUnit
+from gateway.errors import MQError, StoreError
+from gateway.mq import constants as mq
+from gateway.ports.batch import Scheduler
+
+OBJECT_STATE = b"object/"
+"""Prefix of the store's state records that hold definitions."""
+
+
+class Core:
+    """See the module."""
+
+    def __init__(self, name: str, store: MessageStore, scheduler: Scheduler) -> None:
+        self.name = name
+        self.store = store
+        self.scheduler = scheduler
+        self.lock = threading.RLock()
+        self.catalogue = Catalogue()
+        self.queues: dict[str, LocalQueue] = {}
+        self.committer = Committer(store, scheduler, self.lock)
+        self.quiescing = False
+        self.closed = False
+        self.hooks: list[Callable[[LocalQueue], None]] = []
+        """Told of queues that got messages (the command server)."""
+        self._gathered: StoreUnit | None = None
+        self._serial = int(scheduler.now() * 1_000_000) & ((1 << 62) - 1)
+        self._depth_of_lock = 0
+        self._afterwards: deque[Callable[[], None]] = deque()
+        self._restore()
+
+    # Entering and leaving
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The lock; on leaving for good, what has gathered is called without it."""
+        self.lock.acquire()
+        self._depth_of_lock += 1
+        try:
+            yield
+        finally:
+            self._depth_of_lock -= 1
+            last = self._depth_of_lock == 0
+            self.lock.release()
+            if last and self._afterwards:
+                self._call_afterwards()
+
+    def afterwards(self, call: Callable[[], None]) -> None:
+        """Call this when the lock has been given up, on this thread."""
+        self._afterwards.append(call)
+
+    def _call_afterwards(self) -> None:
+        while self._afterwards:
+            try:
+                call = self._afterwards.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            call()
+
+    # Time and identity
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self.scheduler.now()
+
+    def timestamp(self) -> str:
+        """`YYYY-MM-DD HH.MM.SS` in UTC, as objects show when they were made."""
+        return f"{datetime.fromtimestamp(self.now(), UTC):%Y-%m-%d %H.%M.%S}"
+
+    def new_identifier(self) -> bytes:
+        """24 unique bytes for MsgId, GroupId and the like. The top bit keeps them apart from those the store makes."""
+        self._serial += 1
+        return b"AMQ " + self.name.encode()[:12].ljust(12) + (self._serial | 1 << 63).to_bytes(8, "big")
+
+    # Objects
+
+    def _restore(self) -> None:
+        for name, record in self.store.state().items():
+            if name.startswith(OBJECT_STATE):
+                self.install(decode_definition(record))
+
+    def install(self, definition: Definition) -> None:
+        """A definition takes effect."""
+        self.catalogue.add(definition)
+        if definition.kind == "QLOCAL":
+            queue = self.queues.get(definition.name)
+            if queue is None:
+                self.queues[definition.name] = LocalQueue(definition, since=self.now())
+            else:
+                queue.refresh(definition)
+                self.wake(queue)
+
+    def uninstall(self, definition: Definition) -> None:
+        """A definition goes; a local queue with it."""
+        self.catalogue.remove(definition)
+        if definition.kind == "QLOCAL":
+            queue = self.queues.pop(definition.name)
+            queue.deleted = True
+            self.wake(queue)
+
+    def save(self, definitions: Iterable[Definition], removed: Iterable[Definition] = ()) -> None:
+        """Write definitions down, so that a restart brings them back."""
+        unit = StoreUnit()
+        for definition in definitions:
+            unit.state[state_key(definition)] = definition.encode()
+        for definition in removed:
+            unit.state[state_key(definition)] = None
+        if self._gathered is not None:
+            self._gathered.state.update(unit.state)
+        elif unit:
+            self.commit(unit)
+
+    @contextmanager
+    def saved_together(self) -> Iterator[None]:
+        """Many definitions in one frame."""
+        gathered = self._gathered = StoreUnit()
+        try:
+            yield
+        finally:
+            self._gathered = None
+            if gathered:
+                self.commit(gathered)
+
+    def attribute(self, keyword: str) -> int:
+        """A number of the queue manager's own attributes."""
+        return self.catalogue.queue_manager.number(keyword)
+
+    # Committing
+
+    def commit(self, unit: StoreUnit) -> None:
+        """Durable when this returns; otherwise nothing of it has happened and the reason is raised."""
+        failures: list[StoreError] = []
+
+        def finished(error: StoreError | None) -> None:
+            if error is not None:
+                failures.append(error)
+
+        self.committer.now(Batch(unit, finished))
+        if failures:
+            raise MQError(reason_of(failures[0]), str(failures[0])) from failures[0]
+        self.settled(unit)
+
+    def settled(self, unit: StoreUnit) -> None:
+        """After a frame has been applied: accounts, locks, and who is to be woken."""
+        queues = self.queues
+        now = self.now()
+        for takes in unit.takes:
+            queue = queues.get(takes.queue)
+            if queue is not None:
+                queue.taken(list(takes.tokens))
+                queue.gets += len(takes.tokens)
+                queue.last_get = now
+        for moves in unit.moves:
+            source = queues.get(moves.queue)
+            if source is not None:
+                source.taken(list(moves.tokens))
+        woken: dict[str, None] = {}
+        for name, messages in _arrivals(unit):
+            queue = queues.get(name)
+            if queue is not None:
+                queue.puts += messages
+                queue.last_put = now
+                woken[name] = None
+        for name in woken:
+            queue = queues[name]
+            depth = self.store.depth(name)
+            queue.high_depth = max(queue.high_depth, depth)
+            self.wake(queue)
+
+    # Waking
+
+    def wake(self, queue: LocalQueue) -> None:
+        """Something may have changed for those who wait on the queue."""
+        if queue.waiters:
+            self.afterwards(lambda: self._serve(queue))
+        if queue.consumers and not queue.announced:
+            queue.announced = True
+            self.scheduler.soon(lambda: self._announce(queue))
+        for hook in self.hooks:
+            hook(queue)
+
+    def _serve(self, queue: LocalQueue) -> None:
+        """Waiters in order, one message each; a plain one that finds nothing ends it."""
+        with self.entered():
+            waiting: deque[Waiter] = deque()
+            while queue.waiters:
+                waiter = queue.waiters.popleft()
+                if waiter.gone or waiter.attempt():
+                    continue
+                waiting.append(waiter)
+                if waiter.plain:
+                    break
+            waiting.extend(queue.waiters)
+            queue.waiters = waiting
+
+    def _announce(self, queue: LocalQueue) -> None:
+        queue.announced = False
+        for arrived in list(queue.consumers):
+            arrived()
+
+    # Locks, depth
+
+    def lock_messages(self, queue: LocalQueue, tokens: Sequence[int], owner: Hashable) -> None:
+        """Hide messages from everyone but their owner."""
+        queue.locked.update(dict.fromkeys(tokens, owner))
+        self.store.lock(queue.name, b"", tokens)
+
+    def unlock_messages(self, queue: LocalQueue, tokens: Sequence[int]) -> None:
+        """Show them again, in their old places."""
+        for token in tokens:
+            queue.locked.pop(token, None)
+        self.store.unlock(queue.name, b"", tokens)
+
+    def depth(self, queue: LocalQueue) -> int:
+        """CURDEPTH: what is there and what is put in units of work that are open."""
+        return self.store.depth(queue.name) + queue.uncommitted_puts
+
+
+def state_key(definition: Definition) -> bytes:
+    """Where a definition is kept."""
+    return OBJECT_STATE + f"{definition.kind}/{definition.name}".encode()
+
+
+def _arrivals(unit: StoreUnit) -> Iterator[tuple[str, int]]:
+    for puts in unit.puts:
+        yield puts.queue, len(puts.heads)
+    for moves in unit.moves:
+        yield moves.to_queue, len(moves.tokens)
+
+
+def reason_of(error: StoreError) -> int:
+    """The reason code of a store that cannot take more: it says so itself where it knows better."""
+    reason = getattr(error, "reason", None)
+    return reason if isinstance(reason, int) else mq.MQRC_STORAGE_MEDIUM_FULL

@@ -1,0 +1,305 @@
+"""The batch port's units on their way to a frame: names resolved, limits checked, columns handed on. No message is
+touched alone unless its destination asks for it (a transmission queue, a topic, a report).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import get_ident
+
+from gateway.backends.embedded import descriptor
+from gateway.backends.embedded.commit import Batch
+from gateway.backends.embedded.core import Core, reason_of
+from gateway.backends.embedded.local_queue import LocalQueue
+from gateway.backends.embedded.resolution import Target, resolve
+from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
+from gateway.errors import HeaderError, MQError, StoreError
+from gateway.mq import constants as mq
+from gateway.ports.batch import MQMD_LENGTH, Done, Failure, Moves, Outcome, Puts, Takes, Unit
+
+STATE_PREFIX = "MQGATE."
+"""Queues of this prefix hold the gateway's own state: made when first named, without limits."""
+UNITS_IN_A_FRAME = 256
+BYTES_IN_A_FRAME = 16 << 20
+QUIET = bytes(4)
+UNLIMITED = b"\xff\xff\xff\xff"
+_STATE_HEAD = descriptor.default_descriptor(persistence=mq.MQPER_PERSISTENT)
+
+SlowPut = Callable[[Target, Puts, StoreUnit], None]
+"""Puts to topics and remote queues: adds what they become to the unit."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A unit and what it became."""
+
+    unit: Unit
+    done: Done
+    failures: list[Failure] = field(default_factory=list)
+    puts: list[tuple[Puts, LanePuts]] = field(default_factory=list)
+
+
+class Intake:
+    """See the module. Called with the queue manager's lock held, except for `done`, which is called on the caller's
+    thread."""
+
+    def __init__(self, core: Core, slow_put: SlowPut, define_state: Callable[[str], object]) -> None:
+        self._core = core
+        self._slow_put = slow_put
+        self._define_state = define_state
+        self._waiting: deque[_Entry] = deque()
+        self._targets: dict[tuple[str, str], Target] = {}
+        self._version = -1
+        self._thread = 0
+        """The thread of the batch port: `done` is called there."""
+        core.committer.gathers_from(self._gather)
+
+    def submit(self, unit: Unit, done: Done) -> None:
+        """Queue it and write if nothing is being written."""
+        self._thread = get_ident()
+        self._waiting.append(_Entry(unit, done))
+        self._core.committer.run()
+
+    def target(self, queue: str, queue_manager: str) -> Target:
+        """Where a name leads; remembered until an object changes."""
+        if self._version != self._core.catalogue.version:
+            self._targets.clear()
+            self._version = self._core.catalogue.version
+        key = (queue, queue_manager)
+        target = self._targets.get(key)
+        if target is None:
+            if queue.startswith(STATE_PREFIX) and self._core.catalogue.get("QUEUE", queue) is None:
+                self._define_state(queue)
+            target = self._targets[key] = resolve(self._core, queue, queue_manager)
+        return target
+
+    # Gathering
+
+    def _gather(self) -> Batch | None:
+        """As many waiting units as make one frame."""
+        entries: list[_Entry] = []
+        joined = StoreUnit()
+        room = _Room(self._core)
+        size = 0
+        while self._waiting and len(entries) < UNITS_IN_A_FRAME and size < BYTES_IN_A_FRAME:
+            entry = self._waiting.popleft()
+            entries.append(entry)
+            size += self._translate(entry, joined, room)
+        if not entries:
+            return None
+        return Batch(joined, lambda error: self._finished(entries, joined, error))
+
+    def _finished(self, entries: list[_Entry], joined: StoreUnit, error: StoreError | None) -> None:
+        if error is None and joined:
+            self._core.settled(joined)
+        for entry in entries:
+            if error is not None and not entry.failures:
+                entry.failures.append(Failure(-1, reason_of(error), str(error)))
+            for puts, lane_puts in entry.puts:
+                puts.tokens = lane_puts.tokens
+        if get_ident() == self._thread:
+            _tell(entries)
+        else:  # an MQI call on another thread had to wait for this frame
+            self._core.scheduler.soon(lambda: _tell(entries))
+
+    def _translate(self, entry: _Entry, joined: StoreUnit, room: _Room) -> int:
+        """Add one unit to the frame, or find out why it cannot be; the bytes it adds."""
+        unit, own = entry.unit, StoreUnit()
+        size = 0
+        mark = room.mark()
+        for index, puts in enumerate(unit.puts):
+            try:
+                size += self._put(puts, own, room, entry)
+            except (MQError, HeaderError) as error:
+                entry.failures.append(Failure(index, getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR), str(error)))
+        try:
+            for moves in unit.moves:
+                self._move(moves, own, room)
+            for takes in unit.takes:
+                self._take(takes, own)
+        except MQError as error:
+            entry.failures.append(Failure(-1, error.reason, str(error)))
+        if entry.failures:
+            room.back_to(mark)
+            entry.puts.clear()
+            return 0
+        for replace in unit.replaces:
+            self._replace(replace.queue, replace.key, replace.body, own, joined)
+        _join(joined, own)
+        return size
+
+    # Puts
+
+    def _put(self, puts: Puts, own: StoreUnit, room: _Room, entry: _Entry) -> int:
+        heads, bodies = puts.heads, puts.bodies
+        if not heads:
+            return 0
+        target = self.target(puts.queue, puts.queue_manager)
+        target.check_put()
+        queue = target.queue
+        distinct = set(heads)
+        if queue is None or target.remote or any(head[8:12] != QUIET for head in distinct):
+            self._slow_put(target, puts, own)
+            return sum(map(len, bodies))
+        check_lengths(self._core, queue, heads, bodies)
+        room.claim(queue, len(heads))
+        lane = LanePuts(
+            queue.name, puts.key, self._priority(queue, target, puts.priority), puts.persistent, heads, bodies
+        )
+        if any(head[16:20] != UNLIMITED for head in distinct):
+            lane.expiries = expiries(heads, self._core.now())
+        own.puts.append(lane)
+        entry.puts.append((puts, lane))
+        return sum(map(len, bodies)) + sum(map(len, distinct))
+
+    @staticmethod
+    def _priority(queue: LocalQueue, target: Target, priority: int) -> int:
+        if queue.fifo:
+            return 0
+        return target.chain[0].number("DEFPRTY") if priority < 0 else min(priority, 9)
+
+    # Moves, takes, state
+
+    def _move(self, moves: Moves, own: StoreUnit, room: _Room) -> None:
+        source = self.target(moves.queue, "").queue
+        target = self.target(moves.to_queue, moves.to_queue_manager)
+        target.check_put()
+        queue = target.queue
+        if source is None:
+            raise MQError(
+                mq.MQRC_UNKNOWN_OBJECT_NAME, f"{moves.queue!r} is no local queue: messages cannot be moved from it"
+            )
+        heads = moves.heads
+        asks = heads is not None and any(head[8:12] != QUIET for head in set(heads))
+        if queue is None or target.remote or asks:
+            self._move_by_hand(moves, source, target, own)
+            return
+        room.claim(queue, len(moves.tokens))
+        tokens = [token for token in moves.tokens if isinstance(token, int)]
+        to_priority = 0 if queue.fifo else None
+        own.moves.append(LaneMoves(source.name, moves.key, tokens, queue.name, moves.to_key, to_priority, heads))
+
+    def _move_by_hand(self, moves: Moves, source: LocalQueue, target: Target, own: StoreUnit) -> None:
+        """A staged message whose destination is remote or a topic: it is written again there."""
+        puts = Puts(moves.to_queue, moves.to_queue_manager, moves.to_key, priority=-1)
+        tokens = []
+        for index, token in enumerate(moves.tokens):
+            message = self._core.store.read(source.name, moves.key, token) if isinstance(token, int) else None
+            if message is None:
+                continue
+            tokens.append(message.token)
+            puts.heads.append(message.head if moves.heads is None else moves.heads[index])
+            puts.bodies.append(message.body)
+        if tokens:
+            self._slow_put(target, puts, own)
+            own.takes.append(LaneTakes(source.name, moves.key, tokens))
+
+    def _take(self, takes: Takes, own: StoreUnit) -> None:
+        queue = self.target(takes.queue, "").queue
+        if queue is None:
+            raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"{takes.queue!r} is no local queue")
+        own.takes.append(LaneTakes(queue.name, takes.key, [token for token in takes.tokens if isinstance(token, int)]))
+
+    def _replace(self, queue: str, key: bytes, body: bytes | None, own: StoreUnit, joined: StoreUnit) -> None:
+        """The last of several replacements within a frame is the one that counts."""
+        self.target(queue, "")
+        for unit in (joined, own):
+            unit.puts[:] = [
+                puts for puts in unit.puts if not (puts.queue == queue and puts.key == key and _is_state(puts))
+            ]
+        tokens = [message.token for message in self._core.store.fetch(queue, key, 1000)]
+        if tokens and not any(takes.queue == queue and takes.key == key for takes in joined.takes):
+            own.takes.append(LaneTakes(queue, key, tokens))
+        if body is not None:
+            own.puts.append(LanePuts(queue, key, 0, True, [_STATE_HEAD], [body]))  # noqa: FBT003
+
+
+def _is_state(puts: LanePuts) -> bool:
+    return len(puts.heads) == 1 and puts.heads[0] is _STATE_HEAD
+
+
+def _tell(entries: list[_Entry]) -> None:
+    for entry in entries:
+        entry.done(entry.unit, Outcome(entry.failures))
+
+
+class _Room:
+    """How many messages queues will hold once the frame is applied."""
+
+    __slots__ = ("_claimed", "_core")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._claimed: dict[str, int] = {}
+
+    def claim(self, queue: LocalQueue, messages: int) -> None:
+        """2053 when they do not fit below MAXDEPTH."""
+        depth = self._claimed.get(queue.name)
+        if depth is None:
+            depth = self._core.depth(queue)
+        depth += messages
+        if depth > queue.max_depth:
+            raise MQError(
+                mq.MQRC_Q_FULL, f"{queue.name} holds {depth - messages} of MAXDEPTH({queue.max_depth}) messages"
+            )
+        self._claimed[queue.name] = depth
+
+    def mark(self) -> dict[str, int]:
+        """What `back_to` goes back to."""
+        return dict(self._claimed)
+
+    def back_to(self, mark: dict[str, int]) -> None:
+        """A unit was refused: its claims do not count."""
+        self._claimed = mark
+
+
+def _join(joined: StoreUnit, own: StoreUnit) -> None:
+    joined.puts += own.puts
+    joined.takes += own.takes
+    joined.moves += own.moves
+    joined.state.update(own.state)
+
+
+def check_lengths(core: Core, queue: LocalQueue, heads: Sequence[bytes], bodies: Sequence[bytes]) -> None:
+    """2030 or 2031 when the longest message is too long; properties do not count."""
+    limit = min(queue.max_length, core.attribute("MAXMSGL"))
+    if max(map(len, heads)) + max(map(len, bodies)) - MQMD_LENGTH <= limit:
+        return
+    for head, body in zip(heads, bodies, strict=True):
+        check_length(core, queue, head[MQMD_LENGTH:], body, head[32:40])
+
+
+def check_length(core: Core, queue: LocalQueue, start: bytes, rest: bytes, format_name: bytes) -> None:
+    """The same for one message, whose data are `start` and `rest`."""
+    length = len(start) + len(rest)
+    if format_name == mq.MQFMT_RF_HEADER_2:
+        header = (start + rest[: max(0, 36 - len(start))])[8:12]
+        length -= min(int.from_bytes(header, "little"), length)
+    if length > core.attribute("MAXMSGL"):
+        raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{length} bytes; ALTER QMGR MAXMSGL raises the limit")
+    if length > queue.max_length:
+        text = f"{length} bytes for MAXMSGL({queue.max_length}) of {queue.name}"
+        raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q, text)
+
+
+def expiries(heads: Sequence[bytes], now: float) -> list[int]:
+    """When each message expires, in microseconds; 0: never. 2013 for an expiry that is none."""
+    known: dict[bytes, int] = {}
+    for head in set(heads):
+        tenths = descriptor.integer(head, "expiry")
+        if tenths <= 0 and tenths != mq.MQEI_UNLIMITED:
+            raise MQError(mq.MQRC_EXPIRY_ERROR, f"Expiry {tenths} is neither -1 nor above 0")
+        known[head] = 0 if tenths < 0 else int(now * 1_000_000) + tenths * 100_000
+    return [known[head] for head in heads]
+
+
+def complete(message: Message, queue_manager: str) -> bytes:
+    """The descriptor of a stored message with identifier, put time and backout count."""
+    md = descriptor.stamp(
+        message.head[:MQMD_LENGTH],
+        descriptor.message_id(queue_manager, message.token & ((1 << 60) - 1)),
+        message.put_time / 1_000_000,
+    )
+    return descriptor.with_backout(md, message.backout) if message.backout else md

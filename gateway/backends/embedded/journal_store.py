@@ -1,0 +1,87 @@
+"""The journal's store as the queue manager asks for it: `storage.MessageStore` over `journal.store.Store`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.backends.embedded.descriptor import CORREL_ID, MSG_ID
+from gateway.backends.embedded.journal.store import Prepared, Store
+from gateway.backends.embedded.store.place import NUMBER_MASK
+from gateway.backends.embedded.store.unit import Message, StoreUnit
+
+SCAN = 256
+
+
+class JournalStore:
+    """See the module."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self.store = Store.open(path, clock=clock)
+
+    def prepare(self, unit: StoreUnit, now: float) -> Prepared:
+        """One frame."""
+        return self.store.prepare(unit, now)
+
+    def write(self, frame: Any) -> None:
+        """Durable on return."""
+        self.store.write(frame)
+
+    def apply(self, frame: Any) -> None:
+        """Let it be seen."""
+        self.store.apply(frame)
+
+    def abort(self, frame: Any) -> None:
+        """It was not written."""
+        self.store.abort(frame)
+
+    def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
+        """Every message with its key, in order of arrival."""
+        found = [(key, message) for key in self.store.keys(queue) for message in self._all(queue, key)]
+        return sorted(found, key=lambda one: one[1].token & NUMBER_MASK)
+
+    def _all(self, queue: str, key: bytes) -> Iterable[Message]:
+        after = -1
+        while messages := self.store.fetch(queue, key, limit=SCAN, after=after, locked=True):
+            yield from messages
+            after = messages[-1].token
+
+    def fetch(
+        self, queue: str, key: bytes, limit: int, after: int | None = None, *, locked: bool = False
+    ) -> list[Message]:
+        """The next messages by priority and arrival."""
+        return self.store.fetch(queue, key, limit=limit, after=-1 if after is None else after, locked=locked)
+
+    def lock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
+        """Not to be seen by others."""
+        self.store.lock(tokens)
+
+    def unlock(self, queue: str, key: bytes, tokens: Sequence[int]) -> None:
+        """Seen again."""
+        self.store.unlock(queue, key, tokens)
+
+    def read(self, queue: str, key: bytes, token: int) -> Message | None:
+        """This message, if it is there."""
+        return self.store.get(queue, key, token)
+
+    def find(self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None) -> Sequence[int]:
+        """By identifiers."""
+        return [
+            message.token
+            for message in self._all(queue, key)
+            if (msg_id is None or message.head[MSG_ID] == msg_id)
+            and (correl_id is None or message.head[CORREL_ID] == correl_id)
+        ]
+
+    def depth(self, queue: str, key: bytes = b"") -> int:
+        """How many."""
+        return self.store.depth(queue, key)
+
+    def state(self) -> dict[bytes, bytes]:
+        """The small records."""
+        return dict(self.store.states())
+
+    def close(self) -> None:
+        """Give the directory back."""
+        self.store.close()

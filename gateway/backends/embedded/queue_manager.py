@@ -1,0 +1,187 @@
+"""The embedded queue manager: opened from a directory, used through the batch port and through MQI connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from gateway.backends.embedded.administration import Administration
+from gateway.backends.embedded.attributes import Value
+from gateway.backends.embedded.core import Core
+from gateway.backends.embedded.intake import STATE_PREFIX, Intake, complete
+from gateway.backends.embedded.journal_store import JournalStore
+from gateway.backends.embedded.local_queue import BROKER
+from gateway.backends.embedded.memory import MemoryStore
+from gateway.backends.embedded.mqsc import Mqsc, Report
+from gateway.backends.embedded.mqsc_parse import commands, parse
+from gateway.backends.embedded.objects import Definition, defaults
+from gateway.backends.embedded.resolution import Target
+from gateway.backends.embedded.storage import MessageStore
+from gateway.backends.embedded.store.unit import LaneTakes, Message, StoreUnit
+from gateway.errors import ConfigurationError, Finding, MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import MQMD_LENGTH, Done, Scheduler, Stored, Token, Unit
+
+_STATE_ATTRIBUTES: dict[str, Value] = {
+    "MAXDEPTH": 999_999_999,
+    "MAXMSGL": 104_857_600,
+    "DEFPSIST": 1,
+    "DESCR": "State of the gateway",
+}
+
+
+class EmbeddedQueueManager:
+    """Implements `ports.batch.BatchQueueManager` and `ports.mqi.QueueManager`."""
+
+    def __init__(self, name: str, store: MessageStore, scheduler: Scheduler) -> None:
+        self.name = name
+        self.core = Core(name, store, scheduler)
+        self._administration = Administration(self.core)
+        self._mqsc = Mqsc(self.core, self._administration)
+        self._intake = Intake(self.core, self._slow_put, self._define_state)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | None,
+        name: str,
+        scheduler: Scheduler,
+        objects_text: str = "",
+        *,
+        users: Mapping[str, str] | None = None,
+    ) -> EmbeddedQueueManager:
+        """Open the store in `path` (None: in memory) and define what the text says. StoreInUse, StoreCorrupt,
+        ConfigurationError."""
+        queue_manager = cls(name, open_store(path, name, scheduler), scheduler)
+        try:
+            queue_manager.start(objects_text, users or {})
+        except BaseException:
+            queue_manager.close()
+            raise
+        return queue_manager
+
+    def start(self, objects_text: str, users: Mapping[str, str]) -> None:
+        """Define what is missing and what the settings ask for."""
+        self.users = dict(users)
+        with self.core.entered():
+            with self.core.saved_together():
+                self._define_missing()
+            report = self._mqsc.run(objects_text)
+        if not report.ok:
+            findings = [Finding("objects", 1, 1, line) for line in report.lines]
+            raise ConfigurationError(findings)
+
+    def _define_missing(self) -> None:
+        core = self.core
+        made: list[Definition] = []
+        now = core.timestamp()
+        if core.catalogue.get("QMGR", "") is None:
+            made.append(Definition("QMGR", "", defaults("QMGR"), now, now))
+            core.install(made[0])
+        text = files(__package__).joinpath("defaults.mqsc").read_text()
+        for line, command in commands(text):
+            parsed = parse(line, command)
+            if core.catalogue.get(parsed.object, parsed.name) is None:
+                self._mqsc.execute(parsed)
+        if made:
+            core.save(made)
+
+    def mqsc(self, text: str) -> Report:
+        """Run MQSC commands."""
+        with self.core.entered():
+            return self._mqsc.run(text)
+
+    def close(self) -> None:
+        """Write what is left and give the store back."""
+        core = self.core
+        with core.entered():
+            if core.closed:
+                return
+            core.closed = True
+            core.committer.close()
+            core.store.close()
+
+    # The batch port
+
+    def submit(self, unit: Unit, done: Done) -> None:
+        """Commit the unit."""
+        with self.core.entered():
+            self._intake.submit(unit, done)
+
+    def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
+        """Every message of a state queue with its key, in order."""
+        with self.core.entered():
+            self._target(queue)
+            return [(key, self._stored(message)) for key, message in self.core.store.load(queue)]
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
+        """The next messages in order; they are the batch port's until it takes or moves them."""
+        core = self.core
+        with core.entered():
+            target = self._target(queue)
+            local = target.queue
+            if local is None:
+                return []
+            target.check_get()
+            behind = after if isinstance(after, int) else None
+            found: list[Stored] = []
+            expired: list[int] = []
+            now = int(core.now() * 1_000_000)
+            while len(found) < limit:
+                messages = core.store.fetch(local.name, key, limit - len(found), behind, locked=True)
+                if not messages:
+                    break
+                behind = messages[-1].token
+                for message in messages:
+                    if 0 < message.expiry <= now:
+                        expired.append(message.token)
+                    elif local.locked.get(message.token, BROKER) is BROKER:
+                        found.append(self._stored(message))
+            if not key and not queue.startswith(STATE_PREFIX):
+                core.lock_messages(local, [one.token for one in found if isinstance(one.token, int)], BROKER)
+            if expired:
+                core.commit(StoreUnit(takes=[LaneTakes(local.name, key, expired)]))
+            return found
+
+    def depth(self, queue: str, key: bytes = b"") -> int:
+        """How many messages are there."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            return 0 if local is None else self.core.store.depth(local.name, key)
+
+    def consume(self, queue: str, arrived: Callable[[], None]) -> None:
+        """Tell `arrived` when the queue may have something, now included."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            if local is None:
+                raise MQError(
+                    mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{queue!r} is not a local queue: nothing can be got from it"
+                )
+            local.consumers.append(arrived)
+            if self.core.store.depth(local.name):
+                self.core.wake(local)
+
+    def max_length(self, queue: str) -> int:
+        """The longest message data the queue takes."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            limit = self.core.attribute("MAXMSGL")
+            return limit if local is None else min(limit, local.max_length)
+
+    def _target(self, queue: str) -> Target:
+        return self._intake.target(queue, "")
+
+    def _define_state(self, name: str) -> None:
+        self._administration.define("QLOCAL", name, _STATE_ATTRIBUTES)
+
+    def _stored(self, message: Message) -> Stored:
+        return Stored(message.token, complete(message, self.name), message.head[MQMD_LENGTH:] + message.body)
+
+    def _slow_put(self, target: Target, puts: object, unit: StoreUnit) -> None:
+        raise MQError(mq.MQRC_UNEXPECTED_ERROR, f"{target} {puts} {unit}")
+
+
+def open_store(path: Path | None, name: str, scheduler: Scheduler) -> MessageStore:
+    """The journal in a directory, or memory."""
+    return MemoryStore(name) if path is None else JournalStore(path, scheduler.now)
