@@ -1,1 +1,1 @@
-"""Composition root."""
+"""Composition root: the only place that names concrete classes."""

@@ -26,7 +26,7 @@ class Puts:
     """Messages for one destination, in order. `heads` and `bodies` are parallel columns."""
 
     queue: str
-    """A queue name as MQOPEN takes it: local, alias or remote definition."""
+    """A queue name as MQOPEN takes it (local, alias or remote definition), or `topic://STRING` for an MQ topic."""
     queue_manager: str = ""
     key: bytes = b""
     """A sub-queue within `queue`: messages of one key are found, counted and ordered without touching the others.

@@ -1,0 +1,5 @@
+"""`python -m gateway` is `mqgate`."""
+
+from gateway.cli import main
+
+main()

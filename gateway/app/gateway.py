@@ -1,0 +1,207 @@
+"""One gateway process: its parts, made and joined; start, reload, drain, stop."""
+
+from __future__ import annotations
+
+import gc
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.task import LoopingCall
+
+from gateway.app.access import access_of
+from gateway.app.gauges import gauges_of
+from gateway.app.limits import limits_of
+from gateway.app.mappings import read_table
+from gateway.app.site import admin_root
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.broker.consumers import Consumers
+from gateway.broker.engine import Engine
+from gateway.broker.recovery import recover
+from gateway.broker.router import Router
+from gateway.config.model import Settings
+from gateway.net import http
+from gateway.net.hub import Hub
+from gateway.net.listeners import Listeners
+from gateway.net.scheduler import ReactorScheduler
+from gateway.observe import logs
+from gateway.observe.health import Snapshot
+from gateway.ports.batch import BatchQueueManager
+from gateway.ports.counters import Counters, Names
+from gateway.routing.table import Table
+from gateway.session.connection import Connection
+
+log = logs.get("mqgate")
+TICK_SECONDS = 1.0
+
+
+class Gateway:
+    """A running gateway."""
+
+    def __init__(self, settings: Settings, reactor: Any) -> None:
+        self.settings = settings
+        self.reactor = reactor
+        self.scheduler = ReactorScheduler(reactor)
+        self.table = read_table(settings)
+        self.counters = Counters()
+        self.queue_manager = self._open_queue_manager()
+        self.access = access_of(settings, self.scheduler)
+        router = Router(
+            self.table, self.access, lambda: f"auto-{secrets.token_hex(12)}", settings.mqtt.max_topic_levels
+        )
+        self.engine = Engine(
+            self.queue_manager, self.scheduler, limits_of(settings), router, self.access, self.counters
+        )
+        self.engine.dead_letter_queue = self.dead_letter_queue()
+        self.hub = Hub(reactor, self.engine)
+        self.engine.on_pause = self.hub.pause
+        self.engine.on_end = self._ended
+        self.listeners = Listeners(reactor, self.engine, self.hub)
+        self.consumers = Consumers(self.engine)
+        self.admin_port: IListeningPort | None = None
+        self.started_at = time.time()
+        self.heartbeat = time.monotonic()
+        self.recovered = False
+        self.reload_ok, self.reloaded_at = True, time.time()
+        self.declare_names()
+        self.gauges = gauges_of(self)
+        self._ticking = LoopingCall(self._tick)
+        self._ticking.clock = reactor
+        self.on_stopped: Callable[[], None] = lambda: None
+
+    def _open_queue_manager(self) -> BatchQueueManager:
+        """The queue manager the settings ask for."""
+        ibm = self.settings.queue_manager.ibm
+        if ibm is not None:
+            from gateway.app.ibm import open_ibm  # the drivers are optional
+
+            return open_ibm(self.settings, self.scheduler, self.counters)
+        embedded = self.settings.queue_manager.embedded
+        assert embedded is not None  # noqa: S101 -- the settings see to it
+        text = ""
+        if embedded.objects is not None:
+            path = self.settings.resolve(embedded.objects, "queue_manager.embedded.objects")
+            text = Path(path).read_text(encoding="utf-8")
+        directory = Path(self.settings.resolve(embedded.path, "queue_manager.embedded.path"))
+        return EmbeddedQueueManager.open(directory, embedded.name, self.scheduler, text)
+
+    def dead_letter_queue(self) -> str:
+        """The queue manager's DEADQ."""
+        name: str = getattr(self.queue_manager, "dead_letter_queue", "SYSTEM.DEAD.LETTER.QUEUE")
+        return name
+
+    def declare_names(self) -> None:
+        """The closed label sets of the metrics."""
+        rules = [route.rule.name for route in self.table.routes] + [rule.name for rule in self.table.outbound]
+        listeners = [listener.name for listener in self.settings.listeners]
+        self.counters.declare(Names(tuple(listeners), tuple(dict.fromkeys(rules)), (self.queue_manager.name,)))
+
+    # -- start and stop --
+
+    def start(self) -> None:
+        """Recover, listen, serve. Raises what keeps it from starting."""
+        found = recover(self.engine)
+        self.recovered = True
+        self.consumers.start(self.table)
+        for listener in self.settings.listeners:
+            listening = self.listeners.open(listener)
+            log.info("listening", f"MQTT on {listening.address}", listener=listener.name)
+        admin = self.settings.admin
+        if admin.port is not None:
+            self.admin_port = http.listen(self.reactor, admin_root(self), admin.bind, admin.port)
+            log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
+        self._ticking.start(TICK_SECONDS, now=False)
+        self.engine.flush()
+        gc.collect()
+        gc.freeze()  # what exists now stays: the collector need not look at it again
+        gc.set_threshold(100_000, 50, 100)
+        log.info(
+            "started", f"queue manager {self.queue_manager.name}", **{f"recovered_{k}": v for k, v in found.items()}
+        )
+
+    @property
+    def admin_number(self) -> int:
+        """The admin port's number (0: switched off)."""
+        port: Any = self.admin_port
+        return 0 if port is None else int(port.getHost().port)
+
+    def drain(self, seconds: float = 10.0) -> None:
+        """Stop taking connections, tell clients, let what is under way be committed, close."""
+        if self.engine.draining:
+            return
+        log.info("draining", f"{len(self.engine.connections)} connections are handed back")
+        self.engine.draining = True
+        self.listeners.stop_accepting()
+        for connection in list(self.engine.connections):
+            self.engine.leave(connection)
+        self.engine.flush()
+        self._finish_by = time.monotonic() + seconds
+        self._wait_until_idle()
+
+    def _wait_until_idle(self) -> None:
+        if (self.engine.idle and not self.hub.count) or time.monotonic() > self._finish_by:
+            self.stop()
+        else:
+            self.reactor.callLater(0.02, self._wait_until_idle)
+
+    def stop(self) -> None:
+        """Everything is over: close the queue manager and say so."""
+        if self._ticking.running:
+            self._ticking.stop()
+        for connection in list(self.engine.connections):
+            self.engine.close(connection, "draining")
+        self.engine.flush()
+        if self.admin_port is not None:
+            self.admin_port.stopListening()
+        close = getattr(self.queue_manager, "close", None)
+        if close is not None:
+            close()
+        log.info("stopped", "the gateway has stopped")
+        self.on_stopped()
+
+    # -- while it runs --
+
+    def reload(self, settings: Settings) -> None:
+        """New rules between two batches; a bad file changes nothing and says why (ConfigurationError)."""
+        table: Table = read_table(settings)
+        self.settings, self.table = settings, table
+        self.declare_names()
+        self.engine.router.use(table)
+        self.consumers.use(table)
+        self.access.reload(settings)
+        self.reload_ok, self.reloaded_at = True, time.time()
+        log.info("reloaded", f"{len(table.routes)} rules to MQ, {len(table.outbound)} to devices")
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self.counters.reactor_lag_seconds["0"].observe(max(0.0, now - self.heartbeat - TICK_SECONDS))
+        self.heartbeat = now
+        self.engine.tick()
+
+    def _ended(self, connection: Connection, why: str) -> None:
+        """One line a connection."""
+        log.info(
+            "disconnected",
+            connection.close_reason or why,
+            client_id=connection.session.client_id,
+            peer=connection.link.peer,
+            listener=connection.link.listener,
+            reason=why,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """What the probes are answered from."""
+        held = self.engine.failures.held_since
+        return Snapshot(
+            configured=True,
+            recovered=self.recovered,
+            listening={
+                name: one.acceptor is not None or one.port is not None for name, one in self.listeners.all.items()
+            },
+            draining=self.engine.draining,
+            heartbeat_ages={"0": time.monotonic() - self.heartbeat},
+            queue_managers={self.queue_manager.name: not held},
+        )

@@ -1,0 +1,65 @@
+"""What /metrics reads rather than counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.observe.metrics import Gauges, build_info
+from gateway.session.connection import ONLINE
+from gateway.version import VERSION
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+
+_PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
+
+
+def gauges_of(gateway: Gateway) -> Gauges:
+    """Every gauge, bound to the running gateway."""
+    engine = gateway.engine
+
+    def connections() -> dict[tuple[object, ...], float]:
+        found: dict[tuple[object, ...], float] = {}
+        for connection in engine.connections:
+            if connection.state == ONLINE:
+                key = (connection.link.listener, _PROTOCOLS[connection.version])
+                found[key] = found.get(key, 0.0) + 1
+        return found
+
+    def limits() -> dict[tuple[object, ...], float]:
+        total = gateway.settings.mqtt.max_connections
+        return {(one.name,): float(one.max_connections or total) for one in gateway.settings.listeners}
+
+    def sessions() -> dict[tuple[object, ...], float]:
+        connected = sum(1 for session in engine.sessions if session.connection is not None)
+        return {("connected",): float(connected), ("disconnected",): float(len(engine.sessions) - connected)}
+
+    def inflight() -> dict[tuple[object, ...], float]:
+        out = sum(len(session.outflow.inflight) + len(session.inbound) for session in engine.sessions)
+        return {(): float(out + sum(one.inbound_pending for one in engine.connections))}
+
+    def queues() -> dict[tuple[object, ...], float]:
+        names = {route.rule.spec.queue for route in gateway.table.routes}
+        plain = sorted(name for name in names if name and "{" not in name)
+        return {(name,): float(gateway.queue_manager.depth(name)) for name in plain}
+
+    def dead_letters() -> dict[tuple[object, ...], float]:
+        name = engine.dead_letter_queue
+        return {(name,): float(gateway.queue_manager.depth(name))} if name else {}
+
+    return Gauges(
+        build_info=build_info(VERSION, "ibm" if gateway.settings.queue_manager.ibm else "embedded"),
+        config_last_reload_successful=lambda: {(): float(gateway.reload_ok)},
+        config_last_reload_timestamp_seconds=lambda: {(): gateway.reloaded_at},
+        worker_up=lambda: {("0",): 1.0},
+        mqtt_connections=connections,
+        mqtt_connections_limit=limits,
+        mqtt_sessions=sessions,
+        mqtt_inflight_messages=inflight,
+        mqtt_subscriptions=lambda: {(): float(len(engine.router.subscriptions))},
+        mqtt_retained_messages=lambda: {(): float(engine.retained.count)},
+        queue_depth=queues,
+        dlq_depth=dead_letters,
+        mq_connections=lambda: {(gateway.queue_manager.name, "0"): 0.0 if engine.failures.held_since else 1.0},
+        backpressure_paused_connections=lambda: {(): float(gateway.hub.count if engine.paused else 0)},
+    )

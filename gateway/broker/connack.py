@@ -1,0 +1,83 @@
+"""What CONNACK says: why a CONNECT is refused, and what a 5.0 client is told of our limits. Pure."""
+
+from __future__ import annotations
+
+from gateway.broker.limits import Limits
+from gateway.mqtt import properties as prop
+from gateway.mqtt import reasons
+from gateway.mqtt.packets import V5, V31, V311, Connect, Properties
+from gateway.mqtt.topics import name_error
+from gateway.ports.access import Verdict
+
+Refusal = tuple[int, str]
+
+
+def refusal(connect: Connect, limits: Limits, sessions: int, known: bool) -> Refusal | None:
+    """(reason, text) when the CONNECT cannot be accepted whoever sends it."""
+    if connect.version not in limits.versions:
+        return reasons.UNSUPPORTED_PROTOCOL_VERSION, "this protocol version is switched off here"
+    return _client_id(connect, limits) or _will(connect, limits) or _room(limits, sessions, known)
+
+
+def _client_id(connect: Connect, limits: Limits) -> Refusal | None:
+    client_id = connect.client_id
+    if connect.version == V31:
+        if not client_id:
+            return reasons.CLIENT_IDENTIFIER_NOT_VALID, "MQIsdp needs a client identifier"
+        if limits.strict_client_ids and len(client_id) > 23:
+            return reasons.CLIENT_IDENTIFIER_NOT_VALID, "MQIsdp client identifiers have at most 23 characters"
+    if connect.version == V311 and not client_id and not connect.clean_start:  # [MQTT-3.1.3-8]
+        return reasons.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier needs a clean session"
+    return None
+
+
+def _will(connect: Connect, limits: Limits) -> Refusal | None:
+    will = connect.will
+    if will is None:
+        return None
+    problem = name_error(will.topic, limits.max_topic_levels)
+    if problem is not None:
+        return reasons.TOPIC_NAME_INVALID, f"will topic: {problem}"
+    if will.qos > limits.max_qos:  # [MQTT-3.2.2-12]
+        return reasons.QOS_NOT_SUPPORTED, f"a will of QoS {will.qos} is not offered here"
+    if will.retain and not limits.retain:  # [MQTT-3.2.2-13]
+        return reasons.RETAIN_NOT_SUPPORTED, "retained messages are off here"
+    if limits.max_payload and len(will.payload) > limits.max_payload:
+        return reasons.PACKET_TOO_LARGE, f"the will is longer than {limits.max_payload} bytes"
+    return None
+
+
+def _room(limits: Limits, sessions: int, known: bool) -> Refusal | None:
+    if sessions >= limits.max_sessions and not known:
+        return reasons.QUOTA_EXCEEDED, "this gateway holds as many sessions as it may"
+    return None
+
+
+def connack_properties(connect: Connect, limits: Limits, assigned: str, expiry: int, verdict: Verdict) -> Properties:
+    """Everything a 5.0 client has to know that differs from the default."""
+    if connect.version != V5:
+        return {}
+    properties: Properties = {
+        prop.RECEIVE_MAXIMUM: limits.receive_maximum,
+        prop.MAXIMUM_PACKET_SIZE: limits.max_packet,
+    }
+    if connect.properties.get(prop.SESSION_EXPIRY_INTERVAL, 0) != expiry:
+        properties[prop.SESSION_EXPIRY_INTERVAL] = expiry
+    if limits.max_qos < 2:
+        properties[prop.MAXIMUM_QOS] = limits.max_qos
+    if not limits.retain:
+        properties[prop.RETAIN_AVAILABLE] = 0
+    if assigned:  # [MQTT-3.2.2-16]
+        properties[prop.ASSIGNED_CLIENT_IDENTIFIER] = assigned
+    if limits.topic_aliases:
+        properties[prop.TOPIC_ALIAS_MAXIMUM] = limits.topic_aliases
+    if limits.keep_alive_max and (not connect.keep_alive or connect.keep_alive > limits.keep_alive_max):
+        properties[prop.SERVER_KEEP_ALIVE] = limits.keep_alive_max
+    if connect.properties.get(prop.REQUEST_RESPONSE_INFORMATION) == 1:
+        properties[prop.RESPONSE_INFORMATION] = limits.response_prefix + (assigned or connect.client_id)
+    method = connect.properties.get(prop.AUTHENTICATION_METHOD)
+    if method is not None:
+        properties[prop.AUTHENTICATION_METHOD] = method
+        if verdict.data:
+            properties[prop.AUTHENTICATION_DATA] = verdict.data
+    return properties

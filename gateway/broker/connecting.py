@@ -1,0 +1,347 @@
+"""CONNECT, DISCONNECT, AUTH and everything that ends a connection: identity, take-over, wills, session expiry. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.broker.connack import connack_properties, refusal
+from gateway.errors import ProtocolError
+from gateway.mqtt import properties as prop
+from gateway.mqtt import reasons, writer
+from gateway.mqtt.packets import V5, V31, Auth, Connack, Connect, Will
+from gateway.mqtt.topics import name_error
+from gateway.ports.access import Verdict
+from gateway.ports.counters import ConnectResult, DisconnectReason, Protocol
+from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection, Publisher
+from gateway.session.record import encode_json
+from gateway.session.session import Session, session_expiry, will_record
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+SESSIONS, WILLS = "MQGATE.SESSIONS", "MQGATE.WILLS"
+PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
+
+
+class Connecting:
+    """The beginning and the end of connections."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    # -- CONNECT -------------------------------------------------------------------------------------------------------
+
+    def connect(self, connection: Connection, packet: Any) -> None:
+        """Check what can be checked here, then ask who it is."""
+        engine, connect = self.engine, packet[1]
+        if connection.state != NEW:  # [MQTT-3.1.0-2]
+            engine.protocol_error(connection, ProtocolError("a second CONNECT"))
+            return
+        engine.counters.packets_in[1] += 1
+        connection.version = connect.version
+        connection.problem_information = connect.properties.get(prop.REQUEST_PROBLEM_INFORMATION, 1) == 1
+        found = refusal(
+            connect, engine.limits, len(engine.sessions), engine.sessions.get(connect.client_id) is not None
+        )
+        if found is not None:
+            self.refuse_connect(connection, *found)
+            return
+        connection.state = AUTHENTICATING
+        connection.request = connect
+        engine.access.authenticate(connect, connection.link, lambda verdict: self.decided(connection, verdict))
+
+    def refuse_connect(self, connection: Connection, reason: int, text: str, malformed: bool = False) -> None:
+        """CONNACK with the reason, then close [MQTT-3.2.2-6]. A refused CONNECT publishes no will."""
+        engine = self.engine
+        version = connection.version or connection.reader.version
+        code: int | None = reason
+        if version != V5:
+            code = (
+                None
+                if malformed and reason != reasons.UNSUPPORTED_PROTOCOL_VERSION
+                else reasons.connack_return_code(reason)
+            )
+        if code is not None and (connection.version or reason == reasons.UNSUPPORTED_PROTOCOL_VERSION or version == V5):
+            properties: dict[int, Any] = {prop.REASON_STRING: text} if version == V5 and text else {}
+            engine.send(connection, writer.encode_connack(version or 4, Connack(False, code, properties)))  # noqa: FBT003
+        result = _RESULTS.get(reason, "malformed" if malformed else "other")
+        engine.counters.mqtt_connects[connection.link.listener, PROTOCOLS.get(version, "3.1.1"), result] += 1
+        connection.rejected = True
+        engine.close(connection, "protocol_error" if malformed else "not_authorized", text)
+
+    def decided(self, connection: Connection, verdict: Verdict) -> None:
+        """Authentication has answered (perhaps much later)."""
+        if connection.state != AUTHENTICATING:
+            return
+        engine, connect = self.engine, connection.request
+        if verdict.reason == reasons.CONTINUE_AUTHENTICATION:
+            engine.send(connection, writer.encode_auth(_auth(verdict, connect)))
+        elif verdict.reason:
+            if verdict.reason in {reasons.BAD_USER_NAME_OR_PASSWORD, reasons.NOT_AUTHORIZED}:
+                engine.counters.mqtt_auth_failures[connection.link.listener, "credentials"] += 1
+            self.refuse_connect(connection, verdict.reason, verdict.text)
+        else:
+            self.accept(connection, connect, verdict)
+            held, connection.held = connection.held, []
+            if held and connection.state == ONLINE:
+                engine.publishing.packets(connection, held)
+        engine.flush()
+
+    def accept(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
+        """The client is who it says: give it its session."""
+        engine = self.engine
+        client_id = verdict.client_id or connect.client_id
+        assigned = not client_id
+        if assigned:
+            client_id = engine.router.new_client_id()
+        connection.user = verdict.user
+        connection.publisher = Publisher(connection.link.listener, client_id, verdict.user, connect.version)
+        if connect.will is not None and not self.will_allowed(connection, connect.will):
+            self.refuse_connect(connection, reasons.NOT_AUTHORIZED, "the will's topic is not allowed to this client")
+            return
+        session, present = self.claim(connection, connect, client_id)
+        connection.session, connection.state = session, ONLINE
+        session.connection = connection
+        session.user = verdict.user
+        self.apply_limits(connection, session, connect)
+        self.keep_will(session, connect)
+        connection.auth = verdict
+        engine.counters.mqtt_connects[connection.link.listener, PROTOCOLS[connect.version], "accepted"] += 1
+        properties = connack_properties(connect, engine.limits, client_id if assigned else "", session.expiry, verdict)
+        present = present and connect.version != V31
+        connack = writer.encode_connack(connect.version, Connack(present, 0, properties))
+        if session.durable:
+            self.persist(session)
+        engine.turn.reply(connection, connack)
+        engine.turn.after.append(lambda: engine.delivery.resume(session))
+
+    def will_allowed(self, connection: Connection, will: Will) -> bool:
+        """A will is a publication: the access list is asked when it is deposited, and again when it is published."""
+        publisher = connection.publisher
+        return self.engine.access.may_publish(publisher.listener, publisher.client_id, publisher.user, will.topic)
+
+    def claim(self, connection: Connection, connect: Connect, client_id: str) -> tuple[Session, bool]:
+        """The session for this CONNECT: taken over, resumed or new. (session, session present)."""
+        engine = self.engine
+        session = engine.sessions.get(client_id)
+        if session is not None and session.connection is not None:  # [MQTT-3.1.4-3]
+            self.take_over(session.connection)
+            session = engine.sessions.get(client_id)
+        if session is not None and connect.clean_start:  # [MQTT-3.1.4-4]
+            self.fire_will(session)  # [MQTT-3.1.3-9]: the old session ends, its delayed will is due
+            self.end(session)
+            session = None
+        present = session is not None
+        if session is None:
+            session = Session(client_id, connect.version)
+            engine.sessions.add(session)
+        session.version = connect.version
+        session.will, session.will_at, session.ends_at = None, 0.0, 0.0
+        was_durable = session.durable
+        session.expiry = session_expiry(
+            connect.version, connect.clean_start, connect.properties, engine.limits.session_expiry_max
+        )
+        session.durable = session.expiry > 0
+        if was_durable and not session.durable:
+            engine.turn.replace(SESSIONS, session.key, None)
+        del connection
+        return session, present
+
+    def take_over(self, old: Connection) -> None:
+        """[MQTT-3.1.4-3]: the same client connects again, the older connection goes."""
+        self.engine.refuse(old, reasons.SESSION_TAKEN_OVER, "taken_over", "the same client connected again")
+
+    def apply_limits(self, connection: Connection, session: Session, connect: Connect) -> None:
+        """What this connection may do, from CONNECT and the settings."""
+        limits, properties = self.engine.limits, connect.properties
+        keep_alive = connect.keep_alive
+        if connect.version == V5 and limits.keep_alive_max and (not keep_alive or keep_alive > limits.keep_alive_max):
+            keep_alive = limits.keep_alive_max  # [MQTT-3.1.2-21], announced as Server Keep Alive
+        connection.keep_alive = keep_alive * 1.5  # [MQTT-3.1.2-22]
+        receive_maximum = properties.get(prop.RECEIVE_MAXIMUM, 0xFFFF)
+        window = min(int(receive_maximum), limits.max_inflight) if isinstance(receive_maximum, int) else 1
+        largest = properties.get(prop.MAXIMUM_PACKET_SIZE, 0xFFFFFFFF)
+        aliases = properties.get(prop.TOPIC_ALIAS_MAXIMUM, 0)
+        alias_limit = min(int(aliases), limits.topic_aliases) if isinstance(aliases, int) else 0
+        largest = largest if isinstance(largest, int) else 0xFFFFFFFF
+        session.outflow.connected(connect.version, window, largest, alias_limit)
+
+    def keep_will(self, session: Session, connect: Connect) -> None:
+        """The will lies on a state queue while the connection lives: it is published even after a kill."""
+        session.will = connect.will
+        if connect.will is not None:
+            delay = connect.will.properties.get(prop.WILL_DELAY_INTERVAL, 0)
+            record = will_record(session, connect.will, int(delay) if isinstance(delay, int) else 0)
+            self.engine.turn.replace(WILLS, session.key, encode_json(record))
+
+    def persist(self, session: Session) -> None:
+        """The session's record, as it is now, with the open turn."""
+        self.engine.turn.replace(SESSIONS, session.key, encode_json(session.to_record(self.engine.now)))
+
+    # -- AUTH ----------------------------------------------------------------------------------------------------------
+
+    def auth(self, connection: Connection, packet: Any) -> None:
+        """A step of enhanced authentication, or re-authentication on a live connection [MQTT-4.12.1-1]."""
+        engine, connect = self.engine, connection.request
+        method = packet[1].properties.get(prop.AUTHENTICATION_METHOD)
+        agreed = connect.properties.get(prop.AUTHENTICATION_METHOD) if connect is not None else None
+        if connection.version != V5 or agreed is None or method != agreed:
+            engine.protocol_error(connection, ProtocolError("AUTH with a method that CONNECT did not name"))
+            return
+        data = packet[1].properties.get(prop.AUTHENTICATION_DATA, b"")
+        if connection.state == AUTHENTICATING:
+            engine.access.exchange(connection, data, lambda verdict: self.decided(connection, verdict))
+        else:
+            engine.access.exchange(connection, data, lambda verdict: self.re_decided(connection, verdict))
+
+    def re_decided(self, connection: Connection, verdict: Verdict) -> None:
+        """Re-authentication: success keeps the connection, failure ends it [MQTT-4.12.1-2]."""
+        if connection.state != ONLINE:
+            return
+        if verdict.reason in {reasons.SUCCESS, reasons.CONTINUE_AUTHENTICATION}:
+            self.engine.send(connection, writer.encode_auth(_auth(verdict, connection.request)))
+            if not verdict.reason:
+                connection.auth = verdict
+        else:
+            self.engine.refuse(connection, verdict.reason, "not_authorized", verdict.text)
+        self.engine.flush()
+
+    # -- the end --
+
+    def disconnect(self, connection: Connection, packet: Any) -> None:
+        """The client leaves: its will goes unpublished, unless it says otherwise [MQTT-3.14.4-3]."""
+        engine, session, record = self.engine, connection.session, packet[1]
+        engine.counters.packets_in[14] += 1
+        if connection.state == ONLINE:
+            wanted = record.properties.get(prop.SESSION_EXPIRY_INTERVAL)
+            if isinstance(wanted, int):
+                if session.expiry == 0 and wanted:  # [MQTT-3.14.2-2]
+                    engine.protocol_error(
+                        connection, ProtocolError("Session Expiry Interval set at DISCONNECT, 0 at CONNECT")
+                    )
+                    return
+                session.expiry = min(wanted, engine.limits.session_expiry_max)
+            if record.reason != reasons.DISCONNECT_WITH_WILL:
+                self.drop_will(session)
+        engine.close(connection, "normal")
+
+    def ended(self, connection: Connection, why: DisconnectReason) -> None:
+        """The connection is over, for whatever reason. Called once."""
+        engine = self.engine
+        if connection.state == CLOSED:
+            return
+        was_online = connection.state == ONLINE
+        connection.state = CLOSED
+        connection.out.clear()
+        engine.connections.discard(connection)
+        engine.counters.mqtt_disconnects[connection.link.listener, why] += 1
+        engine.on_end(connection, why)
+        session = connection.session
+        if not was_online or session.connection is not connection:
+            return
+        session.connection = None
+        session.outflow.drop_memory()
+        self.schedule_will(session)
+        if session.expiry == 0:
+            self.fire_will(session)
+            self.end(session)
+        else:
+            engine.sessions.watch(session, engine.now)
+            self.persist(session)
+
+    def schedule_will(self, session: Session) -> None:
+        """A will is due at once, or after its delay, or when the session ends, whichever is first [MQTT-3.1.3-9]."""
+        if session.will is None:
+            return
+        delay = session.will.properties.get(prop.WILL_DELAY_INTERVAL, 0)
+        if isinstance(delay, int) and delay and session.expiry:
+            session.will_at = self.engine.now + min(delay, session.expiry)
+        else:
+            self.fire_will(session)
+
+    def fire_will(self, session: Session) -> None:
+        """Publish the will, in the same unit of work that forgets it."""
+        will, session.will, session.will_at = session.will, None, 0.0
+        if will is None:
+            return
+        self.engine.turn.replace(WILLS, session.key, None)
+        publisher = Publisher("", session.client_id, session.user, session.version)
+        self.engine.router.publish_will(publisher, will)
+
+    def drop_will(self, session: Session) -> None:
+        """The client left in order [MQTT-3.1.2-10]."""
+        if session.will is not None:
+            session.will = None
+            self.engine.turn.replace(WILLS, session.key, None)
+
+    def end(self, session: Session) -> None:
+        """The session is over: nothing of it is kept."""
+        engine = self.engine
+        engine.subscribing.drop_all(session)
+        engine.sessions.remove(session)
+        for token in session.staged_tokens.values():
+            engine.turn.take("MQGATE.STAGED", session.key, token)
+        if session.durable:
+            engine.turn.replace(SESSIONS, session.key, None)
+            self.purge(session)
+
+    def purge(self, session: Session) -> int:
+        """Forget what is stored for it; how many messages."""
+        engine, last, count = self.engine, None, 0
+        while True:
+            page = engine.queue_manager.fetch("MQGATE.OUT", session.key, 500, last)
+            for stored in page:
+                engine.turn.take("MQGATE.OUT", session.key, stored.token)
+            count += len(page)
+            if len(page) < 500:
+                session.stored = 0
+                return count
+            last = page[-1].token
+
+    # -- time --
+
+    def tick(self, now: float) -> None:
+        """Silence, slow CONNECTs, expired tokens; sessions and wills that are due."""
+        engine = self.engine
+        for connection in list(engine.connections):
+            if connection.state == ONLINE:
+                if connection.keep_alive and now - connection.last_read > connection.keep_alive:
+                    engine.refuse(
+                        connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", "silent for 1.5 keep-alive periods"
+                    )
+                elif connection.auth is not None and 0 < connection.auth.expires < engine.now:
+                    engine.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", "the token has expired")
+            elif now - connection.connected_at > engine.limits.connect_timeout:
+                result = engine.counters.mqtt_connects
+                result[connection.link.listener, PROTOCOLS.get(connection.version, "3.1.1"), "timeout"] += 1
+                engine.close(connection, "other", "no CONNECT in time")
+        for session in engine.sessions.due(engine.now):
+            if session.will_at and session.will_at <= engine.now:
+                self.fire_will(session)
+            if session.ends_at and session.ends_at <= engine.now:
+                self.fire_will(session)
+                self.end(session)
+
+
+_RESULTS: dict[int, ConnectResult] = {
+    reasons.UNSUPPORTED_PROTOCOL_VERSION: "bad_protocol",
+    reasons.CLIENT_IDENTIFIER_NOT_VALID: "bad_client_id",
+    reasons.BAD_USER_NAME_OR_PASSWORD: "bad_credentials",
+    reasons.NOT_AUTHORIZED: "not_authorized",
+    reasons.BANNED: "banned",
+    reasons.SERVER_UNAVAILABLE: "unavailable",
+    reasons.SERVER_BUSY: "too_many",
+    reasons.QUOTA_EXCEEDED: "too_many",
+}
+
+
+def _auth(verdict: Verdict, connect: Connect) -> Auth:
+    properties = {prop.AUTHENTICATION_METHOD: connect.properties[prop.AUTHENTICATION_METHOD]}
+    if verdict.data:
+        properties[prop.AUTHENTICATION_DATA] = verdict.data
+    return Auth(verdict.reason, properties)
+
+
+def will_topic_error(will: Will) -> str | None:
+    """Why a will's topic cannot be published to."""
+    return name_error(will.topic)

@@ -1,0 +1,273 @@
+"""What local sessions get: fan-out, the stored queue of durable sessions, their acknowledgements, redelivery. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.broker.route import Receiver, Route
+from gateway.errors import ProtocolError
+from gateway.mqtt import reasons, writer
+from gateway.mqtt.packets import PUBREL, V5, V31
+from gateway.ports.batch import Puts, Stored
+from gateway.session.connection import ONLINE, Connection
+from gateway.session.outflow import Item
+from gateway.session.publication import Publication
+from gateway.session.record import RELEASED, decode_publication, encode_prefix
+from gateway.session.session import Session
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+OUT = "MQGATE.OUT"
+"""One key a durable session: what it has not acknowledged yet."""
+_PAGE = 200
+
+
+class Delivery:
+    """The way to subscribers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._turns: dict[int, int] = {}
+        """Whose turn it is, by shared group."""
+
+    # -- fan-out -------------------------------------------------------------------------------------------------------
+
+    def fan_out(self, route: Route, publication: Publication) -> None:
+        """A copy for every receiver; QoS 0 at once, the rest when the turn is committed."""
+        prefixes: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
+        for receiver in route.receivers:
+            self.copy(receiver, publication, prefixes)
+        for group in route.shared:
+            chosen = self.choose(group)
+            if chosen is not None:
+                self.copy(chosen, publication, prefixes)
+
+    def choose(self, group: list[Receiver]) -> Receiver | None:
+        """The member of a shared subscription whose turn it is; connected ones first [MQTT-4.8.2-4]."""
+        online = [member for member in group if member.session.connection is not None] or group
+        turn = self._turns.get(id(group), 0)
+        self._turns[id(group)] = turn + 1
+        return online[turn % len(online)] if online else None
+
+    def copy(
+        self, receiver: Receiver, publication: Publication, prefixes: dict[tuple[int, bool, tuple[int, ...]], bytes]
+    ) -> None:
+        """One copy for one session."""
+        session, engine = receiver.session, self.engine
+        qos = min(publication.qos, receiver.qos)
+        retain = publication.retain and receiver.retain_as_published  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+        item = Item(publication, qos, retain, receiver.sub_ids)
+        if qos == 0:
+            self.send_at_once(session, item)
+        elif not session.durable:
+            if session.connection is None or len(session.outflow.pending) >= engine.limits.max_queued:
+                engine.counters.messages_dropped["_none", "session_full"] += 1
+            else:
+                engine.turn.deliveries.append((session, item, None, 0))
+        else:
+            self.store(session, item, prefixes)
+
+    def store(
+        self, session: Session, item: Item, prefixes: dict[tuple[int, bool, tuple[int, ...]], bytes] | None = None
+    ) -> None:
+        """A row on the session's stored queue, in the same unit of work as everything else of the turn."""
+        engine = self.engine
+        if session.stored >= engine.limits.max_queued:
+            engine.counters.messages_dropped["_none", "session_full"] += 1
+            return
+        variant = (item.qos, item.retain, item.sub_ids)
+        prefix = prefixes.get(variant) if prefixes is not None else None
+        if prefix is None:
+            prefix = engine.router.state_head(self.prefix(item))
+            if prefixes is not None:
+                prefixes[variant] = prefix
+        item.packet_id = session.outflow.allot()
+        puts = engine.turn.run((OUT, "", 0, True, session.key))
+        puts.heads.append(prefix)
+        puts.bodies.append(item.packet_id.to_bytes(2, "little") + item.publication.payload)
+        engine.turn.rows += 1
+        session.stored += 1
+        engine.turn.deliveries.append((session, item, puts, len(puts.heads) - 1))
+
+    def prefix(self, item: Item, flags: int = 0) -> bytes:
+        """The stored record of an item up to its packet id."""
+        return encode_prefix(item.publication, item.qos, item.retain, item.sub_ids, flags)
+
+    def send_at_once(self, session: Session, item: Item) -> None:
+        """QoS 0: to the wire, unless the client is far behind."""
+        connection = session.connection
+        if connection is None or connection.state != ONLINE:
+            return
+        if connection.link.buffered() > self.engine.limits.max_outgoing_bytes // 2:
+            self.engine.counters.messages_dropped["_none", "qos0_overload"] += 1
+            return
+        if item.publication.expired(self.engine.now):
+            self.engine.counters.messages_dropped["_none", "expired"] += 1
+            return
+        data = session.outflow.encode(item, self.engine.now)
+        if len(data) > session.outflow.max_packet:
+            self.engine.counters.messages_dropped["_none", "too_large"] += 1
+            return
+        self.engine.send(connection, data)
+        self.engine.counters.packets_out[3] += 1
+
+    def deliver(self, deliveries: list[tuple[Session, Item, Puts | None, int]]) -> None:
+        """The turn is committed: hand the copies to their sessions, then fill each window once."""
+        sessions: dict[Session, None] = {}
+        for session, item, puts, row in deliveries:
+            if puts is not None:
+                item.token = puts.tokens[row]
+                if session.connection is None or session.outflow.behind:
+                    session.outflow.behind = True
+                    continue
+                if len(session.outflow.pending) >= 4 * _PAGE:
+                    session.outflow.behind = True
+                    continue
+            elif session.connection is None:
+                continue
+            session.outflow.offer(item)
+            sessions[session] = None
+        for session in sessions:
+            self.fill(session)
+
+    def fill(self, session: Session) -> None:
+        """Send what the session's window allows, fetching stored messages when memory has run out of them."""
+        connection = session.connection
+        if connection is None or connection.state != ONLINE:
+            return
+        outflow = session.outflow
+        out: list[bytes] = []
+        while True:
+            for item in outflow.fill(self.engine.now, out):
+                self.engine.counters.messages_dropped["_none", "expired"] += 1
+                self.settle(session, item)
+            if not outflow.behind or outflow.pending or len(outflow.inflight) >= outflow.window:
+                break
+            self.fetch(session, out)
+            if not outflow.pending:
+                break
+        if out:
+            self.engine.counters.packets_out[3] += len(out)
+            self.engine.send(connection, b"".join(out))
+
+    def fetch(self, session: Session, out: list[bytes]) -> None:
+        """The next stored messages of a session, in order. One released before a restart goes on with PUBREL."""
+        outflow = session.outflow
+        page = self.engine.queue_manager.fetch(OUT, session.key, _PAGE, outflow.last_token)
+        for stored in page:
+            outflow.last_token = stored.token
+            item = self.restore(stored)
+            if item.packet_id in outflow.inflight:
+                continue
+            if outflow.redelivered:
+                outflow.redelivered -= 1
+                item.dup = True
+            if item.released:
+                outflow.inflight[item.packet_id] = item
+                out.append(b"\x62\x02" + item.packet_id.to_bytes(2, "big"))
+            else:
+                outflow.offer(item)
+        outflow.behind = len(page) == _PAGE
+
+    def restore(self, stored: Stored) -> Item:
+        """An item from its stored row."""
+        publication, packet_id, sub_ids, released = decode_publication(stored.data)
+        item = Item(publication, publication.qos, publication.retain, sub_ids, packet_id, stored.token)
+        item.released = released
+        return item
+
+    def settle(self, session: Session, item: Item) -> None:
+        """An item is over: its row goes with the open turn."""
+        if item.token is not None:
+            self.engine.turn.take(OUT, session.key, item.token)
+            session.stored -= 1
+
+    # -- what the client answers --
+
+    def puback(self, connection: Connection, packet: Any) -> None:
+        """QoS 1 is over. An id that is not in flight is ignored: it may answer a message that expired meanwhile."""
+        item = connection.session.outflow.acknowledged(packet[1])
+        if item is not None:
+            connection.session.delivered += 1
+            self.settle(connection.session, item)
+            self.fill(connection.session)
+
+    def pubrec(self, connection: Connection, packet: Any) -> None:
+        """QoS 2, first half. For a durable session the release is stored before PUBREL exists, so that a crash between
+        cannot send the message again to a client that has already let go of its identifier."""
+        _, packet_id, reason, _block = packet
+        session, engine = connection.session, self.engine
+        refused = reason >= 0x80
+        item = session.outflow.received(packet_id, refused)
+        if item is None:
+            answer = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
+            if not refused:
+                engine.send(connection, writer.encode_ack(connection.version, PUBREL, packet_id, answer, {}))
+            return
+        if refused:  # [MQTT-4.3.3-4]: over
+            self.settle(session, item)
+            self.fill(session)
+            return
+        if item.token is not None and not item.released:
+            self.mark_released(session, item)
+        item.released = True
+        engine.turn.reply(connection, b"\x62\x02" + packet_id.to_bytes(2, "big"))
+
+    def mark_released(self, session: Session, item: Item) -> None:
+        """Replace the stored row by one that says `released` and needs no payload any more."""
+        engine = self.engine
+        engine.turn.take(OUT, session.key, item.token)
+        puts = engine.turn.run((OUT, "", 9, True, session.key))
+        puts.heads.append(engine.router.state_head(self.prefix(item, RELEASED)))
+        puts.bodies.append(item.packet_id.to_bytes(2, "little"))
+        engine.turn.rows += 1
+        row = len(puts.heads) - 1
+        item.token = None
+
+        def stored() -> None:
+            item.token = puts.tokens[row]
+            if session.outflow.inflight.get(item.packet_id) is not item:  # PUBCOMP overtook the commit
+                engine.turn.take(OUT, session.key, item.token)
+
+        engine.turn.after.append(stored)
+
+    def pubcomp(self, connection: Connection, packet: Any) -> None:
+        """QoS 2 is over."""
+        item = connection.session.outflow.completed(packet[1])
+        if item is not None:
+            connection.session.delivered += 1
+            self.settle(connection.session, item)
+            self.fill(connection.session)
+
+    # -- reconnect and retry --
+
+    def resume(self, session: Session) -> None:
+        """A session found its client again: what is in flight first, then what waited [MQTT-4.4.0-1]."""
+        connection = session.connection
+        if connection is None:
+            return
+        out: list[bytes] = []
+        session.outflow.resend(self.engine.now, out)
+        if out:
+            self.engine.send(connection, b"".join(out))
+        self.fill(session)
+
+    def tick(self, now: float) -> None:
+        """MQIsdp: what is not acknowledged after the retry interval is sent again with DUP."""
+        interval = self.engine.limits.retry_interval
+        if not interval:
+            return
+        for connection in list(self.engine.connections):
+            if connection.version != V31 or not connection.session.outflow.inflight:
+                continue
+            if now - max(connection.last_retry, connection.connected_at) < interval:
+                continue
+            connection.last_retry = now
+            out: list[bytes] = []
+            connection.session.outflow.resend(self.engine.now, out)
+            self.engine.send(connection, b"".join(out))
+
+    def unexpected(self, connection: Connection, packet_id: int) -> None:
+        """An acknowledgement that fits no flow."""
+        self.engine.protocol_error(connection, ProtocolError(f"packet id {packet_id} is not in flight"))

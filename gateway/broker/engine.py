@@ -1,0 +1,304 @@
+"""The broker: bytes of all connections in, one unit of work a batch, acknowledgements out. No reactor, clock or I/O.
+
+The way of a batch: `received` for every socket that is readable, then `flush`. If no commit is running the open turn is
+submitted; if one is, the turn grows until it returns. Nothing of `Turn.replies` is written before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.broker.connecting import Connecting
+from gateway.broker.delivery import Delivery
+from gateway.broker.failures import Failures
+from gateway.broker.limits import Limits
+from gateway.broker.publishing import Publishing
+from gateway.broker.retained import Retained
+from gateway.broker.router import Router
+from gateway.broker.subscribing import Subscribing
+from gateway.broker.turn import Turn
+from gateway.errors import ProtocolError
+from gateway.mqtt import reasons, writer
+from gateway.mqtt.packets import V5, Connect, Disconnect
+from gateway.mqtt.reader import Reader
+from gateway.ports.access import Access
+from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Unit
+from gateway.ports.counters import Counters, DisconnectReason
+from gateway.ports.link import Link
+from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
+from gateway.session.registry import Registry
+
+_PINGRESP = b"\xd0\x00"
+
+
+class Engine:
+    """Everything of the broker in one place; the parts each know one group of packets."""
+
+    def __init__(
+        self,
+        queue_manager: BatchQueueManager,
+        scheduler: Scheduler,
+        limits: Limits,
+        router: Router,
+        access: Access,
+        counters: Counters,
+    ) -> None:
+        self.queue_manager = queue_manager
+        self.scheduler = scheduler
+        self.limits = limits
+        self.router = router
+        self.access = access
+        self.counters = counters
+        self.turn = Turn()
+        self.sessions = Registry()
+        self.connections: set[Connection] = set()
+        self.retained = Retained(self)
+        self.delivery = Delivery(self)
+        self.publishing = Publishing(self)
+        self.subscribing = Subscribing(self)
+        self.connecting = Connecting(self)
+        self.failures = Failures(self)
+        self.draining = False
+        self.dead_letter_queue = ""
+        """Where undeliverable messages go: the queue manager's DEADQ."""
+        router.engine = self
+        self.now = scheduler.now()
+        self.paused = False
+        """True while the batch behind a running commit is full: the network edge stops reading."""
+        self.on_pause: Callable[[bool], None] = lambda _paused: None
+        self.on_end: Callable[[Connection, str], None] = lambda _connection, _why: None
+        self.trace: Callable[[Connection, str, Any], None] | None = None
+        self._busy = False
+        self._running = self.turn
+        self._submitting = False
+        self._dirty: set[Connection] = set()
+        refuse = self._server_only
+        self.handlers: list[Callable[[Connection, Any], None]] = [refuse] * 16
+        self.handlers[1] = self.connecting.connect
+        self.handlers[3] = self.publishing.publish
+        self.handlers[4] = self.delivery.puback
+        self.handlers[5] = self.delivery.pubrec
+        self.handlers[6] = self.publishing.pubrel
+        self.handlers[7] = self.delivery.pubcomp
+        self.handlers[8] = self.subscribing.subscribe
+        self.handlers[10] = self.subscribing.unsubscribe
+        self.handlers[12] = self._pingreq
+        self.handlers[14] = self.connecting.disconnect
+        self.handlers[15] = self.connecting.auth
+
+    # -- connections --
+
+    def connected(self, link: Link, listener: Any) -> Connection | None:
+        """A socket was accepted. None: refused, because the gateway is full or stopping."""
+        if self.draining or len(self.connections) >= self.limits.max_connections:
+            return None
+        connection = Connection(link, Reader(self.limits.max_packet), listener, self.scheduler.monotonic())
+        self.connections.add(connection)
+        return connection
+
+    def received(self, connection: Connection, chunk: bytes) -> None:
+        """Bytes of one connection. Call `flush` when all that was readable has been handed in."""
+        if connection.state == CLOSED:
+            return
+        self.now = self.scheduler.now()
+        connection.last_read = self.scheduler.monotonic()
+        self.counters.bytes_in += len(chunk)
+        packets = connection.reader.feed(chunk)
+        if connection.state == ONLINE:
+            self.publishing.packets(connection, packets)
+        elif packets:
+            self.early(connection, packets)
+        error = connection.reader.error
+        if error is not None and connection.state != CLOSED:
+            self.protocol_error(connection, error)
+
+    def early(self, connection: Connection, packets: list[Any]) -> None:
+        """Packets before CONNACK: the first must be CONNECT [MQTT-3.1.0-1]; what follows waits for its verdict."""
+        for index, packet in enumerate(packets):
+            if connection.state == NEW and isinstance(packet[-1], Connect):
+                self.connecting.connect(connection, packet)
+            elif connection.state == AUTHENTICATING:
+                if packet[0] >> 4 in {14, 15}:
+                    self.handlers[packet[0] >> 4](connection, packet)
+                elif len(connection.held) < 1000:
+                    connection.held.append(packet)
+                else:
+                    self.protocol_error(connection, ProtocolError("too much before CONNACK"))
+            elif connection.state == ONLINE:
+                self.publishing.packets(connection, packets[index:])
+                return
+            elif connection.state == CLOSED:
+                return
+            else:
+                self.protocol_error(connection, ProtocolError("the first packet has to be CONNECT"))
+
+    def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
+        """The socket is gone."""
+        self.now = self.scheduler.now()
+        self.connecting.ended(connection, why)
+
+    def send(self, connection: Connection, data: bytes) -> None:
+        """Bytes for a connection; all of a batch are written at once by `flush`."""
+        connection.out.append(data)
+        self._dirty.add(connection)
+
+    def close(self, connection: Connection, why: DisconnectReason, text: str = "") -> None:
+        """Write what is waiting, close, and end the connection's part of the session."""
+        if connection.state == CLOSED:
+            return
+        connection.close_reason = text or why
+        self._write(connection)
+        connection.link.close()
+        self.connecting.ended(connection, why)
+
+    def refuse(self, connection: Connection, reason: int, why: DisconnectReason, text: str) -> None:
+        """DISCONNECT with a reason (5.0), then close; 3.x has no such packet from a server."""
+        if connection.version == V5 and connection.state == ONLINE:
+            properties: dict[int, Any] = {0x1F: text} if text and connection.problem_information else {}
+            if reason in {0x9C, 0x9D} and self.limits.server_reference:
+                properties[0x1C] = self.limits.server_reference
+            self.send(connection, writer.encode_disconnect(V5, Disconnect(reason, properties)))
+        self.close(connection, why, text)
+
+    def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
+        """The peer broke the protocol [MQTT-4.13.1-1]."""
+        if connection.state in {NEW, AUTHENTICATING}:
+            self.connecting.refuse_connect(connection, error.reason, str(error), malformed=True)
+            return
+        why: DisconnectReason = "packet_too_large" if error.reason == reasons.PACKET_TOO_LARGE else "protocol_error"
+        self.refuse(connection, error.reason, why, str(error))
+
+    def leave(self, connection: Connection) -> None:
+        """The gateway stops: 5.0 clients are told to come back elsewhere; what they published is still acknowledged."""
+        reason = reasons.USE_ANOTHER_SERVER if self.limits.server_reference else reasons.SERVER_SHUTTING_DOWN
+        if connection in self.turn.replies or connection in self._running.replies:
+            self.turn.after.append(lambda: self.refuse(connection, reason, "draining", "the gateway is stopping"))
+        else:
+            self.refuse(connection, reason, "draining", "the gateway is stopping")
+
+    def _server_only(self, connection: Connection, packet: Any) -> None:
+        self.protocol_error(connection, ProtocolError(f"packet type {packet[0] >> 4} is not for a server"))
+
+    def _pingreq(self, connection: Connection, packet: Any) -> None:
+        del packet
+        self.send(connection, _PINGRESP)  # [MQTT-3.12.4-1]
+
+    # -- batches --
+
+    def flush(self) -> None:
+        """Submit the open turn unless a commit is running, and write what may be written."""
+        self._submit()
+        if self._dirty:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """One write for each connection that has something to be told."""
+        dirty, self._dirty = self._dirty, set()
+        for connection in dirty:
+            self._write(connection)
+
+    def _write(self, connection: Connection) -> None:
+        if not connection.out or connection.state == CLOSED:
+            return
+        data = connection.out[0] if len(connection.out) == 1 else b"".join(connection.out)
+        connection.out.clear()
+        self.counters.bytes_out += len(data)
+        connection.link.write(data)
+        if connection.link.buffered() > self.limits.max_outgoing_bytes:
+            self.close(connection, "slow_consumer", "the client does not read what it is sent")
+
+    def _submit(self) -> None:
+        if self._submitting:
+            return
+        self._submitting = True
+        try:
+            while not self._busy and self.turn:
+                turn, self.turn = self.turn, Turn()
+                unit = turn.unit()
+                if not unit:
+                    self.finish(turn)
+                    continue
+                turn.started = self.scheduler.monotonic()
+                self._busy, self._running = True, turn
+                self.queue_manager.submit(unit, self.done)
+        finally:
+            self._submitting = False
+        self._pressure()
+
+    def _pressure(self) -> None:
+        full = self._busy and self.turn.rows >= 20_000
+        if full != self.paused:
+            self.paused = full
+            if full:
+                self.counters.backpressure_events["batch_full"] += 1
+            self.on_pause(full)
+
+    def done(self, unit: Unit, outcome: Outcome) -> None:
+        """The queue manager has committed the unit, or says why not (nothing of it was committed then)."""
+        turn = self._running
+        self.now = self.scheduler.now()
+        if outcome.failures:
+            self.failures.handle(turn, unit, outcome)
+            return
+        self._busy = False
+        self.failures.recovered()
+        self.account(turn)
+        self.finish(turn)
+        if not self._submitting:
+            self.flush()
+
+    def resubmit(self, turn: Turn) -> None:
+        """The same turn again, after a failure was worked round; everything behind it has waited."""
+        unit = turn.unit()
+        if unit:
+            self.queue_manager.submit(unit, self.done)
+        else:
+            self.done(unit, Outcome())
+
+    def account(self, turn: Turn) -> None:
+        """Count what was committed, by run, never by message."""
+        took = self.scheduler.monotonic() - turn.started
+        name = self.queue_manager.name
+        counters = self.counters
+        for run, puts in turn.runs.items():
+            target = turn.targets.get(run)
+            if target is not None:
+                rows = len(puts.heads)
+                counters.mq_put_messages[name, target.rule] += rows
+                counters.mqtt_publish_received[target.rule, 1 if puts.persistent else 0] += rows
+        counters.mq_call_seconds[name, "commit"].observe(took)
+        counters.mq_batch_messages[name].observe(turn.rows)
+        acknowledged = sum(turn.pending.values())
+        if acknowledged:
+            counters.mqtt_puback_seconds[1].observe_many(took, acknowledged)
+
+    def finish(self, turn: Turn) -> None:
+        """The commit has returned: acknowledge, then deliver."""
+        dirty = self._dirty
+        for connection, count in turn.pending.items():
+            connection.inbound_pending -= count
+        for connection, replies in turn.replies.items():
+            if connection.state != CLOSED:
+                connection.out.extend(replies)
+                dirty.add(connection)
+        for session, packet_id, puts, row in turn.staged:
+            session.staged_tokens[packet_id] = puts.tokens[row]
+        if turn.deliveries:
+            self.delivery.deliver(turn.deliveries)
+        for call in turn.after:
+            call()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits for a commit."""
+        return not self._busy and not self.turn
+
+    # -- time --
+
+    def tick(self) -> None:
+        """Once a second: keep-alives, connections without CONNECT, sessions and wills that are due, retries."""
+        self.now = self.scheduler.now()
+        self.connecting.tick(self.scheduler.monotonic())
+        self.delivery.tick(self.scheduler.monotonic())
+        self.flush()

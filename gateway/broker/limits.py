@@ -1,0 +1,38 @@
+"""The limits the broker keeps, as plain numbers (the settings say them with units)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Limits:
+    """Every bound of the MQTT side. Defaults as documented in the settings reference."""
+
+    versions: frozenset[int] = frozenset({3, 4, 5})
+    strict_client_ids: bool = True
+    max_packet: int = 1 << 20
+    max_payload: int = 0
+    max_qos: int = 2
+    retain: bool = True
+    max_inflight: int = 100
+    receive_maximum: int = 1000
+    """What a client may have unacknowledged towards us; announced to 5.0 clients."""
+    topic_aliases: int = 10
+    max_connections: int = 20_000
+    max_sessions: int = 100_000
+    connect_timeout: float = 10.0
+    max_queued: int = 1000
+    max_queued_bytes: int = 64 << 20
+    retry_interval: float = 20.0
+    session_expiry_max: int = 7 * 86_400
+    keep_alive_max: int = 600
+    max_subscriptions: int = 1000
+    max_topic_levels: int = 200
+    max_topic_length: int = 65_535
+    max_retained: int = 1_000_000
+    max_outgoing_bytes: int = 8 << 20
+    """Bytes written and not taken by a slow reader before its connection is closed."""
+    server_reference: str = ""
+    response_prefix: str = "reply/"
+    """Where Response Information tells a client to have its answers sent."""

@@ -1,0 +1,42 @@
+"""The access port when nothing is restricted: everybody may connect and do everything. Also what tests start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.mqtt.packets import Connect
+from gateway.ports.access import Verdict
+from gateway.ports.link import Link
+
+
+class OpenAccess:
+    """Anonymous allowed, no access list: any user passes."""
+
+    generation = 0
+
+    def authenticate(self, connect: Connect, link: Link, done: Callable[[Verdict], None]) -> None:
+        """Accept; an authentication method cannot be offered here."""
+        if 0x15 in connect.properties:
+            done(Verdict(0x8C, text="no authentication method is offered here"))
+        else:
+            done(Verdict(0, link.certificate_user or connect.username))
+
+    def exchange(self, connection: object, data: bytes, done: Callable[[Verdict], None]) -> None:
+        """No method, no exchange."""
+        del connection, data
+        done(Verdict(0x8C, text="no authentication method is offered here"))
+
+    def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
+        """Everything."""
+        del listener, client_id, user, topic
+        return True
+
+    def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
+        """Everything."""
+        del listener, client_id, user, filter_
+        return True
+
+    def may_receive(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
+        """Everything."""
+        del listener, client_id, user, topic
+        return True

@@ -1,0 +1,285 @@
+"""PUBLISH and PUBREL: from packets to rows of the open turn. The hot path of the gateway is `Publishing.packets`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.broker.route import Inbound, Route
+from gateway.errors import ProtocolError
+from gateway.mqtt import properties as prop
+from gateway.mqtt import reasons, writer
+from gateway.mqtt.packets import PUBACK, PUBCOMP, PUBREC, V5, Properties
+from gateway.session.connection import CLOSED, Connection, Publisher
+from gateway.session.publication import Publication
+from gateway.session.record import encode_prefix
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+STAGED = "MQGATE.STAGED"
+_TWO = [number.to_bytes(2, "big") for number in range(65_536)]
+_PUBACK = [b"\x40\x02" + two for two in _TWO]
+_PUBREC = b"\x50\x02"
+_PUBCOMP = b"\x70\x02"
+MAX_CACHED_ROUTES = 4096
+
+
+class Publishing:
+    """Publications of devices."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def packets(self, connection: Connection, packets: list[Any]) -> None:  # noqa: C901, PLR0915 -- the hot loop
+        """Everything one chunk brought. QoS 0 and 1 publications with a hot route become two appends to columns."""
+        engine = self.engine
+        turn = engine.turn
+        if connection.generation != engine.router.generation:
+            self.forget_routes(connection)
+        handlers, pubacks = engine.handlers, _PUBACK
+        packets_in = engine.counters.packets_in
+        last_topic, last_first, hot = b"", -1, False
+        replies = turn.replies.get(connection)
+        heads: Any = None
+        bodies: Any = None
+        head = b""
+        tails: dict[int, bytes] = {}
+        rows = acknowledged = 0
+        for packet in packets:
+            first = packet[0]
+            if 0x30 <= first < 0x40:
+                _, topic, packet_id, block, payload = packet
+                if topic != last_topic or first != last_first:
+                    last_topic, last_first = topic, first
+                    route = connection.caches[first & 7].get(topic)
+                    if route is None or route.seen != route.cell[0]:
+                        route = self.route(connection, first, topic)
+                    hot = route.hot
+                    if hot:
+                        puts = turn.run(route.run)
+                        turn.targets[route.run] = route.policies[0]
+                        heads, bodies = puts.heads.append, puts.bodies.append
+                        head, tails = route.head, route.tails
+                if hot and not block:
+                    heads(head)
+                    bodies(tails[packet_id] + payload)
+                    rows += 1
+                    if packet_id:
+                        acknowledged += 1
+                        if replies is None:
+                            replies = turn.replies[connection] = []
+                        replies.append(pubacks[packet_id])
+                    continue
+            else:
+                packets_in[first >> 4] += 1
+            handlers[first >> 4](connection, packet)
+            if connection.state == CLOSED:
+                break
+            replies = turn.replies.get(connection)
+        packets_in[3] += rows
+        turn.rows += rows
+        if acknowledged:
+            connection.inbound_pending += acknowledged
+            turn.pending[connection] = turn.pending.get(connection, 0) + acknowledged
+        if connection.version == V5 and connection.state != CLOSED:
+            self.check_receive_maximum(connection)
+
+    def check_receive_maximum(self, connection: Connection) -> None:
+        """[MQTT-3.3.4-9]: more than we announced is 0x93."""
+        if connection.inbound_pending + len(connection.session.inbound) > self.engine.limits.receive_maximum:
+            self.engine.refuse(
+                connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", "more in flight than Receive Maximum"
+            )
+
+    def forget_routes(self, connection: Connection) -> None:
+        """Rules, subscriptions or access lists have changed: what was computed from them is void."""
+        for cache in connection.caches:
+            cache.clear()
+        connection.generation = self.engine.router.generation
+
+    def route(self, connection: Connection, first: int, topic: bytes) -> Route:
+        """The route of a topic for this client, from the cache or computed."""
+        cache = connection.caches[first & 7]
+        route: Route | None = cache.get(topic)
+        if route is None:
+            route = self.engine.router.route(connection.publisher, topic, first & 7)
+            if len(cache) >= MAX_CACHED_ROUTES:
+                cache.clear()
+            cache[topic] = route
+        elif route.seen != route.cell[0]:
+            self.engine.router.find_receivers(route, connection.publisher)
+        return route
+
+    # -- one publication at a time: properties, QoS 2, retained, subscribers, rules that look into the message --
+
+    def publish(self, connection: Connection, packet: Any) -> None:
+        """A PUBLISH that is not on the fast path."""
+        first, topic, packet_id, block, payload = packet
+        engine = self.engine
+        engine.counters.packets_in[3] += 1
+        qos = first >> 1 & 3
+        if connection.generation != engine.router.generation:
+            self.forget_routes(connection)
+        try:
+            properties = prop.decode_publish(block) if block else {}
+            topic = self.resolve_alias(connection, topic, properties)
+        except ProtocolError as error:
+            engine.protocol_error(connection, error)
+            return
+        if not self.allowed(connection, first, qos):
+            return
+        route = self.route(connection, first, topic)
+        if route.error == reasons.TOPIC_NAME_INVALID:
+            engine.protocol_error(connection, ProtocolError(route.error_text, reasons.TOPIC_NAME_INVALID))
+            return
+        if engine.trace is not None:
+            engine.trace(connection, "PUBLISH", packet)
+        publication = self.publication(connection, topic, payload, first, block, properties)
+        if qos == 2:
+            self.stage(connection, route, publication, packet_id)
+            return
+        reason = route.error or self.payload_error(payload, properties)
+        if not reason:
+            self.release(connection.publisher, route, publication, packet_id)
+            if not route.interested:
+                reason = reasons.NO_MATCHING_SUBSCRIBERS
+        else:
+            engine.counters.messages_dropped[route.rule or "_none", "denied" if route.error else "too_large"] += 1
+        if qos == 1:
+            self.answer(connection, PUBACK, packet_id, reason)
+
+    def answer(self, connection: Connection, packet_type: int, packet_id: int, reason: int) -> None:
+        """PUBACK or PUBREC when the turn is committed; 3.x knows no reason and gets the plain form."""
+        if packet_type == PUBACK:
+            turn = self.engine.turn
+            connection.inbound_pending += 1
+            turn.pending[connection] = turn.pending.get(connection, 0) + 1
+        data = writer.encode_ack(
+            connection.version, packet_type, packet_id, reason if connection.version == V5 else 0, {}
+        )
+        self.engine.turn.reply(connection, data)
+
+    def resolve_alias(self, connection: Connection, topic: bytes, properties: Properties) -> bytes:
+        """Topic Alias: learn or use it [MQTT-3.3.2-7..12]."""
+        alias = properties.get(prop.TOPIC_ALIAS)
+        if alias is None:
+            if not topic and connection.version == V5:
+                raise ProtocolError("an empty topic name without a Topic Alias", reasons.PROTOCOL_ERROR)
+            return topic
+        if not isinstance(alias, int) or not 0 < alias <= self.engine.limits.topic_aliases:
+            raise ProtocolError(
+                f"Topic Aliases go up to {self.engine.limits.topic_aliases} here",
+                reasons.TOPIC_ALIAS_INVALID,
+            )
+        if topic:
+            connection.aliases[alias] = topic
+            return topic
+        known = connection.aliases.get(alias)
+        if known is None:
+            raise ProtocolError("a Topic Alias that was never set", reasons.PROTOCOL_ERROR)
+        return known
+
+    def allowed(self, connection: Connection, first: int, qos: int) -> bool:
+        """What CONNACK announced as not available [MQTT-3.2.2-11] [MQTT-3.2.2-14]."""
+        limits = self.engine.limits
+        if qos > limits.max_qos:
+            self.engine.refuse(
+                connection, reasons.QOS_NOT_SUPPORTED, "protocol_error", f"QoS {qos} is not offered here"
+            )
+            return False
+        if first & 1 and not limits.retain:
+            self.engine.refuse(
+                connection, reasons.RETAIN_NOT_SUPPORTED, "protocol_error", "retained messages are off here"
+            )
+            return False
+        return True
+
+    def payload_error(self, payload: bytes, properties: Properties) -> int:
+        """0, or the reason the payload is refused."""
+        if self.engine.limits.max_payload and len(payload) > self.engine.limits.max_payload:
+            return reasons.PACKET_TOO_LARGE
+        if properties.get(prop.PAYLOAD_FORMAT_INDICATOR) == 1:
+            try:
+                payload.decode()
+            except UnicodeDecodeError:
+                return reasons.PAYLOAD_FORMAT_INVALID
+        return 0
+
+    def publication(
+        self, connection: Connection, topic: bytes, payload: bytes, first: int, block: bytes, properties: Properties
+    ) -> Publication:
+        """What subscribers get: the properties that travel, without those that belong to this hop."""
+        expires = 0.0
+        if properties:
+            expiry = properties.get(prop.MESSAGE_EXPIRY_INTERVAL)
+            if isinstance(expiry, int):
+                expires = self.engine.now + expiry
+            if expiry is not None or prop.TOPIC_ALIAS in properties:
+                hop = (prop.MESSAGE_EXPIRY_INTERVAL, prop.TOPIC_ALIAS)
+                block = prop.encode({key: value for key, value in properties.items() if key not in hop})
+        client_id = connection.session.client_id
+        return Publication(topic, payload, first >> 1 & 3, bool(first & 1), block, expires, client_id)
+
+    # -- QoS 2 --
+
+    def stage(self, connection: Connection, route: Route, publication: Publication, packet_id: int) -> None:
+        """Stored, not visible, then PUBREC [MQTT-4.3.3-8]. The same id again changes nothing [MQTT-4.3.3-10]."""
+        engine, session = self.engine, connection.session
+        if packet_id not in session.inbound:
+            reason = route.error or self.payload_error(publication.payload, {})
+            if reason:
+                engine.counters.messages_dropped[route.rule or "_none", "denied"] += 1
+                if connection.version == V5:
+                    self.answer(connection, PUBREC, packet_id, reason)
+                    return
+            if not publication.properties and not publication.expires:
+                prefix = route.staged_head or encode_prefix(publication, 2, publication.retain, ())
+                route.staged_head = prefix
+            else:
+                prefix = encode_prefix(publication, 2, publication.retain, ())
+            session.inbound[packet_id] = publication
+            puts = engine.turn.run((STAGED, "", 0, True, session.key))
+            puts.heads.append(engine.router.state_head(prefix))
+            puts.bodies.append(packet_id.to_bytes(2, "little") + publication.payload)
+            engine.turn.rows += 1
+            engine.turn.staged.append((session, packet_id, puts, len(puts.heads) - 1))
+        if connection.version == V5 and not route.interested:
+            self.answer(connection, PUBREC, packet_id, reasons.NO_MATCHING_SUBSCRIBERS)
+        else:
+            engine.turn.reply(connection, _PUBREC + _TWO[packet_id])
+
+    def pubrel(self, connection: Connection, packet: Any) -> None:
+        """Unstaged and put on its destination in one unit of work, then PUBCOMP (design decision 3)."""
+        _, packet_id, _reason, _block = packet
+        engine, session = self.engine, connection.session
+        publication = session.inbound.get(packet_id)
+        if publication is None:  # a resent PUBREL, or one we never saw: the answer is the same but for 5.0's reason
+            reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
+            engine.turn.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
+            return
+        token = session.staged_tokens.pop(packet_id, None)
+        if token is None:
+            engine.protocol_error(connection, ProtocolError("PUBREL before PUBREC was sent"))
+            return
+        del session.inbound[packet_id]
+        engine.turn.take(STAGED, session.key, token)
+        if connection.generation != engine.router.generation:
+            self.forget_routes(connection)
+        route = self.route(connection, 0x34 | (1 if publication.retain else 0), publication.topic)
+        if not route.error:
+            self.release(connection.publisher, route, publication, packet_id)
+        engine.turn.reply(connection, _PUBCOMP + _TWO[packet_id])
+
+    # -- making it available --
+
+    def release(self, publisher: Publisher, route: Route, publication: Publication, packet_id: int) -> None:
+        """Make a publication available: retained, on its queues, to local subscribers."""
+        engine = self.engine
+        if publication.retain:
+            engine.retained.keep(publication)
+        if route.plan is not None:
+            engine.router.put(engine.turn, Inbound(route, publication, packet_id, publisher), engine.now)
+        elif not route.topic.startswith("$"):
+            engine.counters.messages_unrouted += 1
+        if route.receivers or route.shared:
+            engine.delivery.fan_out(route, publication)

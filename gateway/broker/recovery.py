@@ -1,0 +1,99 @@
+"""Start-up: sessions, retained messages, half-done QoS 2 and wills come back from the state queues. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.connecting import SESSIONS, WILLS
+from gateway.broker.delivery import OUT
+from gateway.broker.publishing import STAGED
+from gateway.broker.retained import RETAINED
+from gateway.broker.subscribing import Subscribing
+from gateway.ports.batch import Stored
+from gateway.session.record import decode_json, decode_publication, encode_json
+from gateway.session.session import NEVER, Session, will_from_record
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+
+def recover(engine: Engine) -> dict[str, int]:
+    """Bring everything back; what was found, for the log. Queues wills of connections that a kill had ended."""
+    found = {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0}
+    by_key: dict[bytes, Session] = {}
+    for _, stored in engine.queue_manager.load(SESSIONS):
+        session = _session(engine, stored)
+        by_key[session.key] = session
+        found["sessions"] += 1
+    for _, stored in engine.queue_manager.load(RETAINED):
+        publication, _, _, _ = decode_publication(stored.data)
+        engine.retained.restore(publication)
+        found["retained"] += 1
+    for key, stored in engine.queue_manager.load(STAGED):
+        found["staged" if _staged(engine, by_key.get(key), key, stored) else "orphans"] += 1
+    for key, stored in engine.queue_manager.load(WILLS):
+        _will(engine, by_key.get(key), key, stored)
+        found["wills"] += 1
+    engine.counters.spool_recovered_messages += sum(found.values())
+    return found
+
+
+def _session(engine: Engine, stored: Stored) -> Session:
+    record = decode_json(stored.data)
+    session = Session.from_record(record)
+    if record["connected"]:  # its connection ended with the process: the time runs from now
+        session.ends_at = 0.0 if session.expiry == NEVER else engine.now + session.expiry
+    engine.sessions.add(session)
+    subscribing: Subscribing = engine.subscribing
+    for subscribed in list(session.subscriptions.values()):
+        subscribing.add(session, subscribed.options, subscribed.identifier)
+    session.stored = engine.queue_manager.depth(OUT, session.key)
+    session.outflow.behind = session.stored > 0
+    session.outflow.redelivered = engine.limits.max_inflight if record["connected"] else record["sent"]
+    if session.stored:
+        session.outflow.resume_ids(_last_id(engine, session))
+    remaining = session.ends_at - engine.now if session.ends_at else 0.0
+    if session.ends_at:
+        session_expiry, session.expiry = session.expiry, max(0, int(remaining))
+        engine.sessions.watch(session, engine.now)
+        session.expiry = session_expiry
+    return session
+
+
+def _last_id(engine: Engine, session: Session) -> int:
+    """The packet id given last: counting goes on behind it."""
+    last, token = 0, None
+    while True:
+        page = engine.queue_manager.fetch(OUT, session.key, 1000, token)
+        for stored in page:
+            item = engine.delivery.restore(stored)
+            last = last if item.released else item.packet_id
+        if len(page) < 1000:
+            return last
+        token = page[-1].token
+
+
+def _staged(engine: Engine, session: Session | None, key: bytes, stored: Stored) -> bool:
+    if session is None:  # its session had ended with the process: the client begins anew and sends it again
+        engine.turn.take(STAGED, key, stored.token)
+        return False
+    publication, packet_id, _, _ = decode_publication(stored.data)
+    session.inbound[packet_id] = publication
+    session.staged_tokens[packet_id] = stored.token
+    return True
+
+
+def _will(engine: Engine, session: Session | None, key: bytes, stored: Stored) -> None:
+    """A will that is still stored belongs to a connection that did not end in order."""
+    record = decode_json(stored.data)
+    owner = session if session is not None else Session(record["client"], record["version"])
+    owner.user = record["user"]
+    owner.will = will_from_record(record)
+    delay = record["delay"]
+    if delay and session is not None and session.expiry:
+        session.will_at = engine.now + min(delay, session.expiry)
+        record["delay"] = delay
+        engine.turn.replace(WILLS, key, encode_json(record))
+        engine.sessions.watch_until(session, session.will_at)
+    else:
+        engine.connecting.fire_will(owner)

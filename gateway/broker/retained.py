@@ -1,0 +1,120 @@
+"""Retained messages: the last known good value of each topic, kept in memory and on a state queue. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gateway.session.publication import Publication
+from gateway.session.record import encode_publication, key_of
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+RETAINED = "MQGATE.RETAINED"
+
+
+class _Node:
+    __slots__ = ("below", "publication")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node] = {}
+        self.publication: Publication | None = None
+
+
+class Retained:
+    """A tree of topics by level, so that a filter visits only what it can match."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._root = _Node()
+        self.count = 0
+
+    def keep(self, publication: Publication) -> None:
+        """Store or, with an empty payload, clear [MQTT-3.3.1-6] [MQTT-3.3.1-10]. Durable with the open turn."""
+        if not publication.payload:
+            if self.forget(publication.topic.decode()):
+                self.engine.turn.replace(RETAINED, key_of(publication.topic), None)
+            return
+        if self.count >= self.engine.limits.max_retained and not self._find(publication.topic.decode()):
+            self.engine.counters.messages_dropped["_none", "other"] += 1
+            return
+        kept = Publication(
+            publication.topic, publication.payload, publication.qos,
+            retain=True, properties=publication.properties, expires=publication.expires,
+            client_id=publication.client_id,
+        )  # fmt: skip
+        self.restore(kept)
+        self.engine.turn.replace(RETAINED, key_of(publication.topic), encode_publication(kept, 0))
+
+    def restore(self, publication: Publication) -> None:
+        """Put it into the tree (also at start-up)."""
+        node = self._root
+        for level in publication.topic.decode().split("/"):
+            node = node.below.setdefault(level, _Node())
+        self.count += node.publication is None
+        node.publication = publication
+
+    def _find(self, topic: str) -> Publication | None:
+        node: _Node | None = self._root
+        for level in topic.split("/"):
+            node = node.below.get(level) if node is not None else None
+        return node.publication if node is not None else None
+
+    def forget(self, topic: str) -> bool:
+        """Take it out, and the branches that end nowhere with it."""
+        path = [self._root]
+        levels = topic.split("/")
+        for level in levels:
+            node = path[-1].below.get(level)
+            if node is None:
+                return False
+            path.append(node)
+        if path[-1].publication is None:
+            return False
+        path[-1].publication = None
+        self.count -= 1
+        for depth in range(len(levels), 0, -1):
+            if path[depth].below or path[depth].publication is not None:
+                break
+            del path[depth - 1].below[levels[depth - 1]]
+        return True
+
+    def matching(self, filter_: str, now: float) -> Iterator[Publication]:
+        """Those a new subscription gets; expired ones are left out."""
+        for publication in self._walk(self._root, filter_.split("/"), 0):
+            if not publication.expired(now):
+                yield publication
+
+    def _walk(self, node: _Node, levels: list[str], depth: int) -> Iterator[Publication]:
+        if depth == len(levels):
+            if node.publication is not None:
+                yield node.publication
+            return
+        level = levels[depth]
+        if level == "#":
+            yield from self._below(node, depth == 0)
+        elif level == "+":
+            for name, child in list(node.below.items()):
+                if depth or not name.startswith("$"):  # [MQTT-4.7.2-1]
+                    yield from self._walk(child, levels, depth + 1)
+        else:
+            child_ = node.below.get(level)
+            if child_ is not None:
+                yield from self._walk(child_, levels, depth + 1)
+
+    def _below(self, node: _Node, first: bool) -> Iterator[Publication]:
+        if node.publication is not None:
+            yield node.publication
+        for name, child in list(node.below.items()):
+            if not first or not name.startswith("$"):
+                yield from self._below(child, False)  # noqa: FBT003 -- only the top level hides `$` topics
+
+    def __iter__(self) -> Iterator[Publication]:
+        return self._below(self._root, False)  # noqa: FBT003 -- all of them
+
+    def sweep(self, now: float) -> None:
+        """Forget what has expired."""
+        for publication in [kept for kept in self if kept.expired(now)]:
+            self.forget(publication.topic.decode())
+            self.engine.turn.replace(RETAINED, key_of(publication.topic), None)

@@ -1,0 +1,97 @@
+"""What one publication topic of one client leads to, computed once and kept for the messages that follow. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from gateway.bridge.inbound import Plan
+    from gateway.broker.turn import Run
+    from gateway.session.connection import Publisher
+    from gateway.session.publication import Publication
+    from gateway.session.session import Session
+
+
+class Receiver(NamedTuple):
+    """A local session that gets a copy: one, at the highest QoS of its matching subscriptions [MQTT-3.3.5-1]."""
+
+    session: Session
+    qos: int
+    retain_as_published: bool
+    sub_ids: tuple[int, ...]
+
+
+class Policy(NamedTuple):
+    """What a rule says about failures, ready for use."""
+
+    rule: str
+    retry_times: int
+    retry_first: float
+    retry_longest: float
+    then: str
+    too_long: str
+
+
+DEAD = Policy("_none", 1_000_000_000, 0.1, 10.0, "hold", "dead_letter")
+"""The dead-letter queue as a destination: it is never given up."""
+
+
+class Route:
+    """The cached answer for (client, topic, QoS and RETAIN bits)."""
+
+    __slots__ = (
+        "cell",
+        "error",
+        "error_text",
+        "first",
+        "head",
+        "hot",
+        "plan",
+        "policies",
+        "receivers",
+        "rule",
+        "run",
+        "seen",
+        "shared",
+        "staged_head",
+        "tails",
+        "topic",
+        "wire_topic",
+    )
+
+    def __init__(self, topic: str, wire_topic: bytes, first: int) -> None:
+        self.topic = topic
+        self.wire_topic = wire_topic
+        self.first = first
+        self.error = 0
+        """A reason code when the publication is refused: 0x90 topic name, 0x87 not authorised."""
+        self.error_text = ""
+        self.plan: Plan | None = None
+        """What the rules make of it; None: no rule, or refused before the rules were asked."""
+        self.policies: tuple[Policy, ...] = ()
+        self.run: Run = ("", "", 0, False, b"")
+        self.head = b""
+        self.tails: dict[int, bytes] = {}
+        self.receivers: tuple[Receiver, ...] = ()
+        self.shared: tuple[list[Receiver], ...] = ()
+        self.rule = ""
+        self.hot = False
+        """One simple destination and nobody else: a message is two appends, `head` and `tails[id] + payload`."""
+        self.staged_head = b""
+        self.cell: list[int] = [0]
+        """Counts changes to subscriptions that could concern this topic; `receivers` holds while `seen` equals it."""
+        self.seen = -1
+
+    @property
+    def interested(self) -> bool:
+        """Whether anybody gets the message [MQTT 5: 0x10 No matching subscribers]."""
+        return bool((self.plan and self.plan.prepared) or self.receivers or self.shared)
+
+
+class Inbound(NamedTuple):
+    """A publication with what is needed to evaluate rules that look into the message."""
+
+    route: Route
+    publication: Publication
+    packet_id: int
+    publisher: Publisher

@@ -1,0 +1,271 @@
+"""Where a publication goes: topic validity, access, rules, local subscribers. Callers cache the results. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.bridge import deadletter, inbound
+from gateway.bridge.unmatched import unmatched
+from gateway.broker.route import DEAD, Inbound, Policy, Receiver, Route
+from gateway.broker.turn import Run, Turn
+from gateway.errors import Refused
+from gateway.mq import mqmd
+from gateway.mqtt import properties as prop
+from gateway.mqtt import reasons
+from gateway.mqtt.packets import V5, Will
+from gateway.mqtt.topics import split_shared, topic_name_error
+from gateway.ports.access import Access
+from gateway.routing.filters import Interest, Subscriptions
+from gateway.routing.table import Table
+from gateway.session.connection import Publisher
+from gateway.session.publication import Publication
+from gateway.session.session import Session
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+_STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
+_MAX_HEADS = 20_000
+_MAX_PLANS = 4096
+REQUESTS = "MQGATE.REQUESTS"
+MQFB_NO_RULE = 65_536
+
+
+class Router:
+    """Rules, access and subscriptions behind one question."""
+
+    def __init__(self, table: Table, access: Access, new_client_id: Callable[[], str], max_levels: int = 200) -> None:
+        self.table = table
+        self.access = access
+        self.subscriptions: Subscriptions[Session] = Subscriptions()
+        self.new_client_id = new_client_id
+        self.max_levels = max_levels
+        self._rules_generation = 0
+        self._cells: dict[str, list[int]] = {}
+        self._heads: dict[bytes, bytes] = {}
+        self._plans: dict[tuple[inbound.Origin, bytes, int], inbound.Plan] = {}
+        self.engine: Engine | None = None
+
+    @property
+    def generation(self) -> int:
+        """Grows when rules or access lists change: cached routes of another generation are void."""
+        return self._rules_generation + self.access.generation
+
+    def use(self, table: Table) -> None:
+        """New rules, between two batches."""
+        self.table = table
+        self._rules_generation += 1
+
+    # -- routes --
+
+    def route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
+        """The answer for one topic of one client; `first` holds the QoS and RETAIN bits."""
+        problem = topic_name_error(wire_topic, self.max_levels)
+        if problem is not None:
+            route = Route("", wire_topic, first)
+            route.error, route.error_text = reasons.TOPIC_NAME_INVALID, problem
+            route.seen = 0
+            return route
+        topic = wire_topic.decode()
+        route = Route(topic, wire_topic, first)
+        if not self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic):
+            route.error, route.error_text = reasons.NOT_AUTHORIZED, "the access list does not allow this topic"
+            route.seen = 0
+            return route
+        if not topic.startswith("$"):
+            self._find_destinations(route, publisher)
+        self.find_receivers(route, publisher)
+        return route
+
+    def _find_destinations(self, route: Route, publisher: Publisher) -> None:
+        origin = _origin(route, publisher)
+        plan = inbound.plan(self.table, origin, {})
+        if not plan.prepared and not plan.dead_letter:
+            return
+        route.plan = plan
+        route.policies = tuple(policy_of(one) for one in plan.prepared)
+        route.rule = plan.prepared[0].rule.name if plan.prepared else ""
+        if len(plan.prepared) == 1 and plan.simple:
+            only = plan.prepared[0]
+            route.run, route.head, route.tails = run_of(only), only.head, only.tails
+
+    def find_receivers(self, route: Route, publisher: Publisher) -> None:
+        """Local subscribers, as they are now."""
+        route.cell = self._cell(route.topic)
+        route.seen = route.cell[0]
+        matched = self.subscriptions.match(route.topic)
+        route.receivers = tuple(
+            _receiver(session, interest)
+            for session, interest in matched.direct.items()
+            if not (interest.no_local and session.client_id == publisher.client_id)  # [MQTT-3.8.3-3]
+            and self._may_receive(session, route.topic)
+        )
+        route.shared = tuple(
+            [_receiver(session, interest) for session, interest in group.members.items()] for group in matched.groups
+        )
+        route.hot = bool(route.head) and not route.receivers and not route.shared and not route.first & 5
+
+    def _may_receive(self, session: Session, topic: str) -> bool:
+        listener = session.connection.link.listener if session.connection is not None else ""
+        return self.access.may_receive(listener, session.client_id, session.user, topic)
+
+    # -- subscriptions --
+
+    def _cell(self, topic: str) -> list[int]:
+        """The change counter of a topic's first level: subscriptions below others leave its routes alone."""
+        level = topic.partition("/")[0]
+        cell = self._cells.get(level)
+        if cell is None:
+            cell = self._cells[level] = [0]
+        return cell
+
+    def _changed(self, filter_: str) -> None:
+        level = split_shared(filter_)[1].partition("/")[0]
+        if level in {"+", "#"}:
+            for cell in self._cells.values():
+                cell[0] += 1
+        else:
+            self._cell(level)[0] += 1
+
+    def subscribe(self, session: Session, filter_: str, interest: Interest) -> bool:
+        """Add or replace a subscription; True when it is new."""
+        self._changed(filter_)
+        return self.subscriptions.add(session, filter_, interest)
+
+    def unsubscribe(self, session: Session, filter_: str) -> None:
+        """Remove one."""
+        self._changed(filter_)
+        self.subscriptions.remove(session, filter_)
+
+    def unsubscribe_all(self, session: Session) -> None:
+        """Remove all of a session."""
+        for filter_ in session.subscriptions:
+            self._changed(filter_)
+        self.subscriptions.remove_all(session)
+
+    # -- putting --
+
+    def put(self, turn: Turn, message: Inbound, now: float) -> None:
+        """Rows for every destination of a publication, in the open unit of work."""
+        publication, route = message.publication, message.route
+        plan = self._plan(message) if publication.properties else route.plan
+        if plan is None:
+            return
+        if plan.dead_letter:
+            self._dead_letter_unmatched(turn, message, now)
+            return
+        for prepared in plan.settle(publication.payload):
+            policy = policy_of(prepared)
+            try:
+                built = prepared.build(message.packet_id, publication.payload, now)
+            except Refused as refused:
+                self._refused(turn, message, prepared, refused, now)
+                continue
+            queue = built.queue or f"topic://{built.mq_topic}"
+            run = (queue, built.queue_manager, built.priority, built.persistent, b"")
+            turn.targets[run] = policy
+            turn.put(run, built.head, built.body)
+            if prepared.request is not None:
+                turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
+
+    def _plan(self, message: Inbound) -> inbound.Plan:
+        """The plan for this property block: devices repeat the same one."""
+        origin = _origin(message.route, message.publisher)
+        key = (origin, message.publication.properties, self._rules_generation)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            properties = prop.decode_publish(message.publication.properties)
+            plan = self._plans[key] = inbound.plan(self.table, origin, properties)
+        return plan
+
+    def _refused(self, turn: Turn, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float) -> None:
+        """A rule cannot be followed with this message: it goes where people can see it, with the reason."""
+        engine = self.engine
+        assert engine is not None  # noqa: S101 -- set when the engine is built
+        name = prepared.rule.name
+        engine.counters.transform_errors[name, "template"] += 1
+        if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not engine.dead_letter_queue:
+            engine.counters.messages_dropped[name, "other"] += 1
+            return
+        body = prepared.tails[message.packet_id] + message.publication.payload
+        destination = prepared.rule.spec.queue or prepared.rule.spec.mq_topic or ""
+        self._dead_letter(turn, prepared.head, body, prepared.persistent, why.feedback, destination, now)
+        engine.counters.dlq_messages[name, "transform"] += 1
+
+    def _dead_letter_unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
+        engine = self.engine
+        assert engine is not None  # noqa: S101 -- set when the engine is built
+        if not engine.dead_letter_queue:
+            return
+        publication = message.publication
+        head, tail = unmatched(_origin(message.route, message.publisher), message.packet_id)
+        self._dead_letter(turn, head, tail + publication.payload, publication.qos > 0, MQFB_NO_RULE, "", now)
+        engine.counters.dlq_messages["_none", "unmatched"] += 1
+
+    def _dead_letter(
+        self, turn: Turn, head: bytes, body: bytes, persistent: bool, reason: int, destination: str, now: float
+    ) -> None:
+        engine = self.engine
+        assert engine is not None  # noqa: S101 -- set when the engine is built
+        queue, manager = engine.dead_letter_queue, engine.queue_manager
+        room = manager.max_length(queue)
+        dead = deadletter.build(
+            head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
+        )
+        run = (queue, "", 0, persistent, b"")
+        turn.targets.setdefault(run, DEAD)
+        turn.put(run, dead.head, dead.body)
+
+    def state_head(self, prefix: bytes) -> bytes:
+        """The head of a state message; equal prefixes share one object, so that a frame holds them once."""
+        head = self._heads.get(prefix)
+        if head is None:
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            head = self._heads[prefix] = _STATE_MD + prefix
+        return head
+
+    def publish_will(self, publisher: Publisher, will: Will) -> None:
+        """A will becomes a publication [MQTT-3.1.2-8]: it follows access lists, rules and retention like any other."""
+        engine = self.engine
+        assert engine is not None  # noqa: S101 -- set when the engine is built
+        first = will.qos << 1 | (1 if will.retain else 0)
+        route = self.route(publisher, will.topic.encode(), first)
+        if route.error:
+            engine.counters.messages_dropped["_none", "denied"] += 1
+            return
+        properties = prop.decode(will.raw_properties, prop.WILL) if will.raw_properties else {}
+        expiry = properties.pop(prop.MESSAGE_EXPIRY_INTERVAL, None)
+        properties.pop(prop.WILL_DELAY_INTERVAL, None)
+        expires = engine.now + expiry if isinstance(expiry, int) else 0.0
+        block = prop.encode(properties) if properties and publisher.version == V5 else b""
+        publication = Publication(
+            will.topic.encode(), will.payload, will.qos, will.retain, block, expires, publisher.client_id
+        )
+        engine.publishing.release(publisher, route, publication, 0)
+
+
+def _origin(route: Route, publisher: Publisher) -> inbound.Origin:
+    qos, retain = route.first >> 1 & 3, bool(route.first & 1)
+    user = publisher.user or ""
+    return inbound.Origin(publisher.client_id, user, route.topic, qos, retain, listener=publisher.listener)
+
+
+def run_of(prepared: inbound.Prepared) -> Run:
+    """The destination of what a rule prepared."""
+    queue = prepared.queue or f"topic://{prepared.mq_topic}"
+    return (queue, prepared.queue_manager, prepared.priority, prepared.persistent, b"")
+
+
+def policy_of(prepared: inbound.Prepared) -> Policy:
+    """What its rule says about failures."""
+    spec = prepared.rule.spec
+    retry = spec.on_failure.retry
+    return Policy(spec.name, retry.times, retry.first, retry.longest, spec.on_failure.then, spec.too_long)
+
+
+def _receiver(session: Session, interest: Interest) -> Receiver:
+    return Receiver(session, interest.qos, interest.retain_as_published, interest.identifiers)

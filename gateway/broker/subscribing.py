@@ -1,0 +1,136 @@
+"""SUBSCRIBE and UNSUBSCRIBE. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.broker.route import Receiver
+from gateway.errors import ProtocolError
+from gateway.mqtt import properties as prop
+from gateway.mqtt import reasons, writer
+from gateway.mqtt.packets import V5, V31, Suback, Subscription
+from gateway.mqtt.topics import filter_error, is_shared
+from gateway.routing.filters import Interest
+from gateway.session.connection import Connection
+from gateway.session.outflow import Item
+from gateway.session.session import Session, Subscribed
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+
+class Subscribing:
+    """Subscriptions of sessions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def subscribe(self, connection: Connection, packet: Any) -> None:
+        """Grant or refuse each filter; SUBACK when durable, then the retained messages [MQTT-3.8.4-4]."""
+        record = packet[1]
+        identifiers = record.properties.get(prop.SUBSCRIPTION_IDENTIFIER)
+        identifier = identifiers[0] if identifiers else 0
+        engine, session = self.engine, connection.session
+        answers: list[int] = []
+        retained: list[tuple[Subscription, int]] = []
+        for wanted in record.subscriptions:
+            problem = self.problem(connection, wanted)
+            if problem == -1:
+                return
+            if problem:
+                answers.append(problem if connection.version == V5 else self.old_refusal(connection, wanted))
+                continue
+            wanted.qos = min(wanted.qos, engine.limits.max_qos)
+            new = self.add(session, wanted, identifier)
+            answers.append(wanted.qos)
+            if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new):  # [MQTT-3.3.1-9..11]
+                retained.append((wanted, identifier))
+        if session.durable:
+            engine.connecting.persist(session)
+        engine.turn.reply(connection, writer.encode_suback(connection.version, Suback(record.packet_id, answers)))
+        if retained:
+            engine.turn.after.append(lambda: self.send_retained(connection, retained))
+
+    def old_refusal(self, connection: Connection, wanted: Subscription) -> int:
+        """3.1.1 has 0x80; MQIsdp has no refusal at all: the grant stands and nothing is ever delivered."""
+        return wanted.qos if connection.version == V31 else 0x80
+
+    def problem(self, connection: Connection, wanted: Subscription) -> int:
+        """0, the reason this filter is refused, or -1: the connection was closed over it."""
+        engine = self.engine
+        shared = connection.version == V5 and is_shared(wanted.filter)
+        text = filter_error(wanted.filter, engine.limits.max_topic_levels)
+        if text is not None:
+            if is_shared(wanted.filter) or connection.version == V5:
+                return reasons.TOPIC_FILTER_INVALID
+            engine.protocol_error(connection, ProtocolError(text))  # [MQTT-4.7.1-2]
+            return -1
+        if shared and wanted.no_local:  # [MQTT-3.8.3-4]
+            engine.protocol_error(connection, ProtocolError("No Local on a shared subscription"))
+            return -1
+        session = connection.session
+        if len(session.subscriptions) >= engine.limits.max_subscriptions and wanted.filter not in session.subscriptions:
+            return reasons.QUOTA_EXCEEDED
+        publisher = connection.publisher
+        if not engine.access.may_subscribe(publisher.listener, publisher.client_id, publisher.user, wanted.filter):
+            engine.counters.mqtt_auth_failures[publisher.listener, "acl_subscribe"] += 1
+            return reasons.NOT_AUTHORIZED
+        return 0
+
+    def add(self, session: Session, wanted: Subscription, identifier: int) -> bool:
+        """Make it effective; True when the filter is new."""
+        session.subscriptions[wanted.filter] = Subscribed(wanted, identifier)
+        interest = Interest(
+            wanted.qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling,
+            (identifier,) if identifier else (),
+        )  # fmt: skip
+        return self.engine.router.subscribe(session, wanted.filter, interest)
+
+    def send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]]) -> None:
+        """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one."""
+        engine, session = self.engine, connection.session
+        if session.connection is not connection:
+            return
+        publisher = connection.publisher
+        for subscription, identifier in wanted:
+            if is_shared(subscription.filter):  # [MQTT-4.8.2]: no retained messages for shared subscriptions
+                continue
+            for publication in engine.retained.matching(subscription.filter, engine.now):
+                topic = publication.topic.decode()
+                if not engine.access.may_receive(publisher.listener, publisher.client_id, publisher.user, topic):
+                    continue
+                qos = min(publication.qos, subscription.qos)
+                item = Item(publication, qos, True, (identifier,) if identifier else ())  # noqa: FBT003 -- RETAIN
+                if qos == 0:
+                    engine.delivery.send_at_once(session, item)
+                elif session.durable:
+                    engine.delivery.store(session, item)
+                else:
+                    engine.turn.deliveries.append((session, item, None, 0))
+
+    def unsubscribe(self, connection: Connection, packet: Any) -> None:
+        """[MQTT-3.10.4-4]: an UNSUBACK in any case; 5.0 says per filter whether there was a subscription."""
+        record = packet[1]
+        engine, session = self.engine, connection.session
+        answers = []
+        for filter_ in record.filters:
+            known = session.subscriptions.pop(filter_, None) is not None
+            if known:
+                engine.router.unsubscribe(session, filter_)
+            if filter_error(filter_) is not None:
+                answers.append(reasons.TOPIC_FILTER_INVALID)
+            else:
+                answers.append(reasons.SUCCESS if known else reasons.NO_SUBSCRIPTION_EXISTED)
+        if session.durable:
+            engine.connecting.persist(session)
+        engine.turn.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))
+
+    def drop_all(self, session: Session) -> None:
+        """The session ends."""
+        self.engine.router.unsubscribe_all(session)
+        session.subscriptions.clear()
+
+
+def receiver_of(session: Session, interest: Interest) -> Receiver:
+    """What fan-out needs of a match."""
+    return Receiver(session, interest.qos, interest.retain_as_published, interest.identifiers)

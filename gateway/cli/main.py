@@ -1,0 +1,41 @@
+"""The commands, each loaded when it is used: `mqgate --help` is quick and needs nothing optional."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+COMMANDS = {
+    "run": ("gateway.cli.run", "Run the gateway."),
+    "version": ("gateway.cli.version", "Show the version."),
+}
+"""Name: module that holds a click command of the same name, and its line in the help."""
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, without importing anything."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A bridge between telemetry devices (MQTT) and IBM MQ whose acknowledgement means: committed."""

@@ -1,0 +1,87 @@
+"""`mqgate run`: settings in, a gateway up, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+import click
+
+from gateway.config.load import load_settings
+from gateway.config.model import Settings
+from gateway.errors import ConfigurationError, DriverUnavailable, StoreError
+
+
+@click.command()
+@click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings (YAML).")
+@click.option("--port", type=int, help="MQTT port of the first listener (1883); 0 takes a free one.")
+@click.option("--admin-port", type=int, help="Port of metrics, probes and the admin page (9160).")
+@click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")
+@click.option("--bind", help="Address the first listener listens on (127.0.0.1).")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest level written.")
+def run(
+    config: str | None,
+    port: int | None,
+    admin_port: int | None,
+    data: str | None,
+    bind: str | None,
+    log_level: str | None,
+) -> None:
+    """Run the gateway. Without a file: embedded queue manager in ./mqgate-data, MQTT on 127.0.0.1:1883."""
+    overrides = {
+        "listeners.0.port": port,
+        "listeners.0.bind": bind,
+        "admin.port": admin_port,
+        "queue_manager.embedded.path": data,
+        "log.level": log_level,
+    }
+    given = {key: value for key, value in overrides.items() if value is not None}
+
+    def settings() -> Settings:
+        return load_settings(config, os.environ, given)
+
+    try:
+        serve(settings())
+    except ConfigurationError as error:
+        for finding in error.findings:
+            click.echo(str(finding), err=True)
+        sys.exit(1)
+    except (StoreError, DriverUnavailable, OSError) as error:
+        click.echo(f"mqgate: {error}", err=True)
+        sys.exit(3)
+
+
+def serve(settings: Settings) -> None:
+    """Until SIGTERM or SIGINT."""
+    from twisted.internet import epollreactor
+
+    epollreactor.install()
+    from twisted.internet import reactor
+    from twisted.internet.error import CannotListenError
+
+    from gateway.app.gateway import Gateway
+    from gateway.observe import logs
+
+    form = "human" if settings.log.format == "text" else "json"
+    logs.configure(form, settings.log.level)  # type: ignore[arg-type]
+    _raise_descriptor_limit()
+    running: Any = reactor
+    gateway = Gateway(settings, running)
+    gateway.on_stopped = lambda: running.stop() if running.running else None
+    try:
+        gateway.start()
+    except (CannotListenError, OSError) as error:
+        gateway.stop()
+        raise OSError(str(error)) from error
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: running.callFromThread(gateway.drain))
+    running.run(installSignalHandlers=False)
+
+
+def _raise_descriptor_limit() -> None:
+    """Ten thousand devices need as many descriptors: take what the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

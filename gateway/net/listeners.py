@@ -1,0 +1,130 @@
+"""Where devices connect: plain TCP and Unix sockets on the hub, TLS and WebSocket on Twisted's transports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.interfaces import IListeningPort
+
+from gateway.broker.engine import Engine
+from gateway.config.model import Listener
+from gateway.net.hub import Acceptor, Hub, HubSocket
+from gateway.net.proxy import ProxyReader
+from gateway.net.stream import StreamFactory, tls_context
+
+BACKLOG = 4096
+
+
+@dataclass(slots=True)
+class Listening:
+    """A listener at work."""
+
+    settings: Listener
+    address: str
+    acceptor: Acceptor | None = None
+    port: IListeningPort | None = None
+    connections: int = 0
+    number: int = 0
+
+
+class Listeners:
+    """All listeners of the process."""
+
+    def __init__(self, reactor: Any, engine: Engine, hub: Hub) -> None:
+        self.reactor = reactor
+        self.engine = engine
+        self.hub = hub
+        self.all: dict[str, Listening] = {}
+
+    def open(self, settings: Listener) -> Listening:
+        """Bind and listen; OSError says what is in the way."""
+        if settings.unix is not None:
+            listening = self._unix(settings)
+        elif settings.tls is None and settings.websocket is None:
+            listening = self._plain(settings)
+        else:
+            listening = self._stream(settings)
+        self.all[settings.name] = listening
+        return listening
+
+    def _plain(self, settings: Listener) -> Listening:
+        family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((settings.bind, settings.port or 0))
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        number = sock.getsockname()[1]
+        listening = Listening(settings, f"{settings.bind}:{number}", number=number)
+        listening.acceptor = self.hub.listen(sock, lambda link: self._accepted(listening, link), settings.name)
+        return listening
+
+    def _unix(self, settings: Listener) -> Listening:
+        path = Path(settings.unix or "")
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            path.unlink()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o117)
+        try:
+            sock.bind(str(path))
+        finally:
+            os.umask(before)
+        sock.listen(BACKLOG)
+        listening = Listening(settings, str(path))
+        listening.acceptor = self.hub.listen(sock, lambda link: self._accepted(listening, link), settings.name)
+        return listening
+
+    def _stream(self, settings: Listener) -> Listening:
+        factory = StreamFactory(self, settings)
+        number = settings.port or 0
+        if settings.tls is not None:
+            port = self.reactor.listenSSL(number, factory, tls_context(settings.tls), BACKLOG, settings.bind)
+        else:
+            port = self.reactor.listenTCP(number, factory, BACKLOG, settings.bind)
+        number = port.getHost().port
+        listening = Listening(settings, f"{settings.bind}:{number}", port=port, number=number)
+        factory.listening = listening
+        return listening
+
+    def _accepted(self, listening: Listening, link: HubSocket) -> None:
+        connection = self.engine.connected(link, listening.settings) if self.has_room(listening) else None
+        if connection is None:
+            link.sock.close()
+            return
+        listening.connections += 1
+        link.connection = connection
+
+        def closed() -> None:
+            listening.connections -= 1
+
+        link.on_close = closed
+        if listening.settings.proxy_protocol is not None:
+            link.proxy = ProxyReader(1 if listening.settings.proxy_protocol == "v1" else 2)
+        self.hub.add(link)
+
+    def has_room(self, listening: Listening) -> bool:
+        """Whether the listener may take another connection."""
+        limit = listening.settings.max_connections
+        return limit is None or listening.connections < limit
+
+    def stop_accepting(self) -> None:
+        """No new connections; the open ones go on."""
+        for listening in self.all.values():
+            if listening.acceptor is not None:
+                self.hub.unlisten(listening.acceptor)
+                listening.acceptor = None
+                if listening.settings.unix is not None:
+                    with contextlib.suppress(OSError):
+                        Path(listening.settings.unix).unlink()
+            elif listening.port is not None:
+                listening.port.stopListening()
+                listening.port = None

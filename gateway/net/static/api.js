@@ -1,0 +1,77 @@
+// Calls of the administration API (openapi.json beside this file). The token lives in this tab only.
+
+export class Problem extends Error {
+  constructor(status, detail, findings) {
+    super(detail);
+    this.status = status;
+    this.findings = findings ?? [];
+  }
+}
+
+const KEY = "mqgate.token";
+export const token = {
+  get: () => sessionStorage.getItem(KEY) ?? "",
+  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+};
+
+let refused = () => {};
+export function onRefused(call) {
+  refused = call;
+}
+
+function address(path, query) {
+  const url = new URL("api/v1" + path, document.baseURI);
+  for (const [name, value] of Object.entries(query ?? {})) {
+    if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
+  }
+  return url;
+}
+
+async function request(path, { method = "GET", query, body, signal } = {}) {
+  const headers = {};
+  if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let answer;
+  try {
+    answer = await fetch(address(path, query), { method, headers, signal, cache: "no-store", body: body === undefined ? undefined : JSON.stringify(body) });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "The gateway does not answer.");
+  }
+  if (answer.ok) return answer;
+  if (answer.status === 401) refused();
+  const problem = await answer.json().catch(() => ({}));
+  throw new Problem(answer.status, problem.detail ?? problem.title ?? `${answer.status} ${answer.statusText}`, problem.findings);
+}
+
+export async function call(path, options) {
+  const answer = await request(path, options);
+  const type = answer.headers.get("Content-Type") ?? "";
+  return type.includes("json") ? answer.json() : null;
+}
+
+// Server-sent events through fetch, because EventSource cannot send the token.
+export async function events(path, query, signal, arrived) {
+  const answer = await request(path, { query, signal });
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let kept = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const blocks = (kept + value.replaceAll("\r\n", "\n")).split("\n\n");
+    kept = blocks.pop();
+    for (const block of blocks) deliver(block, arrived);
+  }
+}
+
+function deliver(block, arrived) {
+  let name = "message";
+  const data = [];
+  for (const line of block.split("\n")) {
+    if (line.startsWith("event:")) name = line.slice(6).trim();
+    else if (line.startsWith("data:")) data.push(line.slice(5).replace(/^ /, ""));
+  }
+  if (data.length) arrived(name, JSON.parse(data.join("\n")));
+}
+
+export const part = encodeURIComponent;

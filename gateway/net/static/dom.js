@@ -1,0 +1,202 @@
+// Elements, tables that keep their rows, dialogs and formats. No framework, nothing inline (the policy forbids it).
+
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export const panel = (title, ...children) => h("section", { class: "panel" }, title && h("h2", {}, title), ...children);
+export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
+export const button = (text, onclick, kind = "", more = {}) => h("button", { type: "button", class: kind, onclick, ...more }, text);
+export const link = (text, href) => h("a", { href }, text);
+
+export function put(target, ...children) {
+  target.replaceChildren(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
+}
+
+export function field(title, control, kind = "") {
+  return h("label", { class: kind }, title, control);
+}
+
+export function check(title, name, checked = false) {
+  return h("label", { class: "check" }, h("input", { type: "checkbox", name, checked }), title);
+}
+
+export function choice(name, options, chosen) {
+  return h("select", { name }, options.map(([value, text]) => h("option", { value, selected: String(value) === String(chosen) }, text ?? value)));
+}
+
+export function pairs(object) {
+  const rows = Object.entries(object).filter(([, value]) => value !== undefined);
+  return h("dl", { class: "pairs" }, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value instanceof Node ? value : shown(value))]));
+}
+
+export function shown(value) {
+  if (value === null || value === "") return "–";
+  if (value === true) return "yes";
+  if (value === false) return "no";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+// A table whose rows stay the same elements while their values change, so that focus and position are kept.
+export class Table {
+  // columns: {title, value(row), cell(row) -> text | node, number, mono}; a node cell is built once for a row
+  constructor(caption, columns, { key, empty = "Nothing here.", sort = null, descending = false } = {}) {
+    Object.assign(this, { columns, key, sort, descending, rows: new Map(), items: [] });
+    this.body = h("tbody");
+    this.none = h("tr", {}, h("td", { class: "none", colspan: columns.length }, empty));
+    this.heads = columns.map((column, at) => h("th", { scope: "col", class: column.number ? "number" : "" }, button(column.title, () => this.sortBy(at))));
+    this.element = h("div", { class: "scroll" }, h("table", { class: "cards" }, caption && h("caption", {}, caption), h("thead", {}, h("tr", {}, this.heads)), this.body));
+    this.mark();
+  }
+
+  sortBy(at) {
+    this.descending = this.sort === at ? !this.descending : Boolean(this.columns[at].number);
+    this.sort = at;
+    this.mark();
+    this.update(this.items);
+  }
+
+  mark() {
+    this.heads.forEach((head, at) => {
+      if (at === this.sort) head.setAttribute("aria-sort", this.descending ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+  }
+
+  update(items) {
+    this.items = items;
+    const sorted = this.sort === null ? items : [...items].sort((a, b) => this.compare(a, b));
+    const wanted = sorted.map((item) => this.row(item));
+    const keep = new Set(wanted);
+    for (const [key, row] of this.rows) {
+      if (!keep.has(row)) {
+        row.remove();
+        this.rows.delete(key);
+      }
+    }
+    if (wanted.length) this.none.remove();
+    else this.body.append(this.none);
+    wanted.forEach((row, at) => {
+      if (this.body.children[at] !== row) this.body.insertBefore(row, this.body.children[at] ?? null);
+    });
+  }
+
+  compare(a, b) {
+    const value = this.columns[this.sort].value ?? this.columns[this.sort].cell;
+    const [one, two] = [value(a) ?? "", value(b) ?? ""];
+    const order = typeof one === "number" && typeof two === "number" ? one - two : String(one).localeCompare(String(two), undefined, { numeric: true });
+    return this.descending ? -order : order;
+  }
+
+  row(item) {
+    const key = this.key(item);
+    let row = this.rows.get(key);
+    if (!row) {
+      const cells = this.columns.map((column) => h("td", { class: [column.number && "number", column.mono && "mono", column.short && "short"].filter(Boolean).join(" "), "data-label": column.title }));
+      row = h("tr", {}, cells);
+      this.rows.set(key, row);
+    }
+    row.item = item;
+    this.columns.forEach((column, at) => {
+      const content = column.node && row.cells[at].firstChild ? null : (column.node ?? column.cell)(item, row);
+      if (content === null || content === undefined) return;
+      if (content instanceof Node) row.cells[at].replaceChildren(content);
+      else if (row.cells[at].textContent !== String(content)) row.cells[at].textContent = content;
+    });
+    return row;
+  }
+}
+
+export function notice(text, bad = false) {
+  const element = h("div", { class: bad ? "notice bad" : "notice" }, text);
+  const area = document.getElementById("notices");
+  area.append(element);
+  while (area.children.length > 4) area.firstChild.remove();
+  setTimeout(() => element.remove(), bad ? 12000 : 5000);
+}
+
+// Asks before something cannot be undone; with `typed` the name must be typed again.
+export function confirmed(title, text, action, typed = "") {
+  return new Promise((resolve) => {
+    const input = typed && h("input", { autocomplete: "off", spellcheck: "false" });
+    const go = h("button", { class: "danger", disabled: Boolean(typed) }, action);
+    const dialog = h("dialog", { "aria-label": title }, h("form", { method: "dialog", onsubmit: () => resolve(true) }, h("h2", {}, title), h("p", {}, text), input && field(`Type ${typed} to confirm`, input), h("div", { class: "bar" }, button("Cancel", () => dialog.close(), "quiet"), go)));
+    if (input) input.addEventListener("input", () => (go.disabled = input.value !== typed));
+    open(dialog, () => resolve(false));
+  });
+}
+
+export function open(dialog, closed = () => {}) {
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    closed();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+export function findings(list, title) {
+  return h("div", { class: "alert", role: "alert" }, h("b", {}, title), h("ul", {}, list.map((each) => h("li", {}, h("code", {}, `${each.file}:${each.line}:${each.column}`), ` ${each.what}`, each.fix && h("span", { class: "soft" }, `: ${each.fix}`)))));
+}
+
+export const format = {
+  count(value) {
+    if (value === null || value === undefined) return "–";
+    if (Math.abs(value) < 10000) return Number.isInteger(value) ? String(value) : value.toFixed(value < 10 ? 1 : 0);
+    const [scale, unit] = Math.abs(value) < 1e6 ? [1e3, "k"] : Math.abs(value) < 1e9 ? [1e6, "M"] : [1e9, "G"];
+    return `${(value / scale).toFixed(value / scale < 100 ? 1 : 0)} ${unit}`;
+  },
+  rate: (value) => (value === null || value === undefined ? "–" : `${format.count(value)}/s`),
+  bytes(value) {
+    if (value === null || value === undefined) return "–";
+    const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let at = 0;
+    while (value >= 1024 && at < units.length - 1) {
+      value /= 1024;
+      at += 1;
+    }
+    return `${at && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[at]}`;
+  },
+  seconds(value) {
+    if (value === null || value === undefined) return "–";
+    if (value < 1) return `${Math.round(value * 1000)} ms`;
+    if (value < 90) return `${Math.round(value)} s`;
+    if (value < 5400) return `${Math.round(value / 60)} min`;
+    if (value < 172800) return `${Math.round(value / 3600)} h`;
+    return `${Math.round(value / 86400)} d`;
+  },
+  time: (value) => (value ? new Date(value * 1000).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" }) : "–"),
+  clock: (value) => new Date(value * 1000).toLocaleTimeString(undefined, { hour12: false }) + "." + String(Math.floor((value % 1) * 1000)).padStart(3, "0"),
+  stamp: (text) => (text ? text.replace("T", " ").replace(/Z$/, "") : "–"),
+  ago: (value) => (value ? `${format.seconds(Math.max(0, Date.now() / 1000 - value))} ago` : "–"),
+};
+
+// A decoded message: descriptor, headers in order, properties, body.
+export function messageView(message) {
+  const body = message.body;
+  return h("div", {},
+    message.error && h("p", { class: "alert" }, message.error),
+    h("h3", {}, "Body"), h("p", { class: "soft" }, `${format.bytes(body.length)}, CCSID ${body.ccsid}${body.truncated ? ", beginning only" : ""}`),
+    h("pre", {}, body.text ?? hex(body.base64 ?? "")),
+    Object.keys(message.properties ?? {}).length ? [h("h3", {}, "Properties"), pairs(message.properties)] : null,
+    (message.headers ?? []).map((header) => [h("h3", {}, `${header.structure} (${header.length} bytes at ${header.offset})`), pairs(header.fields)]),
+    h("h3", {}, "Message descriptor"), pairs(message.descriptor));
+}
+
+function hex(base64) {
+  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const lines = [];
+  for (let at = 0; at < bytes.length; at += 16) {
+    const row = [...bytes.slice(at, at + 16)];
+    const digits = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${digits.padEnd(47)}  ${row.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : ".")).join("")}`);
+  }
+  return lines.join("\n");
+}

@@ -1,0 +1,36 @@
+// Rules in the order they are tried, with what they have done and how fast.
+
+import { call } from "../api.js";
+import { format, h, link, panel, put, Table } from "../dom.js";
+
+export default function rules(target, _rest, _page, every) {
+  const rates = new Map();
+  const table = new Table("Sort by a heading; the order of the file is the order in which rules are tried.", [
+    { title: "Rule", node: (rule) => h("b", {}, rule.name), value: (rule) => rule.name, short: true },
+    { title: "Direction", cell: (rule) => (rule.direction === "to_mq" ? "to queue" : "to devices"), short: true },
+    { title: "Topic", cell: (rule) => rule.topic, mono: true },
+    { title: "Queue", cell: (rule) => (rule.queue_manager ? `${rule.queue}@${rule.queue_manager}` : rule.queue), mono: true },
+    { title: "Rate", cell: (rule) => format.rate(rates.get(rule.name) ?? null), value: (rule) => rates.get(rule.name) ?? 0, number: true },
+    { title: "Matched", cell: (rule) => format.count(rule.matched), value: (rule) => rule.matched, number: true },
+    { title: "Done", cell: (rule) => format.count(rule.done), value: (rule) => rule.done, number: true },
+    { title: "Dead-lettered", cell: (rule) => format.count(rule.dead_lettered), value: (rule) => rule.dead_lettered, number: true },
+    { title: "Dropped", cell: (rule) => format.count(rule.dropped), value: (rule) => rule.dropped, number: true },
+    { title: "Not built", cell: (rule) => format.count(rule.transform_errors), value: (rule) => rule.transform_errors, number: true },
+    { title: "Last", cell: (rule) => format.ago(rule.last_matched), value: (rule) => rule.last_matched ?? 0, number: true },
+    { title: "File", cell: (rule) => `${rule.file.split("/").pop()}:${rule.line}`, short: true },
+  ], { key: (rule) => `${rule.direction} ${rule.name}`, empty: "No rules: publications reach local subscribers only. `mqgate init` writes an example." });
+  const source = h("p", { class: "soft" });
+  put(target, h("h1", {}, "Rules"), panel("", source, table.element), h("p", {}, "Which rule takes a topic, and why not another: ", link("try it out", "#/try"), "."));
+  let before = null;
+  every(3, async () => {
+    const now = await call("/rules");
+    const at = Date.now() / 1000;
+    for (const rule of now.items) {
+      const old = before?.items.get(rule.name);
+      if (old !== undefined) rates.set(rule.name, Math.max(0, rule.matched - old) / (at - before.at));
+    }
+    before = { at, items: new Map(now.items.map((rule) => [rule.name, rule.matched])) };
+    source.textContent = `${now.items.length} rules from ${now.files.join(", ") || "the built-in mapping"}, in force since ${format.time(now.loaded)}`;
+    table.update(now.items);
+  });
+}

@@ -1,0 +1,28 @@
+"""What the core knows of a network connection: a place to write to, whatever carries it (hub, TLS, WebSocket)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Link(Protocol):
+    """One connection as the broker sees it."""
+
+    peer: str
+    """Address and port of the other side, for logs."""
+    listener: str
+    """The name of the listener that accepted it."""
+    certificate_user: str | None
+    """The user name taken from a verified client certificate, if the listener asks for one."""
+
+    def write(self, data: bytes) -> None:
+        """Send, now or as soon as the peer reads; never blocks."""
+
+    def buffered(self) -> int:
+        """Bytes written and not yet taken by the operating system: how far the peer is behind."""
+
+    def close(self) -> None:
+        """Close after what was written has been sent (or after a short while)."""
+
+    def abort(self) -> None:
+        """Close at once."""

@@ -1,0 +1,85 @@
+"""One network connection of one client: what ends with the socket. Pure; times are arguments."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gateway.mqtt.reader import Reader
+from gateway.ports.link import Link
+from gateway.session.session import Session
+
+NEW, AUTHENTICATING, ONLINE, CLOSED = range(4)
+
+
+class Publisher(NamedTuple):
+    """Who publishes, as rules and access lists see it; outlives the connection (delayed wills)."""
+
+    listener: str
+    client_id: str
+    user: str | None
+    version: int
+
+
+class Connection:
+    """The protocol state of a connection. `out` collects what is to be written; the engine writes it once a batch."""
+
+    __slots__ = (
+        "aliases",
+        "auth",
+        "caches",
+        "close_reason",
+        "connected_at",
+        "generation",
+        "held",
+        "inbound_pending",
+        "keep_alive",
+        "last_read",
+        "last_retry",
+        "link",
+        "listener",
+        "out",
+        "problem_information",
+        "publisher",
+        "reader",
+        "receive_maximum",
+        "rejected",
+        "request",
+        "session",
+        "state",
+        "user",
+        "version",
+    )
+
+    def __init__(self, link: Link, reader: Reader, listener: Any, now: float) -> None:
+        self.link = link
+        self.reader = reader
+        self.listener = listener
+        self.state = NEW
+        self.session: Session = _NOBODY
+        self.version = 0
+        self.user: str | None = None
+        self.keep_alive = 0.0
+        """Seconds after which silence ends the connection: one and a half keep-alive periods; 0: never."""
+        self.last_read = now
+        self.connected_at = now
+        self.last_retry = 0.0
+        self.receive_maximum = 0xFFFF
+        self.inbound_pending = 0
+        """QoS 1 and 2 publications received and not acknowledged yet: what Receive Maximum limits [MQTT-3.3.4-7]."""
+        self.aliases: dict[int, bytes] = {}
+        self.caches: tuple[dict[bytes, Any], ...] = tuple({} for _ in range(8))
+        """Routes by topic, one table for each value of the QoS and RETAIN bits."""
+        self.generation = -1
+        self.out: list[bytes] = []
+        self.held: list[Any] = []
+        """Packets that arrived while the CONNECT is being decided."""
+        self.auth: Any = None
+        self.request: Any = None
+        self.problem_information = True
+        self.close_reason = ""
+        self.rejected = False
+        self.publisher = Publisher(link.listener, "", None, 0)
+
+
+_NOBODY = Session("", 4)
+"""Stands for the session of a connection that has none yet, so that the hot path need not ask."""

@@ -1,0 +1,183 @@
+"""What a session sends: packet identifiers, the in-flight window, order, redelivery. Pure.
+
+The way of one item: `pending` (waits for the window) -> `inflight` (sent, packet id known) -> gone when acknowledged.
+At QoS 2 an item is `released` between PUBREC and PUBCOMP. Order is the order of `offer` [MQTT-4.6.0-6].
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from gateway.mqtt.packets import V5
+from gateway.ports.batch import Token
+from gateway.session.publication import Publication
+
+_PUBREL = b"\x62\x02"
+NO_LIMIT = 0xFFFFFFFF
+
+
+class Item:
+    """One publication for one session."""
+
+    __slots__ = ("dup", "packet_id", "publication", "qos", "released", "retain", "sub_ids", "token")
+
+    def __init__(
+        self,
+        publication: Publication,
+        qos: int,
+        retain: bool,
+        sub_ids: tuple[int, ...] = (),
+        packet_id: int = 0,
+        token: Token | None = None,
+    ) -> None:
+        self.publication = publication
+        self.qos = qos
+        self.retain = retain
+        self.sub_ids = sub_ids
+        self.packet_id = packet_id
+        self.token = token
+        self.released = False
+        self.dup = False
+
+
+class Outflow:
+    """The sending side of one session."""
+
+    __slots__ = (
+        "_alias_limit",
+        "_aliases",
+        "_next",
+        "behind",
+        "inflight",
+        "last_token",
+        "max_packet",
+        "pending",
+        "redelivered",
+        "version",
+        "window",
+    )
+
+    def __init__(self) -> None:
+        self.window = 0xFFFF
+        self.version = 4
+        self.max_packet = NO_LIMIT
+        self.inflight: dict[int, Item] = {}
+        self.pending: deque[Item] = deque()
+        self.behind = False
+        """True while stored messages are not in memory: they are fetched when the window has room."""
+        self.last_token: Token | None = None
+        """The last stored message that was taken into memory: fetching goes on behind it."""
+        self.redelivered = 0
+        """How many of the next stored messages had been sent before a restart: they go out with DUP."""
+        self._next = 0
+        self._alias_limit = 0
+        self._aliases: dict[bytes, int] = {}
+
+    def connected(self, version: int, window: int, max_packet: int, alias_limit: int) -> None:
+        """A connection took over the session: its limits hold from now on; aliases belong to the connection."""
+        self.version = version
+        self.window = window
+        self.max_packet = max_packet
+        self._alias_limit = alias_limit
+        self._aliases.clear()
+
+    def allot(self) -> int:
+        """A packet id that is not in flight. 0 never occurs [MQTT-2.3.1-1]."""
+        candidate = self._next
+        while True:
+            candidate = candidate % 0xFFFF + 1
+            if candidate not in self.inflight:
+                self._next = candidate
+                return candidate
+
+    def resume_ids(self, last: int) -> None:
+        """Go on counting behind the last id that was given before a restart."""
+        self._next = last
+
+    def offer(self, item: Item) -> None:
+        """Append an item at QoS 1 or 2; `fill` sends it when the window has room."""
+        self.pending.append(item)
+        if item.token is not None:
+            self.last_token = item.token
+
+    def fill(self, now: float, out: list[bytes]) -> list[Item]:
+        """Send what the window allows. Returns items that are over without an answer: expired, or larger than the
+        client's Maximum Packet Size [MQTT-3.1.2-24]."""
+        over: list[Item] = []
+        pending, inflight = self.pending, self.inflight
+        while pending and len(inflight) < self.window:
+            item = pending.popleft()
+            if item.publication.expired(now):  # [MQTT-3.3.2-5]
+                over.append(item)
+                continue
+            if not item.packet_id or item.packet_id in inflight:
+                item.packet_id = self.allot()
+            data = self.encode(item, now)
+            if len(data) > self.max_packet:
+                over.append(item)
+                continue
+            inflight[item.packet_id] = item
+            out.append(data)
+        return over
+
+    def encode(self, item: Item, now: float) -> bytes:
+        """The PUBLISH of an item, with its packet id (QoS 0: without)."""
+        publication = item.publication
+        first = 0x30 | item.qos << 1 | (1 if item.retain else 0) | (8 if item.dup else 0)
+        if self._alias_limit and self.version == V5:
+            alias = self._aliases.get(publication.topic)
+            known = alias is not None
+            if alias is None and len(self._aliases) < self._alias_limit:
+                alias = self._aliases[publication.topic] = len(self._aliases) + 1
+            if alias is not None:
+                before, after = publication.aliased(first, now, item.sub_ids, alias, known)
+                return before + item.packet_id.to_bytes(2, "big") + after if item.qos else before + after
+        before, after = publication.wire(self.version, first, now, item.sub_ids)
+        return before + item.packet_id.to_bytes(2, "big") + after if item.qos else before + after
+
+    def acknowledged(self, packet_id: int) -> Item | None:
+        """PUBACK: the item is over."""
+        item = self.inflight.get(packet_id)
+        if item is None or item.qos != 1:
+            return None
+        del self.inflight[packet_id]
+        return item
+
+    def received(self, packet_id: int, refused: bool) -> Item | None:
+        """PUBREC: the item is released, or over when the receiver refused it [MQTT-4.3.3-4]. None: unknown id."""
+        item = self.inflight.get(packet_id)
+        if item is None or item.qos != 2:
+            return None
+        if refused:
+            del self.inflight[packet_id]
+        return item
+
+    def completed(self, packet_id: int) -> Item | None:
+        """PUBCOMP: the item is over."""
+        item = self.inflight.get(packet_id)
+        if item is None or not item.released:
+            return None
+        del self.inflight[packet_id]
+        return item
+
+    def resend(self, now: float, out: list[bytes]) -> None:
+        """Everything in flight again, in the original order: PUBLISH with DUP, or PUBREL [MQTT-4.4.0-1]."""
+        for item in self.inflight.values():
+            if item.released:
+                out.append(_PUBREL + item.packet_id.to_bytes(2, "big"))
+            else:
+                item.dup = True
+                out.append(self.encode(item, now))
+
+    def drop_memory(self) -> None:
+        """The durable session's client is gone: stored items are fetched again when it returns, in order."""
+        kept = [item for item in self.pending if item.token is None]
+        if len(kept) != len(self.pending):
+            self.pending = deque(kept)
+            self.behind = True
+
+    def waiting(self) -> Iterable[Item]:
+        """Everything not acknowledged yet."""
+        yield from self.inflight.values()
+        yield from self.pending

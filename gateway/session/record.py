@@ -1,0 +1,94 @@
+"""How protocol state is written into the messages of the state queues, and read back.
+
+A publication record is self-delimiting up to the packet identifier, so that what many sessions store of one publication
+is the same bytes followed by two that differ:
+
+    version u8 = 1 | flags u8 (QoS in bits 0-1, RETAIN bit 2, released bit 3) | expires f64 (0: never)
+    | client id (u16 length + bytes) | topic (u16 + bytes) | properties (u32 + bytes)
+    | number of subscription identifiers u8, each u32 | packet id u16 | payload
+
+Sessions and wills are JSON, so that an administrator who browses the queue can read them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from typing import Any
+
+from gateway.session.publication import Publication
+
+VERSION = 1
+RELEASED = 0x08
+_FIXED = struct.Struct("<BBd")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+
+
+def key_of(name: str | bytes) -> bytes:
+    """24 bytes that stand for a client id or topic as the key (on IBM MQ: CorrelId) of its state message."""
+    return hashlib.sha256(name.encode() if isinstance(name, str) else name).digest()[:24]
+
+
+def encode_prefix(publication: Publication, qos: int, retain: bool, sub_ids: tuple[int, ...], flags: int = 0) -> bytes:
+    """Everything of the record before the packet identifier."""
+    client = publication.client_id.encode()
+    return b"".join(
+        (
+            _FIXED.pack(VERSION, qos | (4 if retain else 0) | flags, publication.expires),
+            _U16.pack(len(client)),
+            client,
+            _U16.pack(len(publication.topic)),
+            publication.topic,
+            _U32.pack(len(publication.properties)),
+            publication.properties,
+            bytes((len(sub_ids),)),
+            *(_U32.pack(sub_id) for sub_id in sub_ids),
+        )
+    )
+
+
+def encode_publication(
+    publication: Publication, packet_id: int, sub_ids: tuple[int, ...] = (), flags: int = 0
+) -> bytes:
+    """A whole record."""
+    prefix = encode_prefix(publication, publication.qos, publication.retain, sub_ids, flags)
+    return prefix + _U16.pack(packet_id) + publication.payload
+
+
+def decode_publication(data: bytes) -> tuple[Publication, int, tuple[int, ...], bool]:
+    """(publication, packet id, subscription identifiers, released) of a record."""
+    version, flags, expires = _FIXED.unpack_from(data)
+    if version != VERSION:
+        raise ValueError(f"state record of version {version}; this gateway reads version {VERSION}")
+    at = _FIXED.size
+    client, at = _take(data, at, _U16)
+    topic, at = _take(data, at, _U16)
+    properties, at = _take(data, at, _U32)
+    count = data[at]
+    at += 1
+    sub_ids = tuple(_U32.unpack_from(data, at + 4 * i)[0] for i in range(count))
+    at += 4 * count
+    (packet_id,) = _U16.unpack_from(data, at)
+    publication = Publication(topic, data[at + 2 :], flags & 3, bool(flags & 4), properties, expires, client.decode())
+    return publication, packet_id, sub_ids, bool(flags & RELEASED)
+
+
+def _take(data: bytes, at: int, length: struct.Struct) -> tuple[bytes, int]:
+    (size,) = length.unpack_from(data, at)
+    start = at + length.size
+    return data[start : start + size], start + size
+
+
+def encode_json(value: dict[str, Any]) -> bytes:
+    """A state record in JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_json(data: bytes) -> dict[str, Any]:
+    """The reverse."""
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise TypeError("a state record that is no object")
+    return value

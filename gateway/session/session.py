@@ -1,0 +1,144 @@
+"""One client's session: what outlives its connections. Pure; times are arguments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gateway.mqtt.packets import V5, Properties, Subscription, Will
+from gateway.ports.batch import Token
+from gateway.session.outflow import Outflow
+from gateway.session.publication import Publication
+from gateway.session.record import key_of
+
+if TYPE_CHECKING:
+    from gateway.session.connection import Connection
+
+NEVER = 0xFFFFFFFF
+"""Session Expiry Interval that means: does not expire [MQTT-3.1.2.11.2]."""
+
+
+class Subscribed(NamedTuple):
+    """A subscription with what it was asked for."""
+
+    options: Subscription
+    identifier: int
+
+
+class Staged(NamedTuple):
+    """A QoS 2 publication that was stored and waits for its PUBREL (`token` None: its commit is still running)."""
+
+    publication: Publication
+    alias_free_topic: bytes
+
+
+class Session:
+    """State of one client identifier."""
+
+    __slots__ = (
+        "client_id",
+        "connection",
+        "delivered",
+        "durable",
+        "ends_at",
+        "expiry",
+        "inbound",
+        "key",
+        "outflow",
+        "staged_tokens",
+        "stored",
+        "subscriptions",
+        "user",
+        "version",
+        "will",
+        "will_at",
+    )
+
+    def __init__(self, client_id: str, version: int) -> None:
+        self.client_id = client_id
+        self.key = key_of(client_id)
+        self.version = version
+        self.user: str | None = None
+        self.durable = False
+        """Whether its state is on the state queues: it outlives its connection."""
+        self.expiry = 0
+        """Seconds it lives on after its connection ended."""
+        self.ends_at = 0.0
+        """When it ends, while it has no connection (0: not at a set time)."""
+        self.subscriptions: dict[str, Subscribed] = {}
+        self.inbound: dict[int, Publication] = {}
+        """QoS 2 publications received and not released, by packet id."""
+        self.staged_tokens: dict[int, Token] = {}
+        self.outflow = Outflow()
+        self.stored = 0
+        """Messages on its stored queue (delivered or not, unacknowledged)."""
+        self.delivered = 0
+        self.connection: Connection | None = None
+        self.will: Will | None = None
+        self.will_at = 0.0
+        """When a delayed will is due (0: none waits)."""
+
+    def to_record(self, now: float) -> dict[str, Any]:
+        """What the state queue holds of it."""
+        connected = self.connection is not None
+        return {
+            "client": self.client_id,
+            "version": self.version,
+            "user": self.user,
+            "expiry": self.expiry,
+            "connected": connected,
+            "since": now,
+            "sent": len(self.outflow.inflight),
+            "subscriptions": [
+                [s.options.filter, s.options.qos, s.options.no_local, s.options.retain_as_published,
+                 s.options.retain_handling, s.identifier]
+                for s in self.subscriptions.values()
+            ],
+        }  # fmt: skip
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> Session:
+        """The reverse, at start-up: nobody is connected then."""
+        session = cls(record["client"], record["version"])
+        session.user = record["user"]
+        session.durable = True
+        session.expiry = record["expiry"]
+        if session.expiry != NEVER:
+            session.ends_at = record["since"] + session.expiry
+        for name, qos, no_local, as_published, handling, identifier in record["subscriptions"]:
+            options = Subscription(name, qos, no_local, as_published, handling)
+            session.subscriptions[name] = Subscribed(options, identifier)
+        return session
+
+
+def will_record(session: Session, will: Will, delay: int) -> dict[str, Any]:
+    """A will as it is stored while its connection lives, so that it is published even after this process was killed."""
+    return {
+        "client": session.client_id,
+        "topic": will.topic,
+        "payload": will.payload.hex(),
+        "qos": will.qos,
+        "retain": will.retain,
+        "properties": will.raw_properties.hex(),
+        "delay": delay,
+        "version": session.version,
+        "user": session.user,
+    }
+
+
+def will_from_record(record: dict[str, Any]) -> Will:
+    """The reverse."""
+    return Will(
+        record["topic"],
+        bytes.fromhex(record["payload"]),
+        record["qos"],
+        record["retain"],
+        raw_properties=bytes.fromhex(record["properties"]),
+    )
+
+
+def session_expiry(version: int, clean: bool, properties: Properties, maximum: int) -> int:
+    """Seconds a session lives on: 3.x has clean or for good; 5.0 says (absent: 0) [MQTT-3.1.2-11]."""
+    if version != V5:
+        return 0 if clean else maximum
+    wanted = properties.get(0x11, 0)
+    return min(wanted, maximum) if isinstance(wanted, int) else 0

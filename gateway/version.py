@@ -1,0 +1,3 @@
+"""The version of mqgate."""
+
+VERSION = "0.1.0"
