@@ -1,42 +1,22 @@
-"""Sequence ranges by lane: what a batch covers, as offsets name it and the manifest remembers it. Pure.
+"""Ranges of message numbers: what a batch covers, as Spark's offsets name it and the manifest remembers it. Pure.
 
-A lane is a queue and a priority; sequences count up within it. An offset is `{"QUEUE/4": next sequence}`. A lane that
-an offset does not name starts at 0.
+A store gives every message a number when it becomes visible, in the order of commits and over all queues. An offset is
+`{"next": number, "messages": count}`: everything below `next` on the queues in question, and how many messages that
+were since the query began, so that a message that somebody else took from a planned range is noticed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-Offset = dict[str, int]
 Span = tuple[int, int]
+"""First number, next number."""
 Pieces = list[tuple[str, int, int]]
-"""Lane, first sequence, next sequence."""
-
-
-def lane_name(queue: str, priority: int) -> str:
-    """`QUEUE/4`; no MQ name ends in a slash and a number by accident, because / is split from the right."""
-    return f"{queue}/{priority}"
-
-
-def lane_of(name: str) -> tuple[str, int]:
-    """Queue and priority of a lane's name."""
-    queue, _, priority = name.rpartition("/")
-    return queue, int(priority)
-
-
-def between(start: Mapping[str, int], end: Mapping[str, int]) -> Pieces:
-    """The ranges that `end` adds to `start`."""
-    return [(name, start.get(name, 0), end[name]) for name in sorted(end) if end[name] > start.get(name, 0)]
-
-
-def rows_of(pieces: Pieces) -> int:
-    """Sequences covered. Rows are as many unless something is missing or was never there."""
-    return sum(high - low for _, low, high in pieces)
+"""Name of a stream of messages (queue manager and queues), first number, next number."""
 
 
 def range_id(pieces: Pieces) -> str:
@@ -47,25 +27,7 @@ def range_id(pieces: Pieces) -> str:
 
 def condition(pieces: Pieces) -> str:
     """SQL for the rows of these ranges."""
-    terms = []
-    for name, low, high in pieces:
-        queue, priority = lane_of(name)
-        terms.append(f"(queue = '{queue}' AND priority = {priority} AND seq >= {low} AND seq < {high})")
-    return " OR ".join(terms) or "false"
-
-
-def split_budget(backlogs: Mapping[str, int], rows: int) -> Offset:
-    """How many messages each lane may give: shares in proportion to backlog, at least one where there is any."""
-    total = sum(backlogs.values())
-    if total <= rows:
-        return dict(backlogs)
-    shares = {name: min(have, max(1, rows * have // total)) for name, have in backlogs.items() if have}
-    left = rows - sum(shares.values())
-    for name in sorted(shares, key=lambda lane: shares[lane] - backlogs[lane]):
-        more = max(0, min(left, backlogs[name] - shares[name]))
-        shares[name] += more
-        left -= more
-    return shares
+    return " OR ".join(f"(seq >= {low} AND seq < {high})" for _, low, high in pieces) or "false"
 
 
 def split_range(low: int, high: int, parts: int, least: int = 1) -> list[Span]:
@@ -78,7 +40,7 @@ def split_range(low: int, high: int, parts: int, least: int = 1) -> list[Span]:
 
 @dataclass(slots=True)
 class Landed:
-    """Which sequences have landed, as disjoint intervals by lane."""
+    """Which numbers have landed, as disjoint intervals by stream."""
 
     intervals: dict[str, list[Span]] = field(default_factory=dict)
 
@@ -96,9 +58,10 @@ class Landed:
             for start, end in without(low, high, self.intervals.get(name, []))
         ]
 
-    def next(self) -> Offset:
+    def next(self, name: str) -> int:
         """Where a job without a checkpoint goes on."""
-        return {name: spans[-1][1] for name, spans in self.intervals.items() if spans}
+        spans = self.intervals.get(name)
+        return spans[-1][1] if spans else 0
 
 
 def without(low: int, high: int, taken: Iterable[Span]) -> list[Span]:

@@ -1,0 +1,191 @@
+"""Frames to chunks: the columns of some ten thousand messages, bodies as one Arrow array, heads once each.
+
+Offsets and bytes of a frame are an Arrow array as they lie in the file; they are copied once, when the frames of a
+chunk are joined. Nothing here looks into a head or a body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gateway.backends.embedded.journal.decode import FrameHeader, Sections
+from gateway.backends.embedded.journal.layout import ONE, Kind
+from gateway.backends.embedded.store.place import ROW_BITS, ROW_MASK, slot_of
+from gateway.backends.embedded.store.unit import ID_LENGTH
+from gateway.pipeline.follower import Run
+from gateway.pipeline.segments import Segments, Use
+
+CHUNK_BYTES = 32 * 1024 * 1024
+_INDEX_TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Columns of consecutive messages."""
+
+    places: list[tuple[str, int, int]]
+    """Queue, priority, rows: one entry for each run."""
+    numbers: np.ndarray[Any, Any]
+    put_micros: np.ndarray[Any, Any]
+    heads: pa.BinaryArray
+    """Distinct heads."""
+    head_of: np.ndarray[Any, Any]
+    """Which head each row has."""
+    bodies: pa.BinaryArray
+    msg_ids: np.ndarray[Any, Any] | None
+    """rows x 24 bytes; NULs where the head or the number gives it."""
+    correl_ids: np.ndarray[Any, Any] | None
+    backouts: dict[int, int]
+
+    @property
+    def rows(self) -> int:
+        """How many messages."""
+        return len(self.numbers)
+
+
+@dataclass(slots=True)
+class _Part:
+    """Some rows of one frame."""
+
+    run: Run
+    row: int
+    frame: FrameHeader
+    sections: Sections
+
+
+def read_chunks(
+    folder: Path, runs: Iterable[Run], uses: dict[int, Use], rows: int, backouts: dict[int, int] | None = None
+) -> Iterator[Chunk]:
+    """The messages of `runs` in chunks of about `rows`."""
+    segments = Segments(folder)
+    parts: list[_Part] = []
+    have = size = 0
+    for part in _parts(segments, runs, uses, rows):
+        parts.append(part)
+        have += part.run.rows
+        size += part.frame.length * part.run.rows // max(1, part.frame.rows)
+        if have >= rows or size >= CHUNK_BYTES:
+            yield _joined(parts, backouts or {})
+            parts, have, size = [], 0, 0
+    if parts:
+        yield _joined(parts, backouts or {})
+
+
+def _parts(segments: Segments, runs: Iterable[Run], uses: dict[int, Use], most: int) -> Iterator[_Part]:
+    """Runs with their frames, cut to at most `most` rows; a frame is checked once for neighbouring runs."""
+    known = -1
+    frame: FrameHeader
+    sections: Sections
+    for run in runs:
+        number = run.place >> ROW_BITS
+        if number != known:
+            frame, sections = segments.frame_of_place(uses[slot_of(number)], number)
+            known = number
+        for begin in range(0, run.rows, most):
+            piece = run._replace(first=run.first + begin, rows=min(most, run.rows - begin))
+            yield _Part(piece, (run.place & ROW_MASK) + begin, frame, sections)
+
+
+def _joined(parts: list[_Part], backouts: dict[int, int]) -> Chunk:
+    counts = np.array([part.run.rows for part in parts])
+    heads, head_of = _heads(parts)
+    return Chunk(
+        [(part.run.queue, part.run.priority, part.run.rows) for part in parts],
+        _numbers(parts, counts),
+        _put_times(parts, counts),
+        heads,
+        head_of,
+        _concat([_bodies(part) for part in parts]),
+        _ids(parts, Kind.MSG_IDS),
+        _ids(parts, Kind.CORREL_IDS),
+        backouts,
+    )
+
+
+def _numbers(parts: list[_Part], counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """first, first + 1, ... for each part."""
+    starts = np.array([part.run.first for part in parts], dtype=np.int64)
+    before = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    return np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(starts - before, counts)
+
+
+def _put_times(parts: list[_Part], counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The time of the frame, or the row's own where there is one."""
+    times = np.repeat(np.array([part.frame.time for part in parts], dtype=np.int64), counts)
+    at = 0
+    for part in parts:
+        found = part.sections.get(Kind.PUT_TIMES)
+        if found is not None:
+            form, content = found
+            own = np.frombuffer(content, dtype=np.int64)
+            own = own[:1] if form == ONE else own[part.row : part.row + part.run.rows]
+            here = times[at : at + part.run.rows]
+            np.copyto(here, own, where=own != 0)
+        at += part.run.rows
+    return times
+
+
+def _heads(parts: list[_Part]) -> tuple[pa.BinaryArray, np.ndarray[Any, Any]]:
+    """The distinct heads of all parts, and each row's number among them."""
+    arrays: list[pa.BinaryArray] = []
+    indexes: list[np.ndarray[Any, Any]] = []
+    base, last = 0, -1
+    for part in parts:
+        if part.frame.sequence != last:
+            base += len(arrays[-1]) if arrays else 0
+            arrays.append(_binary(part.sections, Kind.HEAD_OFFSETS, Kind.HEADS))
+            last = part.frame.sequence
+        indexes.append(_index(part, Kind.HEAD_INDEX) + base)
+    encoded = _concat(arrays).dictionary_encode()
+    numbers = encoded.indices.to_numpy(zero_copy_only=False)
+    return encoded.dictionary, numbers[np.concatenate(indexes)]
+
+
+def _index(part: _Part, kind: Kind) -> np.ndarray[Any, Any]:
+    """The rows' entries of an index column; zeros when there is none."""
+    found = part.sections.get(kind)
+    if found is None:
+        return np.zeros(part.run.rows, dtype=np.int64)
+    width, content = found
+    return np.frombuffer(content, dtype=_INDEX_TYPES[width])[part.row : part.row + part.run.rows].astype(np.int64)
+
+
+def _bodies(part: _Part) -> pa.BinaryArray:
+    values = _binary(part.sections, Kind.BODY_OFFSETS, Kind.BODIES)
+    if Kind.BODY_INDEX in part.sections:
+        return values.take(pa.array(_index(part, Kind.BODY_INDEX)))
+    return values.slice(part.row, part.run.rows)
+
+
+def _binary(sections: Sections, offsets: Kind, data: Kind) -> pa.BinaryArray:
+    """A column of bytes as it lies in the file."""
+    width, content = sections[offsets]
+    kind = pa.binary() if width == 4 else pa.large_binary()
+    buffers = [None, pa.py_buffer(content), pa.py_buffer(sections[data][1])]
+    array = pa.Array.from_buffers(kind, len(content) // width - 1, buffers)
+    return array if width == 4 else array.cast(pa.binary())
+
+
+def _concat(arrays: list[pa.BinaryArray]) -> pa.BinaryArray:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _ids(parts: list[_Part], kind: Kind) -> np.ndarray[Any, Any] | None:
+    """Identifiers of rows that have their own; None when no row of the chunk has."""
+    if not any(kind in part.sections for part in parts):
+        return None
+    columns = []
+    for part in parts:
+        found = part.sections.get(kind)
+        if found is None:
+            columns.append(np.zeros((part.run.rows, ID_LENGTH), dtype=np.uint8))
+        else:
+            ids = np.frombuffer(found[1], dtype=np.uint8).reshape(-1, ID_LENGTH)
+            columns.append(ids[part.row : part.row + part.run.rows])
+    return np.concatenate(columns)

@@ -1,0 +1,181 @@
+"""A second index of a journal, kept up to date by reading what its owner writes. Read-only, in any process.
+
+The owner's own functions apply the frames, so the follower knows the same queues, lanes, numbers and state records, a
+frame later. It answers what a batch needs: which messages lie where. Persistent messages only: the others are in
+their owner's memory.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.backends.embedded.journal.layout import BLOCK, header_area, padded
+from gateway.backends.embedded.journal.recovery import changes_of
+from gateway.backends.embedded.journal.segment import Listed, SegmentHeader
+from gateway.backends.embedded.store.changes import apply
+from gateway.backends.embedded.store.index import Index, LaneName
+from gateway.backends.embedded.store.lanes import Lane
+from gateway.backends.embedded.store.place import ROW_BITS, frame_of, slot_of
+from gateway.pipeline.segments import Segments, Use
+
+
+class Run(NamedTuple):
+    """Messages with consecutive numbers whose rows lie behind one another in one frame."""
+
+    queue: str
+    priority: int
+    first: int
+    rows: int
+    place: int
+
+
+class _Position:
+    """How far one use of a segment has been read."""
+
+    __slots__ = ("lanes", "offset", "sequence", "use")
+
+    def __init__(self, use: Use, offset: int, sequence: int) -> None:
+        self.use = use
+        self.offset = offset
+        self.sequence = sequence
+        self.lanes: list[LaneName] = []
+
+
+class Follower:
+    """See the module. Call `poll` before asking."""
+
+    def __init__(self, folder: Path) -> None:
+        self.segments = Segments(folder)
+        self.index = Index()
+        self.next_number = 1
+        self._positions: dict[int, _Position] = {}
+
+    def poll(self) -> None:
+        """Read what is new. Starts again from nothing when a segment was given back before it was read to its end."""
+        if not self._advance():
+            self.segments.forget()
+            self.index, self._positions = Index(), {}
+            for _ in range(3):
+                if self._advance():
+                    return
+                self.index, self._positions = Index(), {}
+
+    def _advance(self) -> bool:
+        headers = self.segments.headers()
+        if not headers:
+            return True
+        newest = headers[-1]
+        listed = {each.serial: each for each in newest.listed}
+        for header in headers:
+            if header is not newest and header.serial not in listed:
+                continue
+            if not self._read(header, listed.get(header.serial)):
+                return False
+            self.index.space.collect()
+        return True
+
+    def _read(self, header: SegmentHeader, listed: Listed | None) -> bool:
+        """Apply the new frames of one segment; False when it is not the use it was."""
+        position = self._positions.get(header.serial)
+        if position is None:
+            if header.slot in self.index.space.by_slot:
+                return False
+            position = self._begin(header)
+        while listed is None or position.sequence <= listed.last_sequence:
+            if not self._apply_next(position):
+                break
+        if listed is None:
+            return True
+        extent = self.index.space.by_slot.get(header.slot)
+        if extent is not None and not extent.sealed:
+            self.index.space.seal(extent)
+        return position.sequence > listed.last_sequence
+
+    def _begin(self, header: SegmentHeader) -> _Position:
+        self.next_number = max(self.next_number, header.first_number)
+        self.index.space.open(header.serial, header.slot)
+        use = Use(header.slot, header.serial, header.salt)
+        position = _Position(use, 2 * header_area(header.size), header.first_sequence)
+        self._positions[header.serial] = position
+        return position
+
+    def _apply_next(self, position: _Position) -> bool:
+        use, offset = position.use, position.offset
+        frame = self.segments.frame(use, offset, position.sequence)
+        if frame is None:
+            return False
+        sections = self.segments.sections(use, offset, frame)
+        changes = changes_of(frame_of(use.slot, offset // BLOCK), frame, sections, position.lanes)
+        extent = self.index.space.by_slot.get(use.slot)
+        apply(self.index, extent, changes)
+        if changes.numbers is None:
+            moved = sum(int(move[4]) for move in changes.moves)  # MoveRun.count; tuple.count to type checkers
+            self.next_number = max(self.next_number, frame.first_number + frame.rows + moved)
+        position.offset += padded(frame.length)
+        position.sequence += 1
+        return True
+
+    # ---- questions
+
+    def queues(self, patterns: str) -> list[str]:
+        """The queues that a comma-separated list of names and patterns means."""
+        return matching(patterns, self.index.queues)
+
+    def runs(self, patterns: str, low: int, high: int | None = None, limit: int | None = None) -> list[Run]:
+        """What lies on these queues from number `low` on, in the order of numbers; at most `limit` messages."""
+        found: list[Run] = []
+        left = limit
+        for run in merge(
+            *(self._lane_runs(queue, lane, low, high) for queue, lane in self._lanes(patterns)), key=_first
+        ):
+            if left is not None and run.rows >= left:
+                found.append(run._replace(rows=left))
+                break
+            found.append(run)
+            left = None if left is None else left - run.rows
+        return found
+
+    def count(self, patterns: str, low: int, high: int | None = None) -> int:
+        """How many messages that is."""
+        return sum(run.rows for queue, lane in self._lanes(patterns) for run in self._lane_runs(queue, lane, low, high))
+
+    def _merged(self, patterns: str, low: int, high: int | None) -> Iterator[Run]:
+        """By number. Lanes are given numbers group by group, so runs of several lanes never interleave."""
+        lanes = [self._lane_runs(queue, lane, low, high) for queue, lane in self._lanes(patterns)]
+        return merge(*lanes, key=_first)
+
+    def uses(self, runs: list[Run]) -> dict[int, Use]:
+        """The uses of the segments that runs lie in, for a reader in another process."""
+        by_slot = {position.use.slot: position.use for position in self._positions.values()}
+        return {slot: by_slot[slot] for slot in {slot_of(run.place >> ROW_BITS) for run in runs}}
+
+    def _lanes(self, patterns: str) -> Iterator[tuple[str, Lane]]:
+        for name in self.queues(patterns):
+            for head in self.index.queues[name].lanes.values():
+                lane: Lane | None = head
+                while lane is not None:
+                    yield name, lane
+                    lane = lane.lower
+
+    @staticmethod
+    def _lane_runs(queue: str, lane: Lane, low: int, high: int | None) -> Iterator[Run]:
+        for first, count, place in lane.live(low - 1):
+            if high is not None and first + count > high:
+                count = high - first
+                if count <= 0:
+                    return
+            yield Run(queue, 9 - lane.rank, first, count, place)
+
+
+def _first(run: Run) -> int:
+    return run.first
+
+
+def matching(patterns: str, names: Iterable[str]) -> list[str]:
+    """The names that a comma-separated list of names and patterns means, in order."""
+    wanted = [part.strip() for part in patterns.split(",") if part.strip()]
+    return sorted(name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted))

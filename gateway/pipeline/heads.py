@@ -1,0 +1,202 @@
+"""One message's descriptor and headers to the values of the `head` columns. Pure; the codecs are those of gateway.mq.
+
+Called once for each distinct head of a batch. A header that cannot be read gives a row with `header_error` and the
+whole data as payload; nothing raises for what a message holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from gateway.errors import HeaderError
+from gateway.mq import chain, mqmd, rfh2
+from gateway.mq.header import Described, Header
+from gateway.mq.rfh2_folder import Element, parse_folder, unescape
+
+Value = str | int | bool | bytes | None
+Properties = tuple[tuple[str, str | None], ...]
+
+FIELDS = (
+    "group_id", "msg_seq_number", "msg_type", "report", "feedback", "expiry", "ccsid", "encoding", "put_appl_type",
+    "persistence", "format", "reply_to_q", "reply_to_qmgr", "user_id", "put_appl_name", "appl_identity", "topic",
+    "client_id", "content_type", "qos", "retain", "recv_ts", "properties", "dlq_reason", "dlq_dest_q", "dlq_dest_qmgr",
+    "header_error",
+)  # fmt: skip
+
+TYPED = {("mqps", "Top"), ("mqps", "Ret"), ("mqtt", "clientId"), ("mqtt", "qos"), ("mqtt", "contentType")}
+"""Elements that have a column of their own and are left out of `properties`."""
+UNSHOWN = TYPED | {("mqtt", "msgId"), ("mqtt", "dup")}
+"""The packet identifier differs in every message and means nothing after the acknowledgement."""
+
+MAX_ERROR = 200
+
+
+class Head(NamedTuple):
+    """A decoded head."""
+
+    values: dict[str, Value]
+    properties: Properties
+    body_at: int
+    """Length of all headers in the message data."""
+    correl_id: bytes
+    msg_id: bytes
+    """As it stands in the descriptor; NULs when the queue manager names the message."""
+    put_micros: int | None
+    """As it stands in the descriptor; None when it is the time of the commit."""
+    backout_count: int
+
+
+def decode_head(md: bytes, data: bytes) -> Head:
+    """Decode; `data` must hold all headers (what follows them does not matter)."""
+    try:
+        walked = chain.walk(md, data)
+        values, properties = header_values(walked.headers)
+        body_at, body, error = walked.body_at, walked.body, None
+    except HeaderError as broken:
+        values, properties = {}, ()
+        body_at, body, error = 0, chain.described_by(md), str(broken)[:MAX_ERROR]
+    return head_of(md, values | body_values(body) | {"header_error": error}, properties, body_at)
+
+
+def body_values(body: Described) -> dict[str, Value]:
+    """What the last header, or the descriptor, says of the payload."""
+    return {"ccsid": body.ccsid, "encoding": body.encoding, "format": text(body.format)}
+
+
+def head_of(md: bytes, values: dict[str, Value], properties: Properties, body_at: int) -> Head:
+    """A head from its descriptor and what its headers said."""
+    descriptor = mqmd.unpack(md)
+    values |= {
+        "group_id": descriptor.group_id,
+        "msg_seq_number": descriptor.msg_seq_number,
+        "msg_type": descriptor.msg_type,
+        "report": descriptor.report,
+        "feedback": descriptor.feedback,
+        "expiry": descriptor.expiry,
+        "put_appl_type": descriptor.put_appl_type,
+        "persistence": clipped(descriptor.persistence),
+        "reply_to_q": clean(descriptor.reply_to_q),
+        "reply_to_qmgr": clean(descriptor.reply_to_q_mgr),
+        "user_id": clean(descriptor.user_identifier),
+        "put_appl_name": clean(descriptor.put_appl_name),
+        "appl_identity": clean(descriptor.appl_identity_data),
+    }
+    micros = put_micros(descriptor.put_date, descriptor.put_time)
+    return Head(values, properties, body_at, descriptor.correl_id, descriptor.msg_id, micros, descriptor.backout_count)
+
+
+def header_values(headers: list[Header]) -> tuple[dict[str, Value], Properties]:
+    """What the headers say: dead-letter fields, MQTT fields, properties."""
+    values: dict[str, Value] = {}
+    properties: dict[str, str | None] = {}
+    for header in headers:
+        if header.name == "MQDLH":
+            values |= dead_letter_values(header)
+        elif header.name == "MQRFH2":
+            for folder in folders_of(header):
+                read_folder(folder, values, properties)
+    return values, tuple(properties.items())
+
+
+def dead_letter_values(header: Header) -> dict[str, Value]:
+    """The reason and destination of a dead letter."""
+    return {
+        "dlq_reason": header.number("Reason"),
+        "dlq_dest_q": header.text("DestQName"),
+        "dlq_dest_qmgr": header.text("DestQMgrName"),
+    }
+
+
+def folders_of(header: Header) -> Iterator[Element]:
+    """The folders of one MQRFH2."""
+    for folder in rfh2.parse(header.raw, order=header.order).texts():
+        if folder.strip():
+            yield parse_folder(folder, header.offset)
+
+
+def read_folder(folder: Element, values: dict[str, Value], properties: dict[str, str | None]) -> None:
+    """Typed elements to their columns, all others to `properties`: usr by name, others as folder.name."""
+    for path, element in leaves(folder):
+        name = ".".join(path)
+        if (folder.name, name) in UNSHOWN:
+            values |= typed_value(folder.name, name, element_text(element) or "")
+            continue
+        if folder.name == "mcd":
+            continue
+        shown = element_text(element)
+        properties[name if folder.name == "usr" else f"{folder.name}.{name}"] = shown
+        if (folder.name, name) == ("usr", "received") and shown:
+            values["recv_ts"] = moment(shown)
+
+
+def leaves(element: Element, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Element]]:
+    """The values below a folder with their names."""
+    for child in element.children:
+        below = (*path, child.name)
+        if child.children:
+            yield from leaves(child, below)
+        else:
+            yield below, child
+
+
+def element_text(element: Element) -> str | None:
+    """The value as text; None for xsi:nil."""
+    if element.attributes.get("xsi:nil") in ("true", "1"):
+        return None
+    return unescape(element.text)
+
+
+def typed_value(folder: str, name: str, shown: str) -> dict[str, Value]:
+    """The column of a typed element; nothing when it is not of its type."""
+    if (folder, name) == ("mqps", "Top"):
+        return {"topic": shown}
+    if (folder, name) == ("mqps", "Ret"):
+        return {"retain": shown.strip() in ("1", "true")}
+    if (folder, name) == ("mqtt", "clientId"):
+        return {"client_id": shown}
+    if (folder, name) == ("mqtt", "contentType"):
+        return {"content_type": shown}
+    if (folder, name) == ("mqtt", "qos") and shown.strip() in ("0", "1", "2"):
+        return {"qos": int(shown)}
+    return {}
+
+
+def clean(shown: str) -> str:
+    """Text that can be UTF-8: bytes that were none become the replacement character."""
+    return shown.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def text(raw: bytes) -> str:
+    """A character field of the descriptor in ASCII."""
+    return raw.partition(b"\0")[0].decode("ascii", "replace").rstrip(" ")
+
+
+def clipped(number: int) -> int:
+    """A number that must fit a tinyint; what does not fit was damaged."""
+    return number if -128 <= number <= 127 else -1
+
+
+def put_micros(date: str, time: str) -> int | None:
+    """PutDate YYYYMMDD and PutTime HHMMSSTH as microseconds since the epoch; None when blank or not a time."""
+    if len(date) != 8 or len(time) < 6 or not (date + time).isdigit():
+        return None
+    try:
+        day = datetime(int(date[:4]), int(date[4:6]), int(date[6:8]), tzinfo=UTC)
+    except ValueError:
+        return None
+    seconds = int(time[:2]) * 3600 + int(time[2:4]) * 60 + int(time[4:6])
+    return int(day.timestamp()) * 1_000_000 + seconds * 1_000_000 + int(time[6:8].ljust(2, "0")) * 10_000
+
+
+def moment(shown: str) -> int | None:
+    """A time written by a mapping: ISO 8601, or a number of milliseconds or microseconds since the epoch."""
+    if shown.lstrip("-").isdigit():
+        number = int(shown[:20])
+        return number if abs(number) > 10**14 else number * 1000 if abs(number) > 10**11 else number * 1_000_000
+    try:
+        when = datetime.fromisoformat(shown)
+    except ValueError:
+        return None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000_000)
