@@ -1,0 +1,227 @@
+"""Frames: bytes to columns. Pure code. A frame that is not whole is None (`frame_at`); one that is whole but cannot be
+is StoreCorrupt.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from gateway.backends.embedded.journal.layout import (
+    BACKOUT,
+    CHECKED_FROM,
+    FRAME,
+    FRAME_LENGTH,
+    FRAME_MAGIC,
+    GROUP,
+    LANE_DEFINITION,
+    MOVE,
+    ONE,
+    REMOVED,
+    SECTION,
+    STATE,
+    TAKE,
+    VERSION,
+    Kind,
+)
+from gateway.backends.embedded.store.index import LaneName, MoveRun, TokenRun
+from gateway.backends.embedded.store.unit import ID_LENGTH
+from gateway.errors import StoreCorrupt
+
+
+class FrameHeader(NamedTuple):
+    """The fixed part of a frame."""
+
+    flags: int
+    salt: int
+    sequence: int
+    time: int
+    first_number: int
+    rows: int
+    length: int
+    sections: int
+
+
+def header_at(data: memoryview, offset: int) -> FrameHeader | None:
+    """The header at `offset` if it looks like one and its length stays within the data. Does not check the sum."""
+    header = header_alone(data, offset)
+    return header if header is not None and offset + header.length <= len(data) else None
+
+
+def header_alone(data: memoryview, offset: int) -> FrameHeader | None:
+    """The same, where the data may end before the frame does."""
+    if offset + FRAME_LENGTH > len(data):
+        return None
+    _sum, magic, version, flags, salt, sequence, time, first, rows, length, sections, _0, _1 = FRAME.unpack_from(
+        data, offset
+    )
+    if magic != FRAME_MAGIC or length < FRAME_LENGTH:
+        return None
+    if version != VERSION:
+        raise StoreCorrupt(
+            f"frame {sequence} has format {version}, this program reads {VERSION}: use the release that wrote it"
+        )
+    return FrameHeader(flags, salt, sequence, time, first, rows, length, sections)
+
+
+def frame_at(data: memoryview, offset: int, salt: int, sequence: int | None = None) -> FrameHeader | None:
+    """The header of a whole frame of this use of the segment, or None."""
+    header = header_at(data, offset)
+    if header is None or header.salt != salt or (sequence is not None and header.sequence != sequence):
+        return None
+    checksum = int.from_bytes(data[offset : offset + CHECKED_FROM], "little")
+    if xxh3_64_intdigest(data[offset + CHECKED_FROM : offset + header.length], seed=salt) != checksum:
+        return None
+    return header
+
+
+Sections = dict[int, tuple[int, memoryview]]
+
+
+def sections_of(data: memoryview, offset: int, header: FrameHeader) -> Sections:
+    """Kind -> form and content."""
+    at = offset + FRAME_LENGTH
+    begin = at + SECTION.size * header.sections
+    found: Sections = {}
+    for kind, form, length in SECTION.iter_unpack(data[at:begin]):
+        found[kind] = form, data[begin : begin + length]
+        begin += length + 7 & ~7
+    if begin - offset != header.length:
+        raise StoreCorrupt(f"frame {header.sequence}: its sections do not add up to its length")
+    return found
+
+
+def lanes_of(content: memoryview) -> Iterator[LaneName]:
+    """Lane definitions."""
+    at = 0
+    while at < len(content):
+        priority, queue, key = LANE_DEFINITION.unpack_from(content, at)
+        at += LANE_DEFINITION.size
+        yield str(content[at : at + queue], "utf-8"), bytes(content[at + queue : at + queue + key]), 9 - priority
+        at += queue + key
+
+
+class Links(NamedTuple):
+    """Everything of a frame but its rows."""
+
+    groups: list[tuple[LaneName, int]]
+    takes: list[TokenRun]
+    moves: list[MoveRun]
+    backouts: list[tuple[LaneName, int, int]]
+    state: dict[bytes, bytes | None]
+
+
+def links_of(sections: Sections, lanes: list[LaneName], sequence: int) -> Links:
+    """Decode them; lanes the frame defines are appended to `lanes`, the dictionary of its segment."""
+    try:
+        if Kind.LANES in sections:
+            lanes.extend(lanes_of(sections[Kind.LANES][1]))
+        return Links(
+            [(lanes[lane], rows) for lane, rows in GROUP.iter_unpack(_content(sections, Kind.GROUPS))],
+            [
+                TokenRun(lanes[lane], first, count)
+                for lane, count, first in TAKE.iter_unpack(_content(sections, Kind.TAKES))
+            ],
+            [
+                MoveRun(lanes[lane], lanes[to_lane], first, to_first, count)
+                for lane, to_lane, first, to_first, count, _0 in MOVE.iter_unpack(_content(sections, Kind.MOVES))
+            ],
+            [
+                (lanes[lane], number, count)
+                for lane, count, number in BACKOUT.iter_unpack(_content(sections, Kind.BACKOUTS))
+            ],
+            dict(_state_of(_content(sections, Kind.STATE))),
+        )
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise StoreCorrupt(f"frame {sequence}: {error}") from error
+
+
+def _content(sections: Sections, kind: Kind) -> memoryview:
+    found = sections.get(kind)
+    return found[1] if found else memoryview(b"")
+
+
+def _state_of(content: memoryview) -> Iterator[tuple[bytes, bytes | None]]:
+    at = 0
+    while at < len(content):
+        key, _0, value = STATE.unpack_from(content, at)
+        at += STATE.size
+        name = bytes(content[at : at + key])
+        at += key
+        if value == REMOVED:
+            yield name, None
+        else:
+            yield name, bytes(content[at : at + value])
+            at += value
+
+
+class Rows(NamedTuple):
+    """The rows of one frame, ready to be read; columns are None where no row has such a value."""
+
+    time: int
+    heads: Sequence[bytes]
+    bodies: Sequence[bytes]
+    msg_ids: Sequence[bytes] | None
+    correl_ids: Sequence[bytes] | None
+    expiries: Sequence[int] | None
+    put_times: Sequence[int] | None
+    size: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether heads and bodies are all there is."""
+        return self.msg_ids is None and self.correl_ids is None and self.expiries is None and self.put_times is None
+
+
+def rows_of(header: FrameHeader, sections: Sections) -> Rows:
+    """Decode the rows of a whole frame."""
+    rows = header.rows
+    try:
+        heads = _values(sections, Kind.HEAD_OFFSETS, Kind.HEADS)
+        if Kind.HEAD_INDEX in sections:
+            width, content = sections[Kind.HEAD_INDEX]
+            heads = [heads[index] for index in array({1: "B", 2: "H", 4: "I"}[width], bytes(content))]
+        else:
+            heads = heads * rows
+        bodies = _values(sections, Kind.BODY_OFFSETS, Kind.BODIES)
+        if Kind.BODY_INDEX in sections:
+            bodies = [bodies[index] for index in sections[Kind.BODY_INDEX][1].cast("I")]
+        decoded = Rows(
+            header.time, heads, bodies, _ids(sections, Kind.MSG_IDS), _ids(sections, Kind.CORREL_IDS),
+            numbers_in(sections, Kind.EXPIRIES, rows), numbers_in(sections, Kind.PUT_TIMES, rows), header.length,
+        )  # fmt: skip
+    except (IndexError, KeyError, ValueError, struct.error) as error:
+        raise StoreCorrupt(f"frame {header.sequence}: {error}") from error
+    if len(heads) != rows or len(bodies) != rows:
+        raise StoreCorrupt(f"frame {header.sequence}: columns of {len(heads)} and {len(bodies)} values for {rows} rows")
+    return decoded
+
+
+def _values(sections: Sections, offsets: Kind, data: Kind) -> list[bytes]:
+    width, content = sections[offsets]
+    bounds = content.cast("i" if width == 4 else "q").tolist()
+    values = bytes(sections[data][1])
+    return [values[begin:end] for begin, end in pairwise(bounds)]
+
+
+def _ids(sections: Sections, kind: Kind) -> list[bytes] | None:
+    found = sections.get(kind)
+    if found is None:
+        return None
+    data = bytes(found[1])
+    return [data[at : at + ID_LENGTH] for at in range(0, len(data), ID_LENGTH)]
+
+
+def numbers_in(sections: Sections, kind: Kind, rows: int) -> Sequence[int] | None:
+    """A column of unsigned 64-bit values."""
+    found = sections.get(kind)
+    if found is None:
+        return None
+    form, content = found
+    values = array("Q", bytes(content))
+    return values * rows if form == ONE else values

@@ -1,0 +1,229 @@
+"""Frames: columns to bytes. Pure code; the caller says where the frame goes and copies it into an aligned buffer.
+
+The hot path is a batch of small messages with few heads: a handful of C-level passes over the columns, nothing per
+row in Python.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain, repeat
+from typing import NamedTuple, TypeVar
+
+from xxhash import xxh3_64_intdigest
+
+from gateway.backends.embedded.journal.decode import Links
+from gateway.backends.embedded.journal.layout import (
+    BACKOUT,
+    CHECKED_FROM,
+    EACH,
+    FRAME,
+    FRAME_LENGTH,
+    FRAME_MAGIC,
+    GROUP,
+    LANE_DEFINITION,
+    MOVE,
+    ONE,
+    REMOVED,
+    SECTION,
+    STATE,
+    TAKE,
+    VERSION,
+    Kind,
+)
+from gateway.backends.embedded.store.index import LaneName
+from gateway.backends.embedded.store.unit import NO_ID, LanePuts
+
+T = TypeVar("T")
+Section = tuple[int, int, bytes]
+"""Kind, form, content."""
+PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
+"""By length modulo 8: what brings a section to the next multiple of 8."""
+
+
+class Columns(NamedTuple):
+    """The rows of a frame as parallel columns over all its groups; None where no row has such a value."""
+
+    heads: Sequence[bytes]
+    bodies: Sequence[bytes]
+    msg_ids: Sequence[bytes] | None = None
+    correl_ids: Sequence[bytes] | None = None
+    expiries: Sequence[int] | None = None
+    put_times: Sequence[int] | None = None
+    numbers: Sequence[int] | None = None
+
+
+def columns_of(groups: Sequence[LanePuts]) -> Columns:
+    """The columns of several groups behind one another; of one group they are its own."""
+    if len(groups) == 1:
+        only = groups[0]
+        return Columns(only.heads, only.bodies, only.msg_ids, only.correl_ids, only.expiries, only.put_times)
+    return Columns(
+        list(chain.from_iterable([group.heads for group in groups])),
+        list(chain.from_iterable([group.bodies for group in groups])),
+        _optional([group.msg_ids for group in groups], groups, NO_ID),
+        _optional([group.correl_ids for group in groups], groups, NO_ID),
+        _optional([group.expiries for group in groups], groups, 0),
+        _optional([group.put_times for group in groups], groups, 0),
+    )
+
+
+def _optional(columns: list[Sequence[T] | None], groups: Sequence[LanePuts], none: T) -> list[T] | None:
+    if not any(column is not None for column in columns):
+        return None
+    filled: list[T] = []
+    for column, group in zip(columns, groups, strict=True):
+        filled.extend(repeat(none, len(group.heads)) if column is None else column)
+    return filled
+
+
+def encode_columns(columns: Columns) -> list[Section]:
+    """The sections that hold rows."""
+    sections = _dictionary(columns.heads)
+    sections += _bodies(columns.bodies)
+    for kind, ids in ((Kind.MSG_IDS, columns.msg_ids), (Kind.CORREL_IDS, columns.correl_ids)):
+        if ids is not None:
+            sections.append((kind, EACH, b"".join(ids)))
+    for kind, values in (
+        (Kind.EXPIRIES, columns.expiries),
+        (Kind.PUT_TIMES, columns.put_times),
+        (Kind.NUMBERS, columns.numbers),
+    ):
+        if values is not None:
+            sections.append(_values(kind, values))
+    return sections
+
+
+def _values(kind: Kind, values: Sequence[int]) -> Section:
+    if kind is not Kind.NUMBERS and values[0] == values[-1] and len(set(values)) == 1:
+        return kind, ONE, array("Q", values[:1]).tobytes()
+    return kind, EACH, array("Q", values).tobytes()
+
+
+def _offsets(lengths: Iterable[int], total: int) -> tuple[int, bytes]:
+    """Arrow binary offsets: one more than there are values, from 0."""
+    code, width = ("i", 4) if total < 1 << 31 else ("q", 8)
+    return width, array(code, accumulate(lengths, initial=0)).tobytes()
+
+
+def _dictionary(heads: Sequence[bytes]) -> list[Section]:
+    """Each distinct head once, and which of them each row has (nothing, if there is but one)."""
+    distinct = dict.fromkeys(heads)
+    data = b"".join(distinct)
+    width, offsets = _offsets(map(len, distinct), len(data))
+    sections: list[Section] = [(Kind.HEAD_OFFSETS, width, offsets), (Kind.HEADS, 0, data)]
+    if len(distinct) > 1:
+        number = {head: index for index, head in enumerate(distinct)}
+        code = "B" if len(distinct) <= 1 << 8 else "H" if len(distinct) <= 1 << 16 else "I"
+        index = array(code, map(number.__getitem__, heads))
+        sections.append((Kind.HEAD_INDEX, index.itemsize, index.tobytes()))
+    return sections
+
+
+def _bodies(bodies: Sequence[bytes]) -> list[Section]:
+    """Bodies back to back; one that several rows share (the same object) once, with an index."""
+    sharing: Section | None = None
+    if len(bodies) > 1:
+        by_identity = {id(body): body for body in bodies}
+        if len(by_identity) < len(bodies):
+            number = {identity: index for index, identity in enumerate(by_identity)}
+            index = array("I", [number[id(body)] for body in bodies])
+            sharing = Kind.BODY_INDEX, index.itemsize, index.tobytes()
+            bodies = list(by_identity.values())
+    data = b"".join(bodies)
+    width, offsets = _offsets(map(len, bodies), len(data))
+    sections: list[Section] = [(Kind.BODY_OFFSETS, width, offsets), (Kind.BODIES, 0, data)]
+    return [*sections, sharing] if sharing else sections
+
+
+class Dictionary:
+    """The lanes a segment has defined so far: each segment defines what it uses, and can be read without the others."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[LaneName, int] = {}
+
+    def number(self, name: LaneName) -> int:
+        """The lane's number within the segment."""
+        known = self.numbers.get(name)
+        if known is None:
+            known = self.numbers[name] = len(self.numbers)
+        return known
+
+    def forget_from(self, count: int) -> None:
+        """Take definitions back, down to the first `count`: their frame is not written."""
+        for name in list(self.numbers)[count:]:
+            del self.numbers[name]
+
+
+def encode_links(links: Links, dictionary: Dictionary) -> list[Section]:
+    """The sections that name lanes, with definitions of those the segment does not know yet."""
+    known = len(dictionary.numbers)
+    number = dictionary.number
+    sections: list[Section] = []
+    for kind, content in (
+        (Kind.GROUPS, b"".join([GROUP.pack(number(name), rows) for name, rows in links.groups])),
+        (Kind.TAKES, b"".join([TAKE.pack(number(name), count, first) for name, first, count in links.takes])),
+        (
+            Kind.MOVES,
+            b"".join(
+                [MOVE.pack(number(m.lane), number(m.to_lane), m.first, m.to_first, m.length, 0) for m in links.moves]
+            ),
+        ),
+        (Kind.BACKOUTS, b"".join([BACKOUT.pack(number(name), count, at) for name, at, count in links.backouts])),
+        (Kind.STATE, _state(links.state)),
+    ):
+        if content:
+            sections.append((kind, 0, content))
+    if len(dictionary.numbers) > known:
+        sections.append((Kind.LANES, 0, _definitions(list(dictionary.numbers)[known:])))
+    return sections
+
+
+def _definitions(names: list[LaneName]) -> bytes:
+    parts: list[bytes] = []
+    for queue, key, rank in names:
+        encoded = queue.encode()
+        parts += (LANE_DEFINITION.pack(9 - rank, len(encoded), len(key)), encoded, key)
+    return b"".join(parts)
+
+
+def _state(records: dict[bytes, bytes | None]) -> bytes:
+    parts: list[bytes] = []
+    for key, value in records.items():
+        parts += (STATE.pack(len(key), 0, REMOVED if value is None else len(value)), key, value or b"")
+    return b"".join(parts)
+
+
+def frame_length(sections: Sequence[Section]) -> int:
+    """The exact length of the frame these sections make."""
+    directory = FRAME_LENGTH + SECTION.size * len(sections)
+    return directory + sum([len(content) + 7 & ~7 for _kind, _form, content in sections])
+
+
+class FrameHead(NamedTuple):
+    """What the caller decides about a frame."""
+
+    flags: int
+    salt: int
+    sequence: int
+    time: int
+    first_number: int
+    rows: int
+
+
+def encode_frame(head: FrameHead, sections: Sequence[Section], buffer: memoryview) -> int:
+    """Write the frame into `buffer`, checksum included; the rest of its last block is zeroed. Returns the length."""
+    parts = [SECTION.pack(kind, form, len(content)) for kind, form, content in sections]
+    for _kind, _form, content in sections:
+        parts += (content, PADDING[len(content) & 7])
+    length = FRAME_LENGTH + sum(map(len, parts))
+    FRAME.pack_into(
+        buffer, 0, 0, FRAME_MAGIC, VERSION, head.flags, head.salt, head.sequence, head.time, head.first_number,
+        head.rows, length, len(sections), 0, 0,
+    )  # fmt: skip
+    buffer[FRAME_LENGTH:length] = b"".join(parts)
+    buffer[length:] = bytes(len(buffer) - length)
+    checksum = xxh3_64_intdigest(buffer[CHECKED_FROM:length], seed=head.salt)
+    buffer[0:8] = checksum.to_bytes(8, "little")
+    return length

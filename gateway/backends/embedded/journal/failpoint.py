@@ -1,0 +1,30 @@
+"""Named places where a crash test may kill the process: MQGATE_FAILPOINT=journal.before-write:3 dies at the third pass.
+
+Several are separated by commas. Without the variable a pass is one look at an empty dictionary. The broker's outer
+layers use it as well; names are `<part>.<place>`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def parse(text: str) -> dict[str, int]:
+    """`name[:pass]`, comma separated, as name -> passes left."""
+    wanted: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, count = item.partition(":")
+        wanted[name] = int(count or 1)
+    return wanted
+
+
+armed = parse(os.environ.get("MQGATE_FAILPOINT", ""))
+
+
+def reach(name: str) -> None:
+    """The process passes the place `name`; it dies here, without any clean-up, if that was asked for."""
+    if armed and name in armed:
+        armed[name] -= 1
+        if armed[name] <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,204 @@
+"""What a store answers: depth, browse, fetch, read. Rows come from memory if they are recent, otherwise from their
+frame on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gateway.backends.embedded.journal.cache import RowCache
+from gateway.backends.embedded.journal.decode import Rows, frame_at, header_alone, rows_of, sections_of
+from gateway.backends.embedded.journal.layout import BLOCK, padded
+from gateway.backends.embedded.journal.ring import Ring
+from gateway.backends.embedded.store.index import Index, chain_depth, neighbours
+from gateway.backends.embedded.store.lanes import Run
+from gateway.backends.embedded.store.place import (
+    NUMBER_BITS,
+    NUMBER_MASK,
+    ROW_BITS,
+    ROW_MASK,
+    VOLATILE,
+    block_of,
+    slot_of,
+)
+from gateway.backends.embedded.store.unit import NO_ID, Message
+from gateway.errors import StoreCorrupt, StoreUnavailable
+
+MSG_ID = slice(48, 72)
+CORREL_ID = slice(72, 96)
+READ_AHEAD = 64 * 1024
+
+
+class Reading:
+    """The reading half of `Store`."""
+
+    def __init__(self, ring: Ring, index: Index, cache: RowCache) -> None:
+        self.ring = ring
+        self.index = index
+        self.cache = cache
+        self.leaving: set[int] = set()
+        self._volatile: dict[int, Rows] = {}
+
+    # ---- depth and keys
+
+    def depth(self, queue: str, key: bytes | None = None, priority: int | None = None) -> int:
+        """Messages on the queue, of one key of it (None: of all), of one priority. Locked ones count, as CURDEPTH
+        does.
+        """
+        if key is None:
+            known = self.index.queues.get(queue)
+            return known.depth if known else 0
+        if priority is None:
+            return chain_depth(self.index, queue, key)
+        lane = self.index.find((queue, key, 9 - priority))
+        return lane.depth if lane else 0
+
+    def queues(self) -> list[str]:
+        """Names of queues that have or had messages."""
+        return list(self.index.queues)
+
+    def keys(self, queue: str) -> list[bytes]:
+        """The keys of a queue that have messages."""
+        known = self.index.queues.get(queue)
+        return [key for key in known.lanes if chain_depth(self.index, queue, key)] if known else []
+
+    def state(self, key: bytes) -> bytes | None:
+        """A state record."""
+        return self.index.state.get(key)
+
+    def states(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """State records whose keys begin with `prefix`."""
+        return iter([(key, value) for key, value in self.index.state.items() if key.startswith(prefix)])
+
+    # ---- locks
+
+    def lock(self, tokens: Iterable[int]) -> None:
+        """Messages got in an open unit of work: others do not see them."""
+        self.index.hidden.update([token & NUMBER_MASK for token in tokens])
+
+    def unlock(self, queue: str, key: bytes, tokens: Iterable[int]) -> None:
+        """They are back."""
+        self.index.show(queue, key, tokens)
+
+    def exists(self, queue: str, key: bytes, token: int) -> bool:
+        """Whether the message is there (locked or not)."""
+        lane = self.index.find((queue, key, token >> NUMBER_BITS))
+        return lane is not None and lane.holds(token & NUMBER_MASK)
+
+    # ---- messages
+
+    def fetch(
+        self, queue: str, key: bytes = b"", *, limit: int = 1, after: int = -1, fifo: bool = False, locked: bool = False
+    ) -> list[Message]:
+        """The next messages behind token `after`, highest priority first (`fifo`: in the order of arrival), locked
+        ones on request.
+        """
+        find = self.index.browse_fifo if fifo else self.index.browse
+        messages: list[Message] = []
+        for rank, run in find(queue, key, after, limit, locked=locked):
+            self._read_run(rank, run, messages)
+        return messages
+
+    def browse(
+        self, queue: str, key: bytes = b"", after: int = -1, limit: int = 1, *, fifo: bool = False
+    ) -> list[Message]:
+        """As `fetch`, locked messages included."""
+        return self.fetch(queue, key, limit=limit, after=after, fifo=fifo, locked=True)
+
+    def read(self, queue: str, key: bytes, tokens: Sequence[int]) -> list[Message]:
+        """Messages by token, in the order of the tokens; those not there are left out."""
+        messages: list[Message] = []
+        for run, _volatile in self.index.runs_of(queue, key, neighbours(tokens)).runs:
+            lane = self.index.find(run.lane)
+            if lane is not None:
+                self._read_run(run.lane[2], (run.first, run.length, lane.place(run.first)), messages)
+        return messages
+
+    def get(self, queue: str, key: bytes, token: int) -> Message | None:
+        """One message by its token."""
+        return next(iter(self.read(queue, key, [token])), None)
+
+    def oldest(self, queue: str) -> int:
+        """When the oldest message of the queue was put (0: it is empty)."""
+        times: list[Message] = []
+        for first, _count, place in self.index.oldest(queue):
+            self._read_run(0, (first, 1, place), times)
+        return min([message.put_time for message in times], default=0)
+
+    def _read_run(self, rank: int, run: Run, messages: list[Message]) -> None:
+        number, count, place = run
+        rows = self.rows(place >> ROW_BITS)
+        begin = place & ROW_MASK
+        end = begin + count
+        token = rank << NUMBER_BITS | number
+        time, backouts = rows.time, self.index.backouts
+        if rows.plain and not backouts:
+            messages += [
+                Message(token + at, head, body, time, 0, 0)
+                for at, (head, body) in enumerate(zip(rows.heads[begin:end], rows.bodies[begin:end], strict=True))
+            ]
+            return
+        for row in range(begin, end):
+            messages.append(
+                Message(
+                    token + row - begin,
+                    _head(rows, row),
+                    rows.bodies[row],
+                    (rows.put_times[row] or time) if rows.put_times is not None else time,
+                    backouts.get(number + row - begin, 0),
+                    rows.expiries[row] if rows.expiries is not None else 0,
+                )
+            )
+
+    # ---- rows
+
+    def rows(self, frame: int) -> Rows:
+        """The rows of a frame or of a non-persistent batch."""
+        found = self.cache.get(frame)
+        if found is None:
+            found = self._volatile[frame] if frame & VOLATILE else self._load(frame)
+        return found
+
+    def _load(self, frame: int) -> Rows:
+        segment = self.ring.used[slot_of(frame)]
+        if segment.file is None or segment.header is None:
+            raise StoreUnavailable(f"{segment.path} is not open")
+        offset = block_of(frame) * BLOCK
+        try:
+            data = segment.file.read(READ_AHEAD, offset)
+            header = header_alone(memoryview(data), 0)
+            if header is not None and header.length > len(data):
+                data += segment.file.read(padded(header.length) - len(data), offset + len(data))
+        except OSError as error:
+            raise StoreUnavailable(f"{segment.path}: {error.strerror}: cannot read it") from error
+        view = memoryview(data)
+        header = frame_at(view, 0, segment.header.salt)
+        if header is None:
+            raise StoreCorrupt(
+                f"{segment.path}: the frame at byte {offset} is damaged; `mqgate journal salvage` reads what is left"
+            )
+        rows = rows_of(header, sections_of(view, 0, header))
+        self.cache.keep(frame, rows)
+        return rows
+
+    def keep_volatile(self, frame: int, rows: Rows) -> None:
+        """A non-persistent batch: memory is the only place it has."""
+        self._volatile[frame] = rows
+
+    def drop_volatile(self) -> None:
+        """Forget batches whose messages are all gone."""
+        for frame in self.index.space.dead_batches:
+            self._volatile.pop(frame, None)
+        self.index.space.dead_batches.clear()
+
+
+def _head(rows: Rows, row: int) -> bytes:
+    """The head with the ids of its row in place of the shared ones."""
+    head = rows.heads[row]
+    own = rows.msg_ids[row] if rows.msg_ids is not None else NO_ID
+    if own != NO_ID:
+        head = head[: MSG_ID.start] + own + head[MSG_ID.stop :]
+    correlation = rows.correl_ids[row] if rows.correl_ids is not None else NO_ID
+    if correlation != NO_ID:
+        head = head[: CORREL_ID.start] + correlation + head[CORREL_ID.stop :]
+    return head

@@ -1,0 +1,307 @@
+"""The ring of segments: which one the next frame goes to, what is prepared ahead, what is given back.
+
+Frames are placed by the thread that prepares them; headers and frames are written by the thread that waits for the
+disk; files are zeroed ahead by a thread of the ring. A segment is zeroed once: when it is free it is used again with
+a new salt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.backends.embedded.journal.failpoint import reach
+from gateway.backends.embedded.journal.files import Buffers, DurableFile, create_zeroed, sync_directory
+from gateway.backends.embedded.journal.layout import BLOCK, header_area, padded
+from gateway.backends.embedded.journal.segment import Listed, Segment, SegmentHeader, segment_path, write_header
+from gateway.backends.embedded.store.place import BLOCK_BITS
+from gateway.errors import StoreUnavailable
+
+RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RingOptions:
+    """Sizes of the ring."""
+
+    segment_bytes: int = 64 << 20
+    spare_segments: int = 3
+    direct: bool = True
+    background: bool = True
+    """Prepare segments in a thread; otherwise in the call that writes."""
+
+
+@dataclass(slots=True)
+class Berth:
+    """Where a frame goes. `opening` is the header to write first, if the frame is the first of its segment."""
+
+    segment: Segment
+    offset: int
+    opening: SegmentHeader | None
+    salt: int
+
+
+class Ring:
+    """See the module. All methods but `settle` and the preparing thread's belong to the thread that prepares frames."""
+
+    def __init__(self, directory: Path, store: bytes, options: RingOptions) -> None:
+        self.directory = directory
+        self.store = store
+        self.options = options
+        self.buffers = Buffers()
+        self.used: dict[int, Segment] = {}
+        self.current: Segment | None = None
+        self.next_serial = 1
+        self.full: OSError | None = None
+        """Why the last attempt to prepare a segment failed."""
+        self._spares: deque[Segment] = deque()
+        self._retired: list[Segment] = []
+        self._listed: set[int] = set()
+        self._slots: set[int] = set()
+        self._wanted: deque[Segment] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    # ---- start and end
+
+    def adopt(self, used: list[Segment], spares: list[Segment], current: Segment | None) -> None:
+        """Take over what recovery found."""
+        self.used = {segment.slot: segment for segment in used}
+        self.current = current
+        self._spares.extend(spares)
+        self._slots = {segment.slot for segment in [*used, *spares]}
+        newest = max(used, key=lambda segment: segment.serial, default=None)
+        if newest is not None and newest.header is not None:
+            self._listed = {each.serial for each in newest.header.listed} | {newest.serial}
+        for segment in [*used, *spares]:
+            self.next_serial = max(self.next_serial, segment.serial + 1)
+
+    def start(self) -> None:
+        """Begin to prepare ahead."""
+        if self.options.background:
+            self._thread = threading.Thread(target=self._prepare_ahead, name="journal-ahead", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread and close the files."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            self._thread.join()
+        for segment in [*self.used.values(), *self._spares, *self._retired]:
+            if segment.file is not None:
+                segment.file.close()
+
+    # ---- placing frames
+
+    def fits(self, length: int) -> bool:
+        """Whether the current segment has room for a frame of `length` bytes."""
+        return self.current is not None and self.current.end + padded(length) <= self.current.size
+
+    def berth(self, length: int, sequence: int, number: int, time: int, *, essential: bool) -> Berth:
+        """A place for a frame of `length` bytes. `essential` frames (nothing but takes) may use the reserve of a full
+        disk.
+        """
+        length = padded(length)
+        current = self.current
+        if current is not None and current.header is not None and self.fits(length):
+            return Berth(current, current.end, None, current.header.salt)
+        segment = self._next_segment(length, essential=essential)
+        header = SegmentHeader(
+            self.next_serial,
+            segment.slot,
+            secrets.randbits(64),
+            self.store,
+            segment.size,
+            sequence,
+            number,
+            time,
+            self._listing(),
+        )
+        self.next_serial += 1
+        return Berth(segment, segment.begin, header, header.salt)
+
+    def take_place(self, berth: Berth, length: int, sequence: int) -> None:
+        """The frame of `sequence` will be there: the next one goes behind it."""
+        segment = berth.segment
+        if berth.opening is not None:
+            segment.header = berth.opening
+            self.used[segment.slot] = segment
+            self.current = segment
+        segment.end = berth.offset + padded(length)
+        segment.last_sequence = sequence
+
+    def _listing(self) -> list[Listed]:
+        ordered = sorted(self.used.values(), key=lambda segment: segment.serial)
+        return [Listed(each.serial, each.slot, each.end // BLOCK, each.last_sequence) for each in ordered]
+
+    def _next_segment(self, length: int, *, essential: bool) -> Segment:
+        size = self.options.segment_bytes
+        if 2 * header_area(size) + length > size:
+            return self._order(self._oversized(length))
+        ready = [
+            segment
+            for segment in self._spares
+            if segment.ready.is_set() and segment.error is None and segment.size == size
+        ]
+        if len(ready) > (0 if essential else 1):
+            self._spares.remove(ready[0])
+            self._kick()
+            return ready[0]
+        if self.full is not None and not essential:
+            raise StoreUnavailable(
+                f"{self.directory}: {self.full.strerror}: no new persistent messages until there is room; "
+                "free disk space or take messages"
+            )
+        return self._order(size)
+
+    def _oversized(self, length: int) -> int:
+        size = padded(length + 2 * BLOCK)
+        while size - 2 * header_area(size) < length:
+            size += 2 * BLOCK
+        if size // BLOCK >= 1 << BLOCK_BITS:
+            raise StoreUnavailable(f"a unit of work of {length} bytes is larger than any segment can be: split it")
+        return size
+
+    def _order(self, size: int) -> Segment:
+        """A segment that is prepared at once; the frame's write waits for it."""
+        segment = self._new(size)
+        if self._thread is not None:
+            with self._wake:
+                self._wanted.append(segment)
+                self._wake.notify()
+        return segment
+
+    def _new(self, size: int) -> Segment:
+        with self._wake:
+            slot = next(number for number in range(1, len(self._slots) + 2) if number not in self._slots)
+            self._slots.add(slot)
+        return Segment(slot, size, segment_path(self.directory, slot))
+
+    # ---- writing
+
+    def settle(self, berth: Berth) -> DurableFile:
+        """In the writing thread: the file to write to, after waiting for its blocks and opening it if need be."""
+        segment = berth.segment
+        if self._thread is None and not segment.ready.is_set():
+            self._create(segment)
+        segment.ready.wait()
+        if segment.error is not None or segment.file is None:
+            raise segment.error or FileNotFoundError(str(segment.path))
+        if berth.opening is not None:
+            reach("journal.before-header")
+            write_header(segment.file, berth.opening, self.buffers)
+            self._listed = {each.serial for each in berth.opening.listed} | {berth.opening.serial}
+            reach("journal.after-header")
+        return segment.file
+
+    def written(self, berth: Berth) -> None:
+        """A frame is durable: segments that the newest header does not list any more may go."""
+        if berth.opening is None:
+            return
+        self._give_back()
+        if self._thread is None:
+            while len(self._spares) < self.options.spare_segments and self._add_spare():
+                pass
+
+    # ---- giving back
+
+    def free(self, slot: int) -> None:
+        """Nothing depends on the segment any more."""
+        segment = self.used.pop(slot)
+        reach("journal.recycle")
+        if segment.size == self.options.segment_bytes and self._ready_spares() < self.options.spare_segments:
+            self._spares.append(segment)
+            self.full = None
+        else:
+            self._retired.append(segment)
+        self._give_back()
+
+    def _ready_spares(self) -> int:
+        return sum(1 for segment in self._spares if segment.ready.is_set())
+
+    def _give_back(self) -> None:
+        """Remove files; not those that the newest header on disk lists: a missing one of these is damage."""
+        kept: list[Segment] = []
+        for segment in self._retired:
+            if segment.serial in self._listed:
+                kept.append(segment)
+                continue
+            if segment.file is not None:
+                segment.file.close()
+            with contextlib.suppress(OSError):
+                segment.path.unlink()
+            self._slots.discard(segment.slot)
+        if len(kept) < len(self._retired):
+            with contextlib.suppress(OSError):
+                sync_directory(self.directory)
+            self.full = None
+        self._retired = kept
+
+    def abandon(self, durable: dict[int, tuple[int, int]]) -> None:
+        """After a failed write: forget what was only planned. `durable`: slot -> end and last sequence that are on
+        disk.
+        """
+        for slot, segment in list(self.used.items()):
+            end, last_sequence = durable.get(slot, (0, 0))
+            if end:
+                segment.end, segment.last_sequence = end, last_sequence
+                continue
+            del self.used[slot]
+            if segment.error is not None:
+                self._slots.discard(slot)
+            elif segment.size == self.options.segment_bytes:
+                self._spares.append(segment)
+            else:
+                self._retired.append(segment)
+        self.current = None
+
+    # ---- preparing ahead
+
+    def _kick(self) -> None:
+        with self._wake:
+            self._wake.notify()
+
+    def _create(self, segment: Segment) -> None:
+        try:
+            create_zeroed(segment.path, segment.size)
+            segment.file = DurableFile(segment.path, direct=self.options.direct)
+        except OSError as error:
+            segment.error = self.full = error
+        else:
+            self.full = None
+        segment.ready.set()
+
+    def _add_spare(self) -> bool:
+        segment = self._new(self.options.segment_bytes)
+        self._create(segment)
+        if segment.error is not None:
+            self._slots.discard(segment.slot)
+            return False
+        self._spares.append(segment)
+        return True
+
+    def _prepare_ahead(self) -> None:
+        while True:
+            with self._wake:
+                while not self._closing and not self._wanted and len(self._spares) >= self.options.spare_segments:
+                    self._wake.wait()
+                if self._closing:
+                    return
+                ordered = self._wanted.popleft() if self._wanted else None
+            if ordered is not None:
+                self._create(ordered)
+            elif not self._add_spare():
+                with self._wake:
+                    self._wake.wait(RETRY_SECONDS)
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of all files."""
+        return sum(segment.size for segment in [*self.used.values(), *self._spares, *self._retired])

@@ -1,0 +1,308 @@
+"""The store: a directory of segments and the index over them. Prepare, write and apply are three steps, so that the
+caller decides which thread waits for the disk.
+
+`prepare`, `apply` and every question belong to one thread; `write` may run in another, one frame at a time and in the
+order of `prepare`. Frames may be prepared while an earlier one is being written.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from mmap import mmap
+from pathlib import Path
+
+from gateway.backends.embedded.journal.cache import RowCache
+from gateway.backends.embedded.journal.decode import Rows
+from gateway.backends.embedded.journal.encode import Dictionary, FrameHead, encode_frame
+from gateway.backends.embedded.journal.failpoint import reach
+from gateway.backends.embedded.journal.layout import BLOCK, FrameFlag, padded
+from gateway.backends.embedded.journal.lock import DirectoryLock
+from gateway.backends.embedded.journal.plan import Plan, plan_unit
+from gateway.backends.embedded.journal.reading import Reading
+from gateway.backends.embedded.journal.recovery import Progress, recover
+from gateway.backends.embedded.journal.ring import Berth, Ring, RingOptions
+from gateway.backends.embedded.store.changes import Changes, apply
+from gateway.backends.embedded.store.index import Index, TokenRun
+from gateway.backends.embedded.store.place import NUMBER_BITS, VOLATILE, frame_of
+from gateway.backends.embedded.store.unit import StoreUnit
+from gateway.errors import StoreUnavailable
+
+RESTART_GAP = 1 << 32
+"""Numbers skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame tells of."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Settings of a store."""
+
+    segment_bytes: int = 64 << 20
+    spare_segments: int = 3
+    direct: bool = True
+    background: bool = True
+    cache_bytes: int = 64 << 20
+    """Rows of recent frames kept in memory."""
+    volatile_bytes: int = 64 << 20
+    """Non-persistent messages kept in memory; more are spilled to a file that is not recovered."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A unit on its way: `write` it, then `apply` it. `missing` are tokens of takes and moves that were not there (any
+    more).
+    """
+
+    unit: StoreUnit
+    missing: list[int]
+    generation: int
+    sequence: int = 0
+    berth: Berth | None = None
+    buffer: mmap | None = None
+    length: int = 0
+    changes: Changes | None = None
+    volatile: Changes | None = None
+    rows: Rows | None = None
+    volatile_rows: Rows | None = None
+    leaving: list[TokenRun] = field(default_factory=list)
+    locked: list[int] = field(default_factory=list)
+
+    @property
+    def needs_disk(self) -> bool:
+        """Whether `write` does anything: non-persistent messages need no frame."""
+        return self.berth is not None
+
+
+class Store(Reading):
+    """See the module. Reading is in `Reading`."""
+
+    def __init__(self, path: Path, ring: Ring, index: Index, options: StoreOptions, clock: Callable[[], float]) -> None:
+        super().__init__(ring, index, RowCache(options.cache_bytes))
+        self.path = path
+        self.options = options
+        self.generation = 0
+        self._clock = clock
+        self._lock: DirectoryLock | None = None
+        self._dictionary = Dictionary()
+        self._next_sequence = 1
+        self._next_number = 1
+        self._next_batch = VOLATILE
+        self._failed = False
+        self._durable_ends: dict[int, tuple[int, int]] = {}
+
+    # ---- opening and closing
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        clock: Callable[[], float],
+        options: StoreOptions | None = None,
+        progress: Progress | None = None,
+    ) -> Store:
+        """Open, recovering what the last process left. StoreInUse, StoreCorrupt or StoreUnavailable."""
+        path, options = Path(path), options or StoreOptions()
+        lock = DirectoryLock(path)
+        try:
+            index = Index()
+            found = recover(path, index, direct=options.direct, progress=progress)
+            ring_options = RingOptions(
+                options.segment_bytes, options.spare_segments, options.direct, options.background
+            )
+            ring = Ring(path, found.store or secrets.token_bytes(16), ring_options)
+            store = cls(path, ring, index, options, clock)
+            store._lock = lock
+            go_on = found.clean and bool(found.used)
+            ring.adopt(found.used, found.spares, found.used[-1] if go_on else None)
+            store._next_sequence = found.next_sequence
+            store._next_number = found.next_number + (0 if found.clean else RESTART_GAP)
+            store._settle_after_recovery(go_on=go_on)
+            ring.start()
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    def _settle_after_recovery(self, *, go_on: bool) -> None:
+        for segment in self.ring.used.values():
+            self._durable_ends[segment.slot] = segment.end, segment.last_sequence
+        for extent in self.index.space.by_slot.values():
+            if not (go_on and self.ring.current is not None and extent.slot == self.ring.current.slot):
+                self.index.space.seal(extent)
+        for slot in list(self.ring.used):
+            if slot not in self.index.space.by_slot:
+                self._free(slot)
+        self._collect()
+
+    def close(self) -> None:
+        """Write the closing frame and let go of the directory. Everything prepared must have been applied."""
+        try:
+            if not self._failed and self.ring.used:
+                closing = Prepared(StoreUnit(), [], self.generation)
+                self._place(closing, Plan.empty(self._next_number), self._microseconds(self._clock()), FrameFlag.CLOSE)
+                self.write(closing)
+        except StoreUnavailable:
+            pass  # the next start recovers as after a crash
+        finally:
+            self.ring.close()
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    @staticmethod
+    def _microseconds(now: float) -> int:
+        return int(now * 1_000_000)
+
+    # ---- the three steps
+
+    def prepare(self, unit: StoreUnit, now: float) -> Prepared:
+        """Build the frame. Nothing is visible yet, but what leaves is not handed out any more. StoreUnavailable: disk
+        full.
+        """
+        if self._failed:
+            self._reopen()
+        prepared = Prepared(unit, [], self.generation)
+        time = self._microseconds(now)
+        plan = plan_unit(self, unit, self._next_number, time)
+        prepared.missing = plan.missing
+        if plan.needs_frame:
+            self._place(prepared, plan, time, FrameFlag(0) if plan.columns.numbers is None else FrameFlag.CARRIED)
+        if plan.volatile_groups or plan.volatile_takes or plan.volatile_moves:
+            prepared.volatile = Changes(
+                self._next_batch,
+                plan.first_volatile,
+                plan.volatile_groups,
+                None,
+                plan.volatile_takes,
+                plan.volatile_moves,
+            )
+            prepared.volatile_rows = plan.volatile_rows
+            self._next_batch += 1
+        self._next_number = plan.next_number
+        self._hide(prepared, plan)
+        return prepared
+
+    def _hide(self, prepared: Prepared, plan: Plan) -> None:
+        runs = [*plan.links.takes, *plan.volatile_takes]
+        runs += [TokenRun(move.lane, move.first, move.length) for move in (*plan.links.moves, *plan.volatile_moves)]
+        hidden = self.index.hidden
+        for _lane, first, count in runs:
+            numbers = range(first, first + count)
+            if hidden:
+                prepared.locked += [number for number in numbers if number in hidden]
+            hidden.update(numbers)
+            self.leaving.update(numbers)
+        prepared.leaving = runs
+
+    def _place(self, prepared: Prepared, plan: Plan, time: int, flags: FrameFlag) -> None:
+        """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
+        dictionary = self._dictionary
+        known = len(dictionary.numbers)
+        sections, length = plan.sections(dictionary)
+        if not self.ring.fits(length):
+            dictionary.forget_from(known)
+            dictionary = Dictionary()
+            sections, length = plan.sections(dictionary)
+        berth = self.ring.berth(length, self._next_sequence, plan.first_number, time, essential=not plan.rows)
+        self._dictionary = dictionary
+        size = padded(length)
+        buffer = self.ring.buffers.take(size)
+        head = FrameHead(flags, berth.salt, self._next_sequence, time, plan.first_number, plan.rows)
+        with memoryview(buffer) as view, view[:size] as frame:
+            encode_frame(head, sections, frame)
+        self.ring.take_place(berth, length, self._next_sequence)
+        prepared.berth, prepared.buffer, prepared.length = berth, buffer, size
+        prepared.sequence = self._next_sequence
+        prepared.changes = plan.changes(frame_of(berth.segment.slot, berth.offset // BLOCK), size)
+        prepared.rows = plan.frame_rows(time, size)
+        self._next_sequence += 1
+
+    def write(self, prepared: Prepared) -> None:
+        """Wait for the disk: one system call. Once it has failed, nothing prepared before `prepare` is called again
+        can be written.
+        """
+        berth, buffer = prepared.berth, prepared.buffer
+        if prepared.generation != self.generation:
+            raise StoreUnavailable("an earlier frame could not be written: prepare this unit of work again")
+        if berth is None or buffer is None:
+            return
+        try:
+            file = self.ring.settle(berth)
+            reach("journal.before-write")
+            with memoryview(buffer) as view, view[: prepared.length] as frame:
+                file.write(frame, berth.offset)
+            reach("journal.after-write")
+        except OSError as error:
+            self.generation += 1
+            self._failed = True
+            raise StoreUnavailable(
+                f"{self.path}: {error.strerror}: nothing of this unit of work was stored; it may be tried again"
+            ) from error
+        self._durable_ends[berth.segment.slot] = berth.offset + prepared.length, prepared.sequence
+
+    def apply(self, prepared: Prepared) -> None:
+        """Make a written unit visible; its tokens are valid from now on."""
+        self._settled(prepared)
+        if prepared.berth is not None and prepared.changes is not None:
+            self._apply_frame(prepared, prepared.berth, prepared.changes)
+        if prepared.volatile is not None:
+            apply(self.index, None, prepared.volatile)
+            if prepared.volatile_rows is not None:
+                self.keep_volatile(prepared.volatile.frame, prepared.volatile_rows)
+        self.drop_volatile()
+        self._collect()
+        reach("journal.after-apply")
+
+    def _apply_frame(self, prepared: Prepared, berth: Berth, changes: Changes) -> None:
+        slot = berth.segment.slot
+        if berth.opening is not None:
+            for extent in self.index.space.by_slot.values():
+                if not extent.sealed:
+                    self.index.space.seal(extent)
+            self.index.space.open(berth.opening.serial, slot)
+        self.ring.written(berth)
+        apply(self.index, self.index.space.by_slot[slot], changes)
+        if prepared.rows is not None:
+            self.cache.keep(changes.frame, prepared.rows)
+        if prepared.buffer is not None:
+            self.ring.buffers.give(prepared.buffer)
+
+    def abort(self, prepared: Prepared) -> None:
+        """The unit was not written (its write, or one before it, failed): what was to leave stays as it was."""
+        self._settled(prepared)
+        for lane, first, count in prepared.leaving:
+            rank = lane[2] << NUMBER_BITS
+            self.index.show(lane[0], lane[1], range(rank | first, (rank | first) + count))
+        self.index.hidden.update(prepared.locked)
+
+    def _settled(self, prepared: Prepared) -> None:
+        for _lane, first, count in prepared.leaving:
+            self.leaving.difference_update(range(first, first + count))
+
+    def _reopen(self) -> None:
+        """After a failed write: never behind it, never into its segment again; what is durable stays where it is."""
+        self.ring.abandon(self._durable_ends)
+        self._dictionary = Dictionary()
+        self._failed = False
+
+    def _collect(self) -> None:
+        for extent in self.index.space.collect():
+            self._free(extent.slot)
+
+    def _free(self, slot: int) -> None:
+        self.cache.forget_slot(slot)
+        self._durable_ends.pop(slot, None)
+        self.ring.free(slot)
+
+
+def unit_of(units: Iterable[StoreUnit]) -> StoreUnit:
+    """Several callers' units as one frame (group commit)."""
+    joined = StoreUnit()
+    for unit in units:
+        joined.puts += unit.puts
+        joined.takes += unit.takes
+        joined.moves += unit.moves
+        joined.backouts += unit.backouts
+        joined.state.update(unit.state)
+    return joined

@@ -1,0 +1,226 @@
+"""A lane: the messages of one queue, key and priority, in order, as runs (first number, count, place). No input or
+output.
+
+A run is 24 bytes and stands for a whole untouched batch. Gets in order only move the front of the first run; others
+go to a set of gone numbers, which is folded into the runs when it has grown to a quarter of the lane.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+FOLD_AT = 32
+TRIM_AT = 3 * 1024
+
+Run = tuple[int, int, int]
+"""First number, count, place of the first."""
+Released = list[tuple[int, int]]
+"""Places whose rows nobody needs any more, with how many from there on."""
+
+
+class Queue:
+    """The lanes of one queue by key, and its depth over all of them."""
+
+    __slots__ = ("depth", "lanes", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lanes: dict[bytes, Lane] = {}
+        self.depth = 0
+
+
+class Lane:
+    """See the module. `rank` is 9 - priority; `lower` is the key's lane of the next lower priority."""
+
+    __slots__ = ("depth", "gone", "key", "lower", "queue", "rank", "runs", "skip", "start")
+
+    def __init__(self, queue: Queue, key: bytes, rank: int) -> None:
+        self.queue = queue
+        self.key = key
+        self.rank = rank
+        self.lower: Lane | None = None
+        self.runs = array("Q")
+        self.start = 0
+        self.depth = 0
+        self.gone: set[int] | None = None
+        self.skip = 0
+        """Every number below this one is gone or locked: gets begin here."""
+
+    def append(self, first: int, count: int, place: int) -> None:
+        """A batch behind everything else."""
+        self.runs.extend((first, count, place))
+        self.depth += count
+        self.queue.depth += count
+
+    def insert(self, first: int, count: int, place: int) -> None:
+        """Messages at the position their numbers say (carried forward or moved before a restart); none of them is
+        there.
+        """
+        at = self._behind(first)
+        self.runs[at:at] = array("Q", (first, count, place))
+        if self.gone:
+            self.gone.difference_update(range(first, first + count))
+        self.depth += count
+        self.queue.depth += count
+
+    def locate(self, number: int) -> int:
+        """Index in `runs` of the run `number` belongs to, or -1. It may be gone all the same."""
+        at = self._behind(number) - 3
+        if at >= self.start and number < self.runs[at] + self.runs[at + 1]:
+            return at
+        return -1
+
+    def holds(self, number: int) -> bool:
+        """Whether the message is there."""
+        return self.locate(number) >= 0 and not (self.gone and number in self.gone)
+
+    def place(self, number: int) -> int:
+        """Where the message lies; -1 if it is not there."""
+        at = self.locate(number)
+        if at < 0 or (self.gone and number in self.gone):
+            return -1
+        return self.runs[at + 2] + number - self.runs[at]
+
+    def _behind(self, number: int) -> int:
+        """Index of the first run that begins after `number`."""
+        runs, start = self.runs, self.start
+        if start >= len(runs) or number < runs[start]:
+            return start
+        if start + 3 >= len(runs) or number < runs[start + 3]:
+            return start + 3
+        low, high = start // 3 + 1, len(runs) // 3
+        while low < high:
+            middle = (low + high) // 2
+            if runs[3 * middle] <= number:
+                low = middle + 1
+            else:
+                high = middle
+        return 3 * low
+
+    def take(self, first: int, count: int, released: Released) -> int:
+        """Remove those of `count` numbers from `first` that are there; returns how many."""
+        end, taken = first + count, 0
+        while first < end:
+            at = self.locate(first)
+            if at < 0:
+                at = self._behind(first)
+                if at >= len(self.runs) or self.runs[at] >= end:
+                    break
+                first = self.runs[at]
+            stop = min(end, self.runs[at] + self.runs[at + 1])
+            taken += self._take_in_run(at, first, stop, released)
+            first = stop
+        self.depth -= taken
+        self.queue.depth -= taken
+        return taken
+
+    def _take_in_run(self, at: int, first: int, stop: int, released: Released) -> int:
+        runs, gone = self.runs, self.gone
+        place = runs[at + 2] + first - runs[at]
+        if not gone:
+            released.append((place, stop - first))
+            taken = stop - first
+        else:
+            fresh = [number for number in range(first, stop) if number not in gone]
+            released.extend((place + number - first, 1) for number in fresh)
+            taken = len(fresh)
+        if at == self.start and first == runs[at]:
+            self._advance(stop - first)
+            return taken
+        if gone is None:
+            gone = self.gone = set()
+        gone.update(range(first, stop))
+        if len(gone) >= FOLD_AT and len(gone) * 4 > self.depth:
+            self._fold()
+        return taken
+
+    def _advance(self, count: int) -> None:
+        """Drop `count` numbers at the front of the first run, and whatever is gone behind them."""
+        runs, gone, start = self.runs, self.gone, self.start
+        if gone:
+            gone.difference_update(range(runs[start], runs[start] + count))
+        while True:
+            if count == runs[start + 1]:
+                start += 3
+            else:
+                runs[start] += count
+                runs[start + 1] -= count
+                runs[start + 2] += count
+            if not gone or start >= len(runs) or runs[start] not in gone:
+                break
+            gone.discard(runs[start])
+            count = 1
+        if start >= TRIM_AT and start * 2 >= len(runs):
+            del runs[:start]
+            start = 0
+        elif start == len(runs):
+            del runs[:]
+            start = 0
+        self.start = start
+
+    def _fold(self) -> None:
+        """Rewrite the runs without the gone numbers."""
+        folded = array("Q")
+        for run in self.live():
+            folded.extend(run)
+        self.runs, self.start, self.gone = folded, 0, None
+
+    def relocate(self, first: int, count: int, place: int, released: Released) -> None:
+        """`count` messages from `first`, all there and in one run, now lie at `place`."""
+        at = self.locate(first)
+        runs = self.runs
+        begin, length, old = runs[at], runs[at + 1], runs[at + 2]
+        pieces = array("Q")
+        if first > begin:
+            pieces.extend((begin, first - begin, old))
+        pieces.extend((first, count, place))
+        behind = begin + length - (first + count)
+        if behind > 0:
+            pieces.extend((first + count, behind, old + first + count - begin))
+        runs[at : at + 3] = pieces
+        released.append((old + first - begin, count))
+
+    def live(self, after: int = -1) -> Iterator[Run]:
+        """The runs of what is there, beyond number `after`, cut where something is gone. The lane must not change
+        meanwhile.
+        """
+        runs, gone = self.runs, self.gone
+        at = self.start
+        if after >= 0:
+            at = max(self._behind(after) - 3, at)
+        for index in range(at, len(runs), 3):
+            first, count, place = runs[index], runs[index + 1], runs[index + 2]
+            if first <= after:
+                cut = after + 1 - first
+                if cut >= count:
+                    continue
+                first, count, place = first + cut, count - cut, place + cut
+            if gone:
+                yield from cut_run((first, count, place), gone)
+            else:
+                yield first, count, place
+
+    def first(self) -> Run | None:
+        """The oldest message, or None."""
+        for first, _count, place in self.live():
+            return first, 1, place
+        return None
+
+
+def cut_run(run: Run, without: set[int]) -> Iterator[Run]:
+    """The parts of a run that are not in the set."""
+    first, count, place = run
+    begin = first
+    end = first + count
+    absent = (
+        (number for number in range(first, end) if number in without)
+        if count < len(without)
+        else iter(sorted(number for number in without if first <= number < end))
+    )
+    for number in absent:
+        if number > begin:
+            yield begin, number - begin, place + begin - first
+        begin = number + 1
+    if begin < end:
+        yield begin, end - begin, place + begin - first

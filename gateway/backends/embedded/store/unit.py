@@ -1,0 +1,98 @@
+"""What is committed together: columns of puts, takes, moves, backout counts and state records. Values only.
+
+Times are microseconds since the epoch; 0 means "none". Tokens are those of `place.py`: plain ints in delivery order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+ID_LENGTH = 24
+NO_ID = bytes(ID_LENGTH)
+
+
+@dataclass(slots=True)
+class LanePuts:
+    """Messages for one lane (queue, key, priority), in order. Columns are parallel and not changed afterwards."""
+
+    queue: str
+    key: bytes = b""
+    priority: int = 0
+    persistent: bool = True
+    heads: list[bytes] = field(default_factory=list)
+    """364 bytes of MQMD and the repeated first part of the data. Rows with the same head share one object."""
+    bodies: list[bytes] = field(default_factory=list)
+    """The rest of the data. One body for many lanes is the same object everywhere: it is written once."""
+    msg_ids: Sequence[bytes] | None = None
+    """MsgIds of 24 bytes that replace those of the heads, so that heads can be shared although the ids differ."""
+    correl_ids: Sequence[bytes] | None = None
+    """The same for CorrelIds."""
+    expiries: Sequence[int] | None = None
+    """When each message expires (microseconds since the epoch, 0: never)."""
+    put_times: Sequence[int] | None = None
+    """When each was put, where that is not the time of the commit."""
+    tokens: Sequence[int] = ()
+    """Filled by `Store.prepare`; they name messages only once `apply` has returned."""
+
+
+@dataclass(slots=True)
+class LaneTakes:
+    """Messages that leave a queue (destructive get, expiry, clearing), of any priority."""
+
+    queue: str
+    key: bytes = b""
+    tokens: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class LaneMoves:
+    """Messages that become the last ones of another lane without being written again (unless `heads` are given)."""
+
+    queue: str
+    key: bytes
+    tokens: Sequence[int]
+    to_queue: str
+    to_key: bytes = b""
+    to_priority: int | None = None
+    """None keeps the priority of each."""
+    heads: Sequence[bytes] | None = None
+    """New heads: such messages are written again, in the same frame."""
+    new_tokens: Sequence[int] = ()
+    """Filled by `Store.prepare`, parallel to `tokens` (without those that were missing)."""
+
+
+class Backout(NamedTuple):
+    """The backout count of one message becomes `times`."""
+
+    queue: str
+    key: bytes
+    token: int
+    times: int
+
+
+@dataclass(slots=True)
+class StoreUnit:
+    """One frame: everything in it is committed, or nothing."""
+
+    puts: list[LanePuts] = field(default_factory=list)
+    takes: list[LaneTakes] = field(default_factory=list)
+    moves: list[LaneMoves] = field(default_factory=list)
+    backouts: list[Backout] = field(default_factory=list)
+    state: dict[bytes, bytes | None] = field(default_factory=dict)
+    """Small records by key; None removes one."""
+
+    def __bool__(self) -> bool:
+        return bool(self.puts or self.takes or self.moves or self.backouts or self.state)
+
+
+class Message(NamedTuple):
+    """A message read back. `head` may still have a MsgId of NULs and blank times: see `descriptor.complete`."""
+
+    token: int
+    head: bytes
+    body: bytes
+    put_time: int
+    backout: int
+    expiry: int

@@ -1,0 +1,235 @@
+"""The store through its three steps: what is committed is there, in order, after a restart too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
+from gateway.backends.embedded.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
+from gateway.errors import StoreInUse
+
+HEAD = b"M" * 364 + b"R" * 40
+NOW = 1_700_000_000.25
+SMALL = StoreOptions(segment_bytes=256 * 1024, spare_segments=1, background=False)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def opened(path: Path, options: StoreOptions = SMALL) -> Store:
+    return Store.open(path, clock=lambda: NOW, options=options)
+
+
+def commit(store: Store, unit: StoreUnit) -> Prepared:
+    prepared = store.prepare(unit, NOW)
+    store.write(prepared)
+    store.apply(prepared)
+    return prepared
+
+
+def put(store: Store, *bodies: bytes, queue: str = "Q", **more: object) -> list[int]:
+    puts = LanePuts(queue, heads=[HEAD] * len(bodies), bodies=list(bodies), **more)  # type: ignore[arg-type]
+    commit(store, StoreUnit(puts=[puts]))
+    return list(puts.tokens)
+
+
+def bodies(store: Store, queue: str = "Q", key: bytes = b"", **more: object) -> list[bytes]:
+    return [message.body for message in store.fetch(queue, key, limit=1000, **more)]  # type: ignore[arg-type]
+
+
+def crash(store: Store) -> None:
+    """Let go of the files as a killed process does."""
+    store.ring.close()
+    assert store._lock is not None
+    store._lock.release()
+
+
+@pytest.mark.parametrize("end", [Store.close, crash])
+def test_messages_are_back_after_a_restart(path: Path, end: object) -> None:
+    store = opened(path)
+    put(store, b"one", b"two")
+    put(store, b"three")
+    end(store)  # type: ignore[operator]
+    store = opened(path)
+    messages = store.fetch("Q", limit=10)
+    assert [message.body for message in messages] == [b"one", b"two", b"three"]
+    assert {message.head for message in messages} == {HEAD}
+    assert {message.put_time for message in messages} == {int(NOW * 1e6)}
+    assert store.depth("Q") == 3
+    store.close()
+
+
+def test_priorities_come_first_and_fifo_on_request(path: Path) -> None:
+    store = opened(path)
+    put(store, b"low", priority=0)
+    put(store, b"high", b"high2", priority=9)
+    put(store, b"low2", priority=0)
+    put(store, b"middle", priority=4)
+    expected = [b"high", b"high2", b"middle", b"low", b"low2"]
+    assert bodies(store) == expected
+    assert bodies(store, fifo=True) == [b"low", b"high", b"high2", b"low2", b"middle"]
+    store.close()
+    store = opened(path)
+    assert bodies(store) == expected
+    messages = store.fetch("Q", limit=10)
+    assert [m.token for m in messages] == sorted(m.token for m in messages)
+    for at, message in enumerate(messages):
+        assert bodies(store, after=message.token) == expected[at + 1 :]
+    store.close()
+
+
+def test_takes_in_any_order_survive(path: Path) -> None:
+    store = opened(path)
+    tokens = put(store, *[b"%d" % i for i in range(10)])
+    for batch in (tokens[3:5], tokens[:1], [tokens[9], tokens[1]]):
+        assert commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=batch)])).missing == []
+    left = [b"2", b"5", b"6", b"7", b"8"]
+    assert bodies(store) == left
+    assert commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=tokens[:3])])).missing == tokens[:2]
+    crash(store)
+    store = opened(path)
+    assert bodies(store) == left[1:]
+    store.close()
+
+
+def test_what_leaves_is_not_handed_out_while_its_frame_is_written(path: Path) -> None:
+    store = opened(path)
+    tokens = put(store, b"a", b"b")
+    first = store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=tokens[:1])]), NOW)
+    assert bodies(store) == [b"b"]
+    second = store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=tokens)]), NOW)
+    assert second.missing == tokens[:1]
+    for prepared in (first, second):
+        store.write(prepared)
+    for prepared in (first, second):
+        store.apply(prepared)
+    assert store.depth("Q") == 0
+    store.close()
+
+
+def test_locked_messages_are_skipped_until_unlocked(path: Path) -> None:
+    store = opened(path)
+    tokens = put(store, b"a", b"b", b"c")
+    store.lock(tokens[:2])
+    assert bodies(store) == [b"c"]
+    assert [m.body for m in store.browse("Q", limit=9)] == [b"a", b"b", b"c"]
+    store.unlock("Q", b"", tokens[:1])
+    assert bodies(store) == [b"a", b"c"]
+    store.close()
+
+
+def test_moved_messages_are_the_last_of_their_new_lane(path: Path) -> None:
+    store = opened(path)
+    tokens = put(store, b"s1", b"s2", b"s3", queue="STAGE")
+    put(store, b"first")
+    move = LaneMoves("STAGE", b"", tokens[:2], "Q")
+    commit(store, StoreUnit(moves=[move]))
+    put(store, b"last")
+    assert bodies(store) == [b"first", b"s1", b"s2", b"last"]
+    assert [store.get("Q", b"", token).body for token in move.new_tokens] == [b"s1", b"s2"]  # type: ignore[union-attr]
+    rewritten = LaneMoves("STAGE", b"", tokens[2:], "Q", to_priority=5, heads=[b"N" * 364])
+    commit(store, StoreUnit(moves=[rewritten]))
+    crash(store)
+    store = opened(path)
+    assert bodies(store) == [b"s3", b"first", b"s1", b"s2", b"last"]
+    assert store.fetch("Q")[0].head == b"N" * 364
+    assert store.depth("STAGE") == 0
+    store.close()
+
+
+def test_sub_queues_state_and_backout_counts_come_back(path: Path) -> None:
+    store = opened(path)
+    shared = b"one body for many"
+    heads = [HEAD]
+    puts = [LanePuts("S", key=b"client-%d" % i, heads=heads, bodies=[shared]) for i in range(50)]
+    commit(store, StoreUnit(puts=puts, state={b"cursor": b"17", b"gone": b"x"}))
+    token = puts[7].tokens[0]
+    commit(store, StoreUnit(backouts=[Backout("S", b"client-7", token, 3)], state={b"gone": None}))
+    commit(store, StoreUnit(takes=[LaneTakes("S", b"client-9", puts[9].tokens)]))
+    crash(store)
+    store = opened(path)
+    assert store.depth("S") == 49
+    assert sorted(store.keys("S")) == sorted(b"client-%d" % i for i in range(50) if i != 9)
+    assert store.fetch("S", b"client-7")[0].backout == 3
+    assert store.fetch("S", b"client-8")[0].body == shared
+    assert dict(store.states()) == {b"cursor": b"17"}
+    store.close()
+
+
+def test_non_persistent_messages_keep_their_place_and_do_not_survive(path: Path) -> None:
+    store = opened(path)
+    put(store, b"p1")
+    put(store, b"v1", persistent=False)
+    put(store, b"p2")
+    unit = StoreUnit(puts=[LanePuts("Q", persistent=False, heads=[HEAD], bodies=[b"v2"])])
+    assert not store.prepare(unit, NOW).needs_disk
+    assert bodies(store) == [b"p1", b"v1", b"p2"]
+    store.close()
+    store = opened(path)
+    assert bodies(store) == [b"p1", b"p2"]
+    store.close()
+
+
+def test_a_second_owner_is_refused_by_name(path: Path) -> None:
+    store = opened(path)
+    with pytest.raises(StoreInUse, match=r"process \d+ has this store open"):
+        opened(path)
+    store.close()
+    opened(path).close()
+
+
+def test_optional_columns_replace_ids_and_times(path: Path) -> None:
+    store = opened(path)
+    columns = LanePuts(
+        "Q",
+        heads=[HEAD] * 2,
+        bodies=[b"a", b"b"],
+        msg_ids=[b"I" * 24, bytes(24)],
+        correl_ids=[b"C" * 24, b"D" * 24],
+        expiries=[0, 99],
+        put_times=[5, 0],
+    )
+    commit(store, StoreUnit(puts=[columns, LanePuts("OTHER", heads=[HEAD], bodies=[b"c"])]))
+    for _ in range(2):
+        one, two = store.fetch("Q", limit=2)
+        assert (one.head[48:96], one.expiry, one.put_time) == (b"I" * 24 + b"C" * 24, 0, 5)
+        assert (two.head[48:96], two.expiry, two.put_time) == (HEAD[48:72] + b"D" * 24, 99, int(NOW * 1e6))
+        assert store.fetch("OTHER")[0].head == HEAD
+        store.close()
+        store = opened(path)
+    store.close()
+
+
+def test_segments_roll_and_a_large_message_gets_its_own(path: Path) -> None:
+    store = opened(path)
+    large = bytes(range(256)) * 4096
+    put(store, b"before")
+    put(store, large)
+    for i in range(40):
+        put(store, b"%d" % i * 3000)
+    assert len(store.ring.used) > 2
+    crash(store)
+    store = opened(path)
+    found = bodies(store)
+    assert found[:2] == [b"before", large]
+    assert found[2:] == [b"%d" % i * 3000 for i in range(40)]
+    assert store.oldest("Q") == int(NOW * 1e6)
+    store.close()
+
+
+def test_free_segments_are_used_again(path: Path) -> None:
+    store = opened(path)
+    for i in range(400):
+        tokens = put(store, b"%d" % i * 3000)
+        commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=tokens)]))
+    assert store.ring.total_bytes <= 4 * SMALL.segment_bytes
+    assert store.depth("Q") == 0
+    crash(store)
+    store = opened(path)
+    assert store.depth("Q") == 0
+    assert put(store, b"new")[0] > tokens[0]
+    store.close()
