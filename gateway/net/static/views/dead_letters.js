@@ -12,7 +12,7 @@ export default function deadLetters(target, _rest, page, every) {
     { title: "Messages", cell: (group) => group.count, number: true },
   ], { key: (group) => `${group.reason} ${group.destination}`, empty: "No dead letters. All is well." });
   const table = new Table("", [
-    { title: "", node: (each) => h("input", { type: "checkbox", "aria-label": `Choose ${each.msg_id}`, onchange: (event) => (event.target.checked ? picked.add(each.token) : picked.delete(each.token), label()) }), value: (each) => String(picked.has(each.token)) },
+    { title: "Choose", node: (each) => h("input", { type: "checkbox", "aria-label": `Choose ${each.msg_id}`, onchange: (event) => (event.target.checked ? picked.add(each.token) : picked.delete(each.token), label()) }), value: (each) => String(picked.has(each.token)) },
     { title: "Reason", node: (each) => button(each.reason_name, () => view(each), "link"), value: (each) => each.reason_name },
     { title: "Destination", cell: (each) => each.destination, mono: true },
     { title: "Topic", cell: (each) => each.topic ?? "–", mono: true },

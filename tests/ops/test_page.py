@@ -1,0 +1,225 @@
+"""The admin page in a real Chromium: every section with something of everything, operations, keyboard, width, colours.
+
+The answers come from page_answers.py and are valid by the OpenAPI document; the page against a running gateway is
+tests/ops/test_page_live.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import page_answers
+import pytest
+from ops_machine import CACHE, program
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; tests/run installs it")
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("chromium")]
+
+SECTIONS = ["overview", "rules", "clients", "clients/line-001", "queues", "queues/TELEMETRY.LIMA", "dead-letters",
+            "try", "trace", "test-client", "pipeline", "settings"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def well() -> Iterator[tuple[str, list[tuple[str, str, Any]]]]:
+    with page_answers.serving() as served:
+        yield served
+
+
+@pytest.fixture
+def opened(chromium: Any, well: Any) -> Iterator[Any]:
+    """A page that is signed in; an error on its console fails the test."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(8000)
+    complaints: list[str] = []
+    page.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
+    yield page
+    context.close()
+    assert complaints == []
+
+
+def visit(page: Any, well: Any, section: str) -> None:
+    page.goto(f"{well[0]}#/{section}")
+    page.wait_for_selector("h1")
+
+
+@pytest.mark.parametrize("state", [True, False])
+def test_the_answers_are_valid_by_the_openapi_document(state: bool) -> None:
+    document = json.loads((page_answers.STATIC / "openapi.json").read_text())
+    for request, (schema, body) in page_answers.answers(well=state).items():
+        if schema:
+            rules = {"components": document["components"], "$ref": f"#/components/schemas/{schema}"}
+            errors = [str(error) for error in jsonschema_rs.validator_for(rules).iter_errors(body)]
+            assert errors == [], request
+    rules = {"components": document["components"], "$ref": "#/components/schemas/TraceEvent"}
+    assert jsonschema_rs.validator_for(rules).is_valid(page_answers.TRACE)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_each_section_fits_at_400_pixels_and_is_labelled(opened: Any, well: Any, section: str) -> None:
+    opened.set_viewport_size({"width": 400, "height": 800})
+    visit(opened, well, section)
+    opened.wait_for_load_state("networkidle")
+    assert opened.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    unnamed = opened.evaluate(
+        """[...document.querySelectorAll('main button, main a, main input, main select, main textarea')].filter(
+           e => !(e.textContent.trim() || e.labels?.length || e.getAttribute('aria-label'))).map(e => e.outerHTML)"""
+    )
+    assert unnamed == []
+    (CACHE / "shots").mkdir(parents=True, exist_ok=True)
+    opened.screenshot(path=str(CACHE / "shots" / f"narrow-{section.replace('/', '-')}.png"))
+
+
+def test_overview_draws_charts_and_nothing_moves_when_it_refreshes(opened: Any, well: Any) -> None:
+    visit(opened, well, "overview")
+    opened.wait_for_selector("path.line.three[d^=M]")
+    assert "from devices" in opened.get_attribute("figure.chart svg", "aria-label")
+    opened.wait_for_selector(".tile:nth-child(2) dd:has-text('/s')")
+    shift = """new Promise(done => { let sum = 0;
+        const watch = new PerformanceObserver(list => list.getEntries().forEach(e => sum += e.value));
+        watch.observe({type: 'layout-shift', buffered: false});
+        setTimeout(() => done(sum), 2500); })"""
+    assert opened.evaluate(shift) < 0.01
+
+
+def test_a_queue_manager_that_is_away_and_a_refused_reload_are_said_on_top(chromium: Any) -> None:
+    with page_answers.serving(well=False) as (address, _):
+        context = chromium.new_context(color_scheme="dark")
+        page = context.new_page()
+        page.set_default_timeout(8000)
+        page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
+        page.goto(address)
+        page.wait_for_selector(".alert:has-text('no connection to QM1')")
+        page.wait_for_selector(".alert:has-text('mappings/plant.yaml:12:5')")
+        page.wait_for_selector("header .badge:has-text('not ready')")
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert max(int(part) for part in background[4:-1].split(",")) < 60
+        context.close()
+
+
+def test_without_a_token_one_is_asked_for_by_keyboard_alone(chromium: Any, well: Any) -> None:
+    context = chromium.new_context()
+    page = context.new_page()
+    page.set_default_timeout(8000)
+    page.goto(well[0])
+    page.wait_for_selector("dialog[open] input:focus")
+    page.keyboard.type(page_answers.TOKEN)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("header .identity:has-text('operator')")
+    page.wait_for_selector("h1:has-text('Overview')")
+    context.close()
+
+
+def test_sections_are_reached_by_keyboard(opened: Any, well: Any) -> None:
+    visit(opened, well, "clients")
+    opened.keyboard.press("/")
+    assert opened.evaluate("document.activeElement.type") == "search"
+    visit(opened, well, "overview")
+    opened.focus("nav a:nth-child(4)")
+    opened.keyboard.press("Enter")
+    opened.wait_for_selector("h1:has-text('Queues')")
+    assert opened.get_attribute("nav a[aria-current]", "data-name") == "queues"
+
+
+def test_a_message_is_shown_with_every_header_decoded(opened: Any, well: Any) -> None:
+    visit(opened, well, "queues/TELEMETRY.LIMA")
+    opened.click("td button.link >> nth=0")
+    text = opened.inner_text("dialog[open]")
+    for part in ("MQRFH2", '"clientId":"line-007"', "celsius", "MQPER_PERSISTENT", "site"):
+        assert part in text
+    opened.keyboard.press("Escape")
+    opened.wait_for_selector("dialog", state="detached")
+
+
+def test_a_test_message_is_put_with_its_properties(opened: Any, well: Any) -> None:
+    visit(opened, well, "queues/TELEMETRY.LIMA")
+    opened.fill("textarea[name=text]", "21.5")
+    opened.fill("input[name=properties]", "site=lima line=7")
+    opened.click("button:text-is('Put')")
+    opened.wait_for_selector(".notice:has-text('Put with MsgId')")
+    method, path, body = well[1][-1]
+    assert (method, path) == ("POST", "/api/v1/queues/TELEMETRY.LIMA/messages")
+    assert body == {"text": "21.5", "format": "MQSTR", "persistent": True, "properties": {"site": "lima", "line": "7"}}
+
+
+def test_clearing_a_queue_wants_its_name_typed(opened: Any, well: Any) -> None:
+    visit(opened, well, "queues/TELEMETRY.LIMA")
+    before = len(well[1])
+    opened.click("button:text-is('Clear queue')")
+    assert opened.is_disabled("dialog button.danger")
+    opened.fill("dialog input", "TELEMETRY.LIMA")
+    opened.click("dialog button.danger")
+    opened.wait_for_selector(".notice:has-text('1250 messages removed')")
+    assert well[1][before:] == [("DELETE", "/api/v1/queues/TELEMETRY.LIMA/messages?confirm=TELEMETRY.LIMA", None)]
+
+
+def test_dead_letters_are_replayed_by_group_and_purged_only_when_confirmed(opened: Any, well: Any) -> None:
+    visit(opened, well, "dead-letters")
+    opened.click("button:text-is('MQRC_Q_FULL (2053)')")
+    opened.click("button:has-text('Replay all with this reason')")
+    opened.wait_for_selector(".notice:has-text('5 of 5 put back')")
+    assert well[1][-1][2] == {"reason": 2053, "destination": "TELEMETRY.LIMA"}
+    opened.check("tbody input[type=checkbox] >> nth=0")
+    before = len(well[1])
+    opened.click("button:text-is('Purge 1 chosen')")
+    opened.click("dialog button:text-is('Cancel')")
+    assert len(well[1]) == before
+    opened.click("button:text-is('Purge 1 chosen')")
+    opened.click("dialog button.danger")
+    opened.wait_for_selector(".notice:has-text('removed')")
+    assert well[1][-1][1:] == ("/api/v1/dlq/purge", {"tokens": ["0-0"]})
+
+
+def test_try_out_shows_the_queue_the_message_and_why_not_the_others(opened: Any, well: Any) -> None:
+    visit(opened, well, "try")
+    opened.fill("input[name=topic]", "plant/lima/line/7/temperature")
+    opened.fill("textarea[name=text]", "21.5")
+    opened.click("button:text-is('Try')")
+    opened.wait_for_selector("h2:has-text('line temperature → TELEMETRY.LIMA')")
+    assert "it goes from a queue to devices" in opened.inner_text("main")
+    assert well[1][-1][2] == {"topic": "plant/lima/line/7/temperature", "text": "21.5", "qos": 1}
+
+
+def test_a_trace_shows_what_happens_and_what_it_left_out(opened: Any, well: Any) -> None:
+    visit(opened, well, "trace/line-007")
+    opened.click("button:text-is('Start')")
+    opened.wait_for_selector(".log p:has-text('3 events were left out')")
+    assert "line-007 PUBLISH topic=plant/lima/line/7/alarm qos=1 packet=12" in opened.inner_text(".log")
+    opened.fill("input[name=client_id]", "line-007")
+    opened.fill("input[name=packet_id]", "12")
+    opened.click("button:text-is('Find')")
+    opened.wait_for_selector(f"td:has-text('{page_answers.MSG_ID}')")
+
+
+def test_a_client_is_disconnected_and_purged(opened: Any, well: Any) -> None:
+    visit(opened, well, "clients/line-001")
+    opened.wait_for_selector("td:has-text('staged')")
+    opened.click("button:text-is('Disconnect')")
+    opened.wait_for_selector(".notice:has-text('its session stays')")
+    opened.click("button:text-is('Purge session')")
+    opened.click("dialog button.danger")
+    opened.wait_for_selector("h1:has-text('Clients')")
+    assert [path for _, path, _ in well[1][-2:]] == ["/api/v1/clients/line-001/connection", "/api/v1/clients/line-001"]
+
+
+def test_tables_keep_focus_while_they_refresh_and_sort_by_heading(opened: Any, well: Any) -> None:
+    visit(opened, well, "queues")
+    opened.click("th button:text-is('Depth')")
+    assert opened.get_attribute("th:has-text('Depth')", "aria-sort") == "descending"
+    assert opened.inner_text("tbody tr:first-child td:first-child") == "TELEMETRY.CUSCO"
+    opened.focus("tbody tr:first-child a")
+    opened.wait_for_timeout(4500)
+    assert opened.evaluate("document.activeElement.textContent") == "TELEMETRY.CUSCO"
