@@ -81,10 +81,23 @@ def build(
 
 
 def _pair(text: str, codec: str, order: str) -> bytes:
-    raw = text.encode(codec)
-    # Each length is a multiple of four, filled with blanks; in UTF-16 a blank is two bytes.
-    raw += " ".encode(codec) * (-len(raw) % 4 // len(" ".encode(codec)))
+    raw = padded(text, codec)
     return _INT[order].pack(len(raw)) + raw
+
+
+def padded(text: str, codec: str) -> bytes:
+    """Folder text as it lies in the header: a multiple of four bytes, filled with blanks (two bytes each in UTF-16)."""
+    raw = text.encode(codec)
+    blank = " ".encode(codec)
+    return raw + blank * (-len(raw) % 4 // len(blank))
+
+
+def rebuilt(data: bytes, header: Rfh2, folders: Sequence[bytes]) -> bytes:
+    """The header as it lies in `data`, with these folders (padded) for its own."""
+    number = _INT[header.order].pack
+    inside = b"".join(number(len(raw)) + raw for raw in folders)
+    fixed = data[header.offset : header.offset + FIXED_LENGTH]
+    return fixed[:8] + number(FIXED_LENGTH + len(inside)) + fixed[12:] + inside
 
 
 def parse(data: bytes, at: int = 0, *, order: str = "<") -> Rfh2:

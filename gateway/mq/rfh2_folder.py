@@ -71,14 +71,13 @@ def typed(value: PropertyValue) -> Typed:
     return Typed("bin.hex" if isinstance(value, bytes) else "string", value)
 
 
-def written(value: PropertyValue) -> tuple[str, str]:
+def written(value: PropertyValue) -> tuple[dict[str, str], str]:
     """Attributes and escaped text of an element with this value."""
     dt, content = typed(value)
+    attributes = {} if dt == "string" else {"dt": dt}
     if content is None:
-        return " xsi:nil='true'" if dt == "string" else f" dt='{dt}' xsi:nil='true'", ""
-    if dt == "string":
-        return "", escape(str(content))
-    return f" dt='{dt}'", _written(dt, content)
+        return attributes | {"xsi:nil": "true"}, ""
+    return attributes, escape(str(content)) if dt == "string" else _written(dt, content)
 
 
 def _written(dt: str, value: str | float | bytes | bool) -> str:
@@ -110,7 +109,8 @@ def element(name: str, value: PropertyValue) -> str:
     """One element, its type as `dt`. The name must be one that can stand in a tag."""
     check_name(name)
     attributes, text = written(value)
-    return f"<{name}{attributes}>{text}</{name}>"
+    said = "".join(f" {key}='{word}'" for key, word in attributes.items())
+    return f"<{name}{said}>{text}</{name}>"
 
 
 def check_name(name: str) -> None:
@@ -158,6 +158,13 @@ class Element:
         if self.attributes.get("xsi:nil") in {"true", "1"}:
             return None
         return read_value(self.dt, unescape(self.text))
+
+
+def render(given: Element) -> str:
+    """The text of an element or folder; what was parsed comes back with single quotes and without blanks between."""
+    attributes = "".join(f" {name}='{escape(value)}'" for name, value in given.attributes.items())
+    inside = "".join(map(render, given.children)) if given.children else given.text
+    return f"<{given.name}{attributes}>{inside}</{given.name}>"
 
 
 _BOOLEANS = {"0": False, "1": True, "false": False, "true": True}

@@ -1,0 +1,110 @@
+"""What a getter sees of a message's properties: the queue's PROPCTL against the options of the MQGET.
+
+A pure function over a message whose properties are the MQRFH2 folders in front of its data (properties.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.mq import mqmd, property_names, rfh2
+from gateway.mq.constants import (
+    MQGMO_NO_PROPERTIES,
+    MQGMO_PROPERTIES_COMPATIBILITY,
+    MQGMO_PROPERTIES_FORCE_MQRFH2,
+    MQGMO_PROPERTIES_IN_HANDLE,
+    MQPROP_ALL,
+    MQPROP_COMPATIBILITY,
+    MQPROP_FORCE_MQRFH2,
+    MQPROP_NONE,
+)
+from gateway.mq.properties import Property, is_property_folder, leading_folders, properties_of
+
+_HANDLE, _NOTHING, _RFH2, _COMPATIBLE = "handle", "nothing", "rfh2", "compatible"
+_BY_OPTION = {
+    MQGMO_PROPERTIES_IN_HANDLE: _HANDLE,
+    MQGMO_NO_PROPERTIES: _NOTHING,
+    MQGMO_PROPERTIES_FORCE_MQRFH2: _RFH2,
+    MQGMO_PROPERTIES_COMPATIBILITY: _COMPATIBLE,
+}
+_BY_QUEUE = {
+    MQPROP_NONE: _NOTHING,
+    MQPROP_ALL: _RFH2,
+    MQPROP_FORCE_MQRFH2: _RFH2,
+    MQPROP_COMPATIBILITY: _COMPATIBLE,
+}
+_OPTIONS = sum(_BY_OPTION)
+
+
+class Seen(NamedTuple):
+    """A message as a getter gets it, and the properties that go into its message handle."""
+
+    md: bytes
+    data: bytes
+    properties: list[Property]
+
+
+def as_got(
+    md: bytes, data: bytes, *, propctl: int = MQPROP_COMPATIBILITY, options: int = 0, handle: bool = False
+) -> Seen:
+    """What MQGET with these MQGMO `options` gives on a queue with this PROPCTL (MQPROP_ values).
+
+    `handle`: the call has a message handle. Asking for PROPERTIES_IN_HANDLE without one is the caller's 2460.
+    """
+    if md[mqmd.FORMAT] != rfh2.FORMAT:
+        return Seen(md, data, [])
+    form = _form(propctl, options & _OPTIONS, handle=handle)
+    if form == _RFH2 or (form == _COMPATIBLE and is_compatible(md, data)):
+        return Seen(md, data, [])
+    held = properties_of(md, data) if form == _HANDLE else []
+    return Seen(*without_properties(md, data), held)
+
+
+def _form(propctl: int, option: int, *, handle: bool) -> str:
+    if option:
+        return _BY_OPTION[option]
+    # As the queue says; a handle takes precedence over all but FORCE.
+    return _HANDLE if handle and propctl != MQPROP_FORCE_MQRFH2 else _BY_QUEUE.get(propctl, _COMPATIBLE)
+
+
+def for_version_6(md: bytes, data: bytes, *, propctl: int = MQPROP_COMPATIBILITY) -> tuple[bytes, bytes]:
+    """What a channel with this PROPCTL sends to a queue manager before version 7: properties are message data."""
+    seen = as_got(md, data, propctl=propctl)
+    return seen.md, seen.data
+
+
+def is_compatible(md: bytes, data: bytes) -> bool:
+    """Whether a property is in mcd, jms, usr or mqext, so that old getters keep seeing the MQRFH2."""
+    roots = leading_folders(md, data).property_roots()
+    return any(root.name in property_names.COMPATIBLE_FOLDERS for root in roots)
+
+
+def without_properties(md: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """The message without its property folders; an MQRFH2 that held nothing else goes, its chain is kept right."""
+    folders = leading_folders(md, data)
+    parts: list[bytes] = []
+    described = mqmd.DESCRIBED
+    said = md[described]
+    at = 0
+    for header, roots in zip(folders.headers, folders.roots, strict=True):
+        at += header.length
+        names = [is_property_folder(root) for root in roots]
+        if names and all(names):
+            said = _moved(parts, said, data, header)
+            continue
+        kept = [raw for raw, root in zip(_nonblank(header), roots, strict=True) if not is_property_folder(root)]
+        parts.append(rfh2.rebuilt(data, header, kept) if any(names) else data[header.offset : at])
+    return md[: described.start] + said + md[described.stop :], b"".join(parts) + data[at:]
+
+
+def _nonblank(header: rfh2.Rfh2) -> list[bytes]:
+    codec = rfh2.name_value_codec(header.name_value_ccsid, header.order)
+    return [raw for raw in header.folders if raw.decode(codec).rstrip(" \0")]
+
+
+def _moved(parts: list[bytes], said: bytes, data: bytes, gone: rfh2.Rfh2) -> bytes:
+    """What described the header that goes takes over what it said of the data behind it."""
+    if not parts:
+        return mqmd.with_described(mqmd.DEFAULT, gone.encoding, gone.coded_char_set_id, gone.format)[mqmd.DESCRIBED]
+    parts[-1] = parts[-1][:12] + data[gone.offset + 12 : gone.offset + 28] + parts[-1][28:]
+    return said

@@ -1,0 +1,272 @@
+"""Typed message properties: read from and written into the MQRFH2 in front of a message, and the descriptor's fields.
+
+A queue manager keeps properties beside the message; on the wire, and for getters without a handle, they are folders of
+an MQRFH2. Here that form is the message: `properties_of` reads it, `with_properties` writes it, propctl.py says what a
+getter sees. Elements that no name reaches through the API (invalid names, groups in usr) stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.errors import HeaderError, MQError
+from gateway.mq import layout, mqmd, property_names, rfh2
+from gateway.mq.constants import (
+    MQRC_PROPERTIES_TOO_BIG,
+    MQRC_PROPERTY_NOT_AVAILABLE,
+    MQRC_PROPERTY_TYPE_ERROR,
+    MQRC_RFH_FORMAT_ERROR,
+)
+from gateway.mq.rfh2_folder import Element, Scalar, Typed, check_name, parse_folder, render, typed, written
+
+MAX_PROPERTIES_LENGTH = 100 * 1024 * 1024
+"""Properties of one message, descriptor not counted, never take more (IBM: 100 MB)."""
+MQTYPE_OF_DT = {
+    "boolean": 4, "bin.hex": 8, "i1": 16, "i2": 32, "i4": 64, "i8": 128, "int": 128, "r4": 256, "r8": 512,
+    "string": 1024,
+}  # fmt: skip
+DT_OF_MQTYPE = {number: dt for dt, number in MQTYPE_OF_DT.items() if dt != "int"}
+MQTYPE_NULL = 2
+
+_SUPPORT = {"sr": 0x100000, "sx": 1024, "sa": 1}
+_CONTEXT = {"none": 0, "user": 1}
+_COPY = {"forward": 2, "publish": 4, "reply": 8, "report": 16, "all": 1, "none": 0, "default": 22}
+_COPY_DEFAULT = 22
+
+
+class Property(NamedTuple):
+    """One property. `name` is without `usr.`; support, context and copy are the fields of an MQPD."""
+
+    name: str
+    value: Scalar
+    dt: str = "string"
+    support: int = 1
+    context: int = 0
+    copy: int = _COPY_DEFAULT
+
+    @property
+    def mqtype(self) -> int:
+        """The MQTYPE_ value of its type; a null value is MQTYPE_NULL."""
+        return MQTYPE_NULL if self.value is None else MQTYPE_OF_DT.get(self.dt, 1024)
+
+
+def new(name: str, value: Scalar | Typed, *, support: int = 1, context: int = 0, copy: int = _COPY_DEFAULT) -> Property:
+    """A property with its name checked and its type from the value; MQError says what MQSETMP would."""
+    kept = property_names.resolve(name)
+    dt, content = typed(value)
+    try:
+        written(Typed(dt, content))
+    except HeaderError as wrong:
+        raise MQError(MQRC_PROPERTY_TYPE_ERROR, f"property {name!r}: {wrong}") from None
+    return Property(kept, content, dt, support, context, copy)
+
+
+def is_property_folder(root: Element) -> bool:
+    """Whether a folder holds properties: one of the defined names, or it says so."""
+    return root.name in property_names.PROPERTY_FOLDERS or root.attributes.get("content") == "properties"
+
+
+@dataclass(slots=True)
+class Folders:
+    """The MQRFH2 headers at the front of a message: headers in order, with the folders of each parsed."""
+
+    headers: list[rfh2.Rfh2]
+    roots: list[list[Element]]
+
+    def property_roots(self) -> Iterator[Element]:
+        """The folders that hold properties."""
+        return (root for roots in self.roots for root in roots if is_property_folder(root))
+
+
+def leading_folders(md: bytes, data: bytes) -> Folders:
+    """Every MQRFH2 in series at the front; a folder that is none raises MQError 2421."""
+    found = Folders([], [])
+    order = ">" if md[mqmd.AT_ENCODING] & 15 == 1 else "<"
+    format_name, at = md[mqmd.FORMAT], 0
+    while format_name == rfh2.FORMAT:
+        try:
+            header = rfh2.parse(data, at, order=order)
+            roots = [parse_folder(text) for text in header.texts() if text]
+        except HeaderError as broken:
+            raise MQError(MQRC_RFH_FORMAT_ERROR, str(broken)) from broken
+        found.headers.append(header)
+        found.roots.append(roots)
+        at, format_name = at + header.length, header.format
+        order = ">" if header.encoding & 15 == 1 else "<"
+    return found
+
+
+def properties_of(md: bytes, data: bytes) -> list[Property]:
+    """The properties of a message, each name once (the first counts), in the order of its folders."""
+    if md[mqmd.FORMAT] != rfh2.FORMAT:
+        return []
+    found: dict[str, Property] = {}
+    for root in leading_folders(md, data).property_roots():
+        for each in folder_properties(root):
+            found.setdefault(each.name, each)
+    return list(found.values())
+
+
+def folder_properties(root: Element) -> Iterator[Property]:
+    """The properties of one folder that can be reached by name."""
+    for path, leaf in _leaves(root.children, root.name not in property_names.UNGROUPED_FOLDERS, []):
+        name = property_names.join(root.name, path)
+        try:
+            property_names.check(name)
+            context = _CONTEXT.get(leaf.attributes.get("context", ""), 0)
+            yield Property(name, leaf.value, _dt(leaf), _support(leaf), context, _copy(leaf))
+        except (MQError, HeaderError):
+            continue  # IBM: reading goes on, the property is only out of reach
+
+
+def _leaves(children: Iterable[Element], groups: bool, path: list[str]) -> Iterator[tuple[list[str], Element]]:
+    for child in children:
+        here = [*path, child.name]
+        if not child.children:
+            yield here, child
+        elif groups:
+            yield from _leaves(child.children, groups, here)
+
+
+def _dt(leaf: Element) -> str:
+    return leaf.dt if leaf.dt in MQTYPE_OF_DT else "string"
+
+
+def _support(leaf: Element) -> int:
+    return next((bits for attribute, bits in _SUPPORT.items() if attribute in leaf.attributes), 1)
+
+
+def _copy(leaf: Element) -> int:
+    said = leaf.attributes.get("copy")
+    if said is None:
+        return _COPY_DEFAULT
+    return sum(_COPY.get(word.strip(), 0) for word in set(said.split(",")))
+
+
+def element_of(given: Property, leaf: str) -> Element:
+    """One property as an element, its descriptor as attributes where it differs from the default."""
+    check_name(leaf)
+    attributes, text = written(Typed(given.dt, given.value))
+    if given.context:
+        attributes["context"] = "user"
+    if given.copy != _COPY_DEFAULT:
+        attributes["copy"] = ",".join(_copy_words(given.copy))
+    if given.support != 1 and given.name.startswith("mq."):  # valid in the mq folder only
+        attributes |= {"sr": "required"} if given.support == _SUPPORT["sr"] else {"sx": "local"}
+    return Element(leaf, attributes, text)
+
+
+def _copy_words(options: int) -> list[str]:
+    if options & 1:
+        return ["all"]
+    return [word for word, bit in _COPY.items() if bit in {2, 4, 8, 16} and options & bit] or ["none"]
+
+
+def folder_texts(properties: Iterable[Property]) -> list[str]:
+    """The folders that hold these properties; folders and elements in the order given, groups put together."""
+    roots: dict[str, Element] = {}
+    for each in properties:
+        _put(roots, each)
+    return list(map(render, roots.values()))
+
+
+def _put(roots: dict[str, Element], given: Property) -> str:
+    """Put one property into the tree, over the one of its name; the folder's name is returned."""
+    folder, parts = property_names.split(given.name)
+    said = {} if folder in property_names.PROPERTY_FOLDERS else {"content": "properties"}
+    node = roots.setdefault(folder, Element(folder, said))
+    for part in parts[:-1]:
+        node = _group(node, part, given.name)
+    made = element_of(given, parts[-1])
+    for index, child in enumerate(node.children):
+        if child.name == made.name and not child.children:
+            node.children[index] = made
+            return folder
+    node.children.append(made)
+    return folder
+
+
+def _group(node: Element, name: str, whole: str) -> Element:
+    for child in node.children:
+        if child.name == name:
+            if not child.children:
+                raise MQError(MQRC_PROPERTY_TYPE_ERROR, f"property {whole!r}: {name!r} is a property, not a group")
+            return child
+    made = Element(name)
+    node.children.append(made)
+    return made
+
+
+def with_properties(
+    md: bytes, data: bytes, properties: Iterable[Property], *, maximum: int = MAX_PROPERTIES_LENGTH
+) -> tuple[bytes, bytes]:
+    """The message with these properties besides those it has; the same name again takes the new value.
+
+    They go into the MQRFH2 already first in the data, else into a new one; folders not touched keep their bytes.
+    """
+    added = list(properties)
+    if not added:
+        return md, data
+    folders = leading_folders(md, data)
+    if not folders.headers:
+        result = _prepended(md, data, folder_texts(added))
+    else:
+        result = md, _merged(data, folders, added)
+    if len(result[1]) - len(data) > maximum:
+        why = f"properties of {len(result[1]) - len(data)} bytes are more than the {maximum} allowed"
+        raise MQError(MQRC_PROPERTIES_TOO_BIG, why)
+    return result
+
+
+def _prepended(md: bytes, data: bytes, texts: list[str]) -> tuple[bytes, bytes]:
+    encoding, ccsid = mqmd.number(md, mqmd.AT_ENCODING), mqmd.number(md, mqmd.AT_CCSID)
+    header = rfh2.build(texts, encoding=encoding, coded_char_set_id=ccsid, format_name=md[mqmd.FORMAT])
+    return mqmd.with_described(md, 546, 1208, rfh2.FORMAT), header + data
+
+
+def _merged(data: bytes, folders: Folders, added: list[Property]) -> bytes:
+    first = folders.headers[0]
+    roots: dict[str, Element] = {}
+    for root in folders.roots[0]:
+        roots.setdefault(root.name, root)
+    touched = {_put(roots, each) for each in added}
+    codec = rfh2.name_value_codec(first.name_value_ccsid, first.order)
+    made = {name: rfh2.padded(render(roots[name]), codec) for name in roots if name in touched}
+    inside = [made.pop(rfh2.folder_name(raw.decode(codec, "replace")), raw) for raw in first.folders]
+    return rfh2.rebuilt(data, first, [*inside, *made.values()]) + data[first.length :]
+
+
+def descriptor_property(md: bytes, name: str) -> Property:
+    """`Root.MQMD.Field` of a message; MQError 2471 when there is no such field."""
+    field = _descriptor_field(name)
+    value = layout.unpack("MQMD", mqmd.version_2(md), version=2)[field.name]
+    if isinstance(value, bytes):
+        text = mqmd.text(md, slice(field.offset, field.end)) if field.is_text else value
+        return Property(name, text, "string" if field.is_text else "bin.hex")
+    assert isinstance(value, int)  # noqa: S101  MQMD has no arrays
+    return Property(name, value, "i4")
+
+
+def with_descriptor_property(md: bytes, name: str, value: Scalar) -> bytes:
+    """The descriptor with one field set by its property name."""
+    field = _descriptor_field(name)
+    if isinstance(value, bool | float) or value is None:
+        raise MQError(MQRC_PROPERTY_TYPE_ERROR, f"{name} cannot be {value!r}")
+    try:
+        changed = layout.unpack("MQMD", md, version=2) | {
+            field.name: value.encode() if isinstance(value, str) else value
+        }
+        return layout.pack("MQMD", changed, version=2)
+    except HeaderError as wrong:
+        raise MQError(MQRC_PROPERTY_TYPE_ERROR, str(wrong)) from wrong
+
+
+def _descriptor_field(name: str) -> layout.Field:
+    # StrucId and Version are not properties.
+    wanted = name.removeprefix(property_names.DESCRIPTOR)
+    for field in layout.STRUCTURES["MQMD"].fields[2:]:
+        if field.name == wanted and name.startswith(property_names.DESCRIPTOR):
+            return field
+    raise MQError(MQRC_PROPERTY_NOT_AVAILABLE, f"{name!r} is not a field of the descriptor")
