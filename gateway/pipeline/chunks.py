@@ -142,9 +142,9 @@ def _heads(parts: list[_Part]) -> tuple[pa.BinaryArray, np.ndarray[Any, Any]]:
             arrays.append(_binary(part.sections, Kind.HEAD_OFFSETS, Kind.HEADS))
             last = part.frame.sequence
         indexes.append(_index(part, Kind.HEAD_INDEX) + base)
-    encoded = _concat(arrays).dictionary_encode()
-    numbers = encoded.indices.to_numpy(zero_copy_only=False)
-    return encoded.dictionary, numbers[np.concatenate(indexes)]
+    encoded = pa.chunked_array(arrays).dictionary_encode()
+    numbers = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
+    return encoded.chunk(0).dictionary, numbers[np.concatenate(indexes)]
 
 
 def _index(part: _Part, kind: Kind) -> np.ndarray[Any, Any]:

@@ -34,6 +34,9 @@ from gateway.pipeline.heads import Head, decode_head
 from gateway.pipeline.varying import decode_varying
 from gateway.ports.batch import MQMD_LENGTH
 
+Found = dict[str, Any]
+"""Columns by name; those that begin with _ are numpy arrays for the row columns."""
+
 REMEMBERED = 65_536
 """Decoded heads kept from chunk to chunk."""
 PACKET_ID_TAIL = re.compile(rb"[0-9]{1,5}</msgId></mqtt> *")
@@ -53,134 +56,151 @@ class Plan:
     """Whether header bytes in the body say something that has a column."""
 
 
+class HeadTable:
+    """The heads a task has seen, decoded, and their columns. A row's values are taken by the head's number."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = [column for column in columns if column.part == "head"]
+        self._clear()
+
+    def _clear(self) -> None:
+        self.plans: list[Plan] = []
+        self._numbers: dict[bytes, int] = {}
+        self._arrays: Found = {}
+        self._made_for = -1
+
+    def numbers(self, chunk: Chunk) -> Array:
+        """The number of each of the chunk's heads; unknown ones are decoded with the first body they came with."""
+        if len(self.plans) > REMEMBERED:
+            self._clear()
+        known, heads = self._numbers, chunk.heads.to_pylist()
+        unknown = [at for at, head in enumerate(heads) if head not in known]
+        if unknown:
+            first = np.zeros(len(heads), dtype=np.int64)
+            first[chunk.head_of[::-1]] = np.arange(chunk.rows - 1, -1, -1)
+            for at in unknown:
+                known[heads[at]] = len(self.plans)
+                self.plans.append(plan_of(heads[at], chunk.bodies[int(first[at])].as_py()))
+        return np.array([known[head] for head in heads])
+
+    def array(self, name: str) -> Any:
+        """A column over the heads: an Arrow array, a scalar when all are the same, or a numpy array."""
+        if self._made_for != len(self.plans):
+            self._make()
+        return self._arrays[name]
+
+    def _make(self) -> None:
+        heads = [plan.head for plan in self.plans]
+        self._arrays = {column.name: single(head_column(column, heads)) for column in self._columns}
+        self._arrays |= {
+            "_skip": np.array([plan.skip for plan in self.plans]),
+            "_slow": np.array([plan.varying or bool(plan.prefix) for plan in self.plans]),
+        } | identity_columns(heads)
+        self._made_for = len(self.plans)
+
+
 class RowDecoder:
-    """Makes the batches of one task. Remembers the heads it has seen."""
+    """Makes the batches of one task."""
 
     def __init__(self, queue_manager: str, columns: Sequence[Column]) -> None:
         self.columns = tuple(columns)
         self.schema = arrow_schema(self.columns)
         self.queue_manager = queue_manager
         self._prefix = np.frombuffer(id_prefix(queue_manager), dtype=np.uint8)
-        self._plans: dict[bytes, Plan] = {}
-        self._looks_inside = any(column.part in ("head", "row", "body") for column in self.columns)
+        self._table = HeadTable(self.columns)
+        self._names = {column.name for column in self.columns}
+        self._looks_inside = any(column.part != "place" for column in self.columns)
 
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
         """The rows of a chunk."""
-        if not self._looks_inside:
-            return self._assembled(chunk, {})
+        found = self._found(chunk) if self._looks_inside else {}
+        return pa.RecordBatch.from_arrays(
+            [self._column(column, chunk, found) for column in self.columns], schema=self.schema
+        )
+
+    def _found(self, chunk: Chunk) -> Found:
         if len(chunk.heads) > max(256, chunk.rows // 4):
-            return self._assembled(chunk, decode_varying(chunk, self.columns, np.arange(chunk.rows)))
-        plans = self._plans_of(chunk)
-        varying = np.array([plan.varying for plan in plans])
-        if not varying.any():
-            rows = self._static(chunk, plans)
-            if rows is not None:
-                return self._assembled(chunk, rows)
-        return self._assembled(chunk, decode_varying(chunk, self.columns, np.arange(chunk.rows)))
+            return self._varying(chunk)
+        return self._static(chunk) or self._varying(chunk)
 
-    # ---- heads
-
-    def _plans_of(self, chunk: Chunk) -> list[Plan]:
-        """One plan for each distinct head."""
-        first = np.zeros(len(chunk.heads), dtype=np.int64)
-        first[chunk.head_of[::-1]] = np.arange(chunk.rows - 1, -1, -1)
-        plans = []
-        for number, head in enumerate(chunk.heads.to_pylist()):
-            plan = self._plans.get(head)
-            if plan is None:
-                plan = self._remember(head, chunk.bodies[int(first[number])].as_py())
-            plans.append(plan)
-        return plans
-
-    def _remember(self, head: bytes, body: bytes) -> Plan:
-        if len(self._plans) >= REMEMBERED:
-            self._plans.clear()
-        plan = self._plans[head] = plan_of(head, body)
-        return plan
-
-    def _static(self, chunk: Chunk, plans: list[Plan]) -> dict[str, Any] | None:
-        """The columns when each head says all there is to say; None when a row's header bytes are not as expected."""
-        payload = self._payload(chunk, plans)
-        if payload is None:
+    def _static(self, chunk: Chunk) -> Found | None:
+        """The columns when each head says all there is to say; None when header bytes of a row are not as expected."""
+        table, numbers = self._table, self._table.numbers(chunk)
+        if table.array("_slow")[numbers].any():
             return None
-        heads = [plan.head for plan in plans]
-        found: dict[str, Any] = {"payload": payload}
-        index = pa.array(chunk.head_of)
+        of_row = numbers[chunk.head_of]
+        found: Found = {}
+        if {"payload", "headers"} & self._names:
+            skips = table.array("_skip")[numbers]
+            payload = cut(chunk.bodies, skips[chunk.head_of]) if skips.any() else chunk.bodies
+            if payload is None:
+                return None
+            found["payload"] = payload
+        index = pa.array(of_row)
         for column in self.columns:
             if column.part == "head":
-                found[column.name] = head_column(column, heads).take(index)
-        found["_heads"] = (heads, chunk.head_of)
+                found[column.name] = spread(table.array(column.name), index)
+        for name in ("_msg_id", "_correl_id", "_put_micros", "_backouts"):
+            found[name] = table.array(name)[of_row]
         return found
 
-    def _payload(self, chunk: Chunk, plans: list[Plan]) -> pa.Array | None:
-        skips = np.array([plan.skip for plan in plans])
-        prefixed = any(plan.prefix for plan in plans)
-        if not skips.any() and not prefixed:
-            return chunk.bodies
-        if prefixed:
-            return None
-        return cut(chunk.bodies, skips[chunk.head_of])
+    def _varying(self, chunk: Chunk) -> Found:
+        found = decode_varying(chunk, self.columns, np.arange(chunk.rows))
+        heads, of_row = found["_heads"]
+        return found | {name: values[of_row] for name, values in identity_columns(heads).items()}
 
     # ---- columns
 
-    def _assembled(self, chunk: Chunk, found: dict[str, Any]) -> pa.RecordBatch:
-        arrays = [self._column(column, chunk, found) for column in self.columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def _column(self, column: Column, chunk: Chunk, found: dict[str, Any]) -> pa.Array:
+    def _column(self, column: Column, chunk: Chunk, found: Found) -> pa.Array:
         if column.name in found:
             return found[column.name]
         make = getattr(self, f"_make_{column.name}")
         return make(chunk, found)
 
-    def _make_qmgr(self, chunk: Chunk, _found: dict[str, Any]) -> pa.Array:
+    def _make_qmgr(self, chunk: Chunk, _found: Found) -> pa.Array:
         return pa.repeat(pa.scalar(self.queue_manager, pa.string()), chunk.rows)
 
-    def _make_queue(self, chunk: Chunk, _found: dict[str, Any]) -> pa.Array:
+    def _make_queue(self, chunk: Chunk, _found: Found) -> pa.Array:
         names = sorted({queue for queue, _, _ in chunk.places})
         number = {name: at for at, name in enumerate(names)}
         index = np.repeat([number[queue] for queue, _, _ in chunk.places], [rows for _, _, rows in chunk.places])
         return pa.array(names, pa.string()).take(pa.array(index))
 
-    def _make_priority(self, chunk: Chunk, _found: dict[str, Any]) -> pa.Array:
+    def _make_priority(self, chunk: Chunk, _found: Found) -> pa.Array:
         rows = [rows for _, _, rows in chunk.places]
         return pa.array(np.repeat(np.array([each for _, each, _ in chunk.places], dtype=np.int8), rows))
 
-    def _make_seq(self, chunk: Chunk, _found: dict[str, Any]) -> pa.Array:
+    def _make_seq(self, chunk: Chunk, _found: Found) -> pa.Array:
         return pa.array(chunk.numbers)
 
-    def _make_msg_id(self, chunk: Chunk, found: dict[str, Any]) -> pa.Array:
+    def _make_msg_id(self, chunk: Chunk, found: Found) -> pa.Array:
         """The row's own, else the head's, else the one that names the number."""
         ids = np.empty((chunk.rows, 24), dtype=np.uint8)
         ids[:, :16] = self._prefix
         ids[:, 16:] = chunk.numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
-        override(ids, by_head(found, "msg_id"))
+        override(ids, found["_msg_id"])
         override(ids, chunk.msg_ids)
         return identifiers(ids)
 
-    def _make_correl_id(self, chunk: Chunk, found: dict[str, Any]) -> pa.Array:
-        ids = by_head(found, "correl_id").copy()
+    def _make_correl_id(self, chunk: Chunk, found: Found) -> pa.Array:
+        ids = found["_correl_id"]
         override(ids, chunk.correl_ids)
         return identifiers(ids)
 
-    def _make_put_ts(self, chunk: Chunk, found: dict[str, Any]) -> pa.Array:
-        heads, head_of = found["_heads"]
-        own = np.array([-1 if head.put_micros is None else head.put_micros for head in heads], dtype=np.int64)[head_of]
-        micros = np.where(own >= 0, own, chunk.put_micros)
-        return pa.array(micros).cast(arrow_type("timestamp"))
+    def _make_put_ts(self, chunk: Chunk, found: Found) -> pa.Array:
+        own = found["_put_micros"]
+        return pa.array(np.where(own >= 0, own, chunk.put_micros)).cast(arrow_type("timestamp"))
 
-    def _make_backout_count(self, chunk: Chunk, found: dict[str, Any]) -> pa.Array:
-        heads, head_of = found["_heads"]
-        counts = np.array([head.backout_count for head in heads], dtype=np.int32)[head_of]
-        if chunk.backouts:
-            for at, number in enumerate(chunk.numbers.tolist()):
-                counts[at] = chunk.backouts.get(number, counts[at])
+    def _make_backout_count(self, chunk: Chunk, found: Found) -> pa.Array:
+        counts = found["_backouts"]
+        for number, count in chunk.backouts.items():
+            counts[chunk.numbers == number] = count
         return pa.array(counts)
 
-    def _make_mqmd(self, chunk: Chunk, _found: dict[str, Any]) -> pa.Array:
+    def _make_mqmd(self, chunk: Chunk, _found: Found) -> pa.Array:
         return pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).take(pa.array(chunk.head_of))
 
-    def _make_headers(self, chunk: Chunk, found: dict[str, Any]) -> pa.Array:
+    def _make_headers(self, chunk: Chunk, found: Found) -> pa.Array:
         """Everything between descriptor and payload."""
         data = whole_data(chunk, np.arange(chunk.rows))
         lengths = pc.subtract(pc.binary_length(data), pc.binary_length(found["payload"])).to_numpy()
@@ -200,11 +220,30 @@ def plan_of(head: bytes, body: bytes) -> Plan:
     return Plan(decoded, skip, b"", varying=not only_packet_id)
 
 
-def by_head(found: dict[str, Any], name: str) -> Array:
-    """rows x 24 bytes of an identifier that stands in the heads."""
-    heads, head_of = found["_heads"]
-    joined = b"".join(getattr(head, name) for head in heads)
-    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 24)[head_of]
+def identity_columns(heads: Sequence[Head]) -> dict[str, Array]:
+    """What the descriptors say that rows may override: identifiers as rows of 24 bytes, times, backout counts."""
+    micros = [-1 if head.put_micros is None else head.put_micros for head in heads]
+    return {
+        "_msg_id": np.frombuffer(b"".join(head.msg_id for head in heads), dtype=np.uint8).reshape(-1, 24),
+        "_correl_id": np.frombuffer(b"".join(head.correl_id for head in heads), dtype=np.uint8).reshape(-1, 24),
+        "_put_micros": np.array(micros, dtype=np.int64),
+        "_backouts": np.array([head.backout_count for head in heads], dtype=np.int32),
+    }
+
+
+def single(values: pa.Array) -> Any:
+    """A column that says the same for all heads as one value (null too); maps stay columns."""
+    if pa.types.is_map(values.type) or len(values) == 0:
+        return values
+    distinct = values.unique()
+    return distinct[0] if len(distinct) == 1 else values
+
+
+def spread(values: Any, index: pa.Array) -> pa.Array:
+    """One value for each row."""
+    if isinstance(values, pa.Scalar):
+        return pa.nulls(len(index), values.type) if not values.is_valid else pa.repeat(values, len(index))
+    return values.take(index)
 
 
 def cut(bodies: pa.Array, skips: Array) -> pa.Array | None:
