@@ -52,6 +52,8 @@ class Columns(NamedTuple):
     expiries: Sequence[int] | None = None
     put_times: Sequence[int] | None = None
     numbers: Sequence[int] | None = None
+    shared: bool = False
+    """Whether several rows may have the same body: within one lane that is not worth looking for."""
 
 
 def columns_of(groups: Sequence[LanePuts]) -> Columns:
@@ -66,6 +68,7 @@ def columns_of(groups: Sequence[LanePuts]) -> Columns:
         _optional([group.correl_ids for group in groups], groups, NO_ID),
         _optional([group.expiries for group in groups], groups, 0),
         _optional([group.put_times for group in groups], groups, 0),
+        shared=True,
     )
 
 
@@ -81,7 +84,7 @@ def _optional(columns: list[Sequence[T] | None], groups: Sequence[LanePuts], non
 def encode_columns(columns: Columns) -> list[Section]:
     """The sections that hold rows."""
     sections = _dictionary(columns.heads)
-    sections += _bodies(columns.bodies)
+    sections += _bodies(columns.bodies, shared=columns.shared)
     for kind, ids in ((Kind.MSG_IDS, columns.msg_ids), (Kind.CORREL_IDS, columns.correl_ids)):
         if ids is not None:
             sections.append((kind, EACH, b"".join(ids)))
@@ -121,16 +124,15 @@ def _dictionary(heads: Sequence[bytes]) -> list[Section]:
     return sections
 
 
-def _bodies(bodies: Sequence[bytes]) -> list[Section]:
+def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
     """Bodies back to back; one that several rows share (the same object) once, with an index."""
     sharing: Section | None = None
-    if len(bodies) > 1:
+    if shared and len(set(map(id, bodies))) < len(bodies):
         by_identity = {id(body): body for body in bodies}
-        if len(by_identity) < len(bodies):
-            number = {identity: index for index, identity in enumerate(by_identity)}
-            index = array("I", [number[id(body)] for body in bodies])
-            sharing = Kind.BODY_INDEX, index.itemsize, index.tobytes()
-            bodies = list(by_identity.values())
+        number = {identity: index for index, identity in enumerate(by_identity)}
+        index = array("I", [number[id(body)] for body in bodies])
+        sharing = Kind.BODY_INDEX, index.itemsize, index.tobytes()
+        bodies = list(by_identity.values())
     data = b"".join(bodies)
     width, offsets = _offsets(map(len, bodies), len(data))
     sections: list[Section] = [(Kind.BODY_OFFSETS, width, offsets), (Kind.BODIES, 0, data)]
@@ -140,8 +142,8 @@ def _bodies(bodies: Sequence[bytes]) -> list[Section]:
 class Dictionary:
     """The lanes a segment has defined so far: each segment defines what it uses, and can be read without the others."""
 
-    def __init__(self) -> None:
-        self.numbers: dict[LaneName, int] = {}
+    def __init__(self, defined: Iterable[LaneName] = ()) -> None:
+        self.numbers: dict[LaneName, int] = {name: number for number, name in enumerate(defined)}
 
     def number(self, name: LaneName) -> int:
         """The lane's number within the segment."""

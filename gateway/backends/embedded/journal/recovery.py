@@ -46,6 +46,8 @@ class Recovered:
     next_sequence: int = 1
     next_number: int = 1
     frames: int = 0
+    lanes: list[LaneName] = field(default_factory=list)
+    """The lanes the youngest segment has defined, in their order."""
 
 
 def open_segments(directory: Path, *, direct: bool) -> list[Segment]:
@@ -120,6 +122,7 @@ def _replay(segment: Segment, listed: Listed | None, index: Index, found: Recove
     extent = index.space.open(header.serial, segment.slot)
     data = memoryview(segment.file.read(_bytes_to_read(segment, listed), 0))
     lanes: list[LaneName] = []
+    found.lanes = lanes
     segment.end, segment.last_sequence = segment.begin, header.first_sequence - 1
     found.clean = False
     for offset, frame in frames_in(data, segment.begin, header, listed):

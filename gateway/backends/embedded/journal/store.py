@@ -117,6 +117,7 @@ class Store(Reading):
             ring.adopt(found.used, found.spares, found.used[-1] if go_on else None)
             store._next_sequence = found.next_sequence
             store._next_number = found.next_number + (0 if found.clean else RESTART_GAP)
+            store._dictionary = Dictionary(found.lanes if go_on else [])
             store._settle_after_recovery(go_on=go_on)
             ring.start()
         except BaseException:
