@@ -1,0 +1,224 @@
+/* Message handles and the bytes properties travel in. Handles live in the library: a client may call MQINQMP while it holds a
+   lock that the queue manager needs, so nothing here waits for anybody. */
+#include <stdlib.h>
+
+#include "mqm.h"
+
+enum { GENERATION_SHIFT = 32 };
+
+typedef struct handle_slot {
+    MQHMSG handle;                  /* 0: free */
+    MQHCONN owner;
+    bool validate;
+    property_list properties;
+} handle_slot;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static handle_slot *slots;
+static size_t slot_count, first_free;
+static MQHMSG generation;
+
+/* ---- lists ---------------------------------------------------------------------------------------------------------------- */
+
+static void property_free(property *p) {
+    free(p->name);
+    free(p->value);
+}
+
+void properties_clear(property_list *list) {
+    for (size_t i = 0; i < list->count; i++) property_free(&list->items[i]);
+    free(list->items);
+    *list = (property_list){0};
+}
+
+view property_name(view name) {
+    if (name.length > 4 && !memcmp(name.data, "usr.", 4)) return (view){name.data + 4, name.length - 4};
+    return name;
+}
+
+property *properties_find(const property_list *list, view name) {
+    name = property_name(name);
+    for (size_t i = 0; i < list->count; i++) {
+        property *p = &list->items[i];
+        if (strlen(p->name) == name.length && !memcmp(p->name, name.data, name.length)) return p;
+    }
+    return NULL;
+}
+
+static void *copied(const void *data, size_t length) {
+    char *copy = malloc(length + 1);
+    if (!copy) return NULL;
+    if (length) memcpy(copy, data, length);
+    copy[length] = 0;
+    return copy;
+}
+
+static property *properties_append(property_list *list) {
+    if (list->count == list->capacity) {
+        size_t wanted = list->capacity ? list->capacity * 2 : 8;
+        property *grown = realloc(list->items, wanted * sizeof *grown);
+        if (!grown) return NULL;
+        list->items = grown;
+        list->capacity = wanted;
+    }
+    return &list->items[list->count];
+}
+
+/* Adds a property with the type and descriptor of `like`. */
+outcome properties_set(property_list *list, const property *like, view name, view value) {
+    property *p = properties_append(list);
+    name = property_name(name);
+    property made = *like;
+    made.name = copied(name.data, name.length);
+    made.value = copied(value.data, value.length);
+    made.length = (MQLONG)value.length;
+    if (!p || !made.name || !made.value) {
+        property_free(&made);
+        return failed(RC_STORAGE);
+    }
+    *p = made;
+    list->count++;
+    return done;
+}
+
+void properties_remove(property_list *list, size_t index) {
+    property_free(&list->items[index]);
+    memmove(&list->items[index], &list->items[index + 1], (list->count - index - 1) * sizeof *list->items);
+    list->count--;
+    if (list->cursor > index) list->cursor--;
+}
+
+/* Packed: for each property the length of its name (i4), name, type, support, context, copy, length of its value, value. */
+bool properties_pack(const property_list *list, buffer *out) {
+    bool fits = true;
+    for (size_t i = 0; fits && i < list->count; i++) {
+        const property *p = &list->items[i];
+        size_t length = strlen(p->name);
+        fits = buffer_i4(out, (MQLONG)length) && buffer_add(out, p->name, length) && buffer_i4(out, p->type) &&
+               buffer_i4(out, p->support) && buffer_i4(out, p->context) && buffer_i4(out, p->copy) &&
+               buffer_i4(out, p->length) && buffer_add(out, p->value, (size_t)p->length);
+    }
+    return fits;
+}
+
+static bool take_i4(view *from, MQLONG *out) {
+    if (from->length < 4) return false;
+    memcpy(out, from->data, 4);
+    *from = (view){from->data + 4, from->length - 4};
+    return true;
+}
+
+static bool take_view(view *from, view *out) {
+    MQLONG length;
+    if (!take_i4(from, &length) || length < 0 || (size_t)length > from->length) return false;
+    *out = (view){from->data, (size_t)length};
+    *from = (view){from->data + length, from->length - (size_t)length};
+    return true;
+}
+
+bool properties_unpack(property_list *list, view packed) {
+    while (packed.length) {
+        property p = {0};
+        view name, value;
+        if (!take_view(&packed, &name) || !take_i4(&packed, &p.type) || !take_i4(&packed, &p.support) ||
+            !take_i4(&packed, &p.context) || !take_i4(&packed, &p.copy) || !take_view(&packed, &value)) return false;
+        MQLONG fixed = type_length(p.type);
+        if (fixed == -2 || (fixed >= 0 && value.length != (size_t)fixed)) return false;
+        if (is_failed(properties_set(list, &p, name, value))) return false;
+    }
+    return true;
+}
+
+/* ---- handles --------------------------------------------------------------------------------------------------------------- */
+
+static handle_slot *slot_of(MQHMSG handle) {
+    size_t index = (size_t)(handle & 0xffffffff);
+    return handle > 0 && index < slot_count && slots[index].handle == handle ? &slots[index] : NULL;
+}
+
+static handle_slot *free_slot(void) {
+    while (first_free < slot_count && slots[first_free].handle) first_free++;
+    if (first_free < slot_count) return &slots[first_free];
+    size_t wanted = slot_count ? slot_count * 2 : 16;
+    handle_slot *grown = realloc(slots, wanted * sizeof *grown);
+    if (!grown) return NULL;
+    memset(grown + slot_count, 0, (wanted - slot_count) * sizeof *grown);
+    slots = grown;
+    slot_count = wanted;
+    return &slots[first_free];
+}
+
+outcome handle_enter(MQHMSG handle, property_list **list) {
+    pthread_mutex_lock(&lock);
+    handle_slot *slot = slot_of(handle);
+    if (slot) {
+        *list = &slot->properties;
+        return done;
+    }
+    pthread_mutex_unlock(&lock);
+    return failed(RC_HMSG);
+}
+
+void handle_leave(void) { pthread_mutex_unlock(&lock); }
+
+static void slot_clear(handle_slot *slot) {
+    properties_clear(&slot->properties);
+    slot->handle = MQHM_NONE;
+    if ((size_t)(slot - slots) < first_free) first_free = (size_t)(slot - slots);
+}
+
+void handles_drop(MQHCONN hconn) {
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < slot_count; i++)
+        if (slots[i].handle && slots[i].owner == hconn) slot_clear(&slots[i]);
+    pthread_mutex_unlock(&lock);
+}
+
+void handles_reset_lock(void) { pthread_mutex_init(&lock, NULL); }
+
+/* Clients pass 0 where they mean «no connection»; both that and -3 make a handle that belongs to none. */
+static bool unassociated(MQHCONN hconn) { return hconn == MQHC_UNASSOCIATED_HCONN || hconn == MQHC_DEF_HCONN; }
+
+static outcome create(MQHCONN hconn, const MQCMHO *options, PMQHMSG out) {
+    connection *c;
+    outcome o = check_structure(options, "CMHO", MQCMHO_CURRENT_VERSION, RC_CMHO);
+    if (!is_failed(o) && !out) o = failed(RC_HMSG);
+    if (is_failed(o)) return o;
+    if (!unassociated(hconn)) {
+        o = enter_any(hconn, &c);
+        if (is_failed(o)) return o;
+        leave(c);
+    }
+    pthread_mutex_lock(&lock);
+    handle_slot *slot = free_slot();
+    if (slot) {
+        generation = generation % 0x7fffff + 1;
+        *slot = (handle_slot){.handle = generation << GENERATION_SHIFT | (slot - slots), .owner = hconn,
+                              .validate = !(options->Options & MQCMHO_NO_VALIDATION)};
+        *out = slot->handle;
+    }
+    pthread_mutex_unlock(&lock);
+    return slot ? done : failed(RC_HMSG_NOT_AVAILABLE);
+}
+
+EXPORT void MQCRTMH(MQHCONN hconn, PMQVOID options, PMQHMSG handle, PMQLONG cc, PMQLONG rc) {
+    report(create(hconn, options, handle), cc, rc);
+}
+
+EXPORT void MQDLTMH(MQHCONN hconn, PMQHMSG handle, PMQVOID options, PMQLONG cc, PMQLONG rc) {
+    (void)hconn;
+    outcome o = check_structure(options, "DMHO", MQDMHO_CURRENT_VERSION, RC_DMHO);
+    if (!is_failed(o) && !handle) o = failed(RC_HMSG);
+    if (is_failed(o)) return report(o, cc, rc);
+    pthread_mutex_lock(&lock);
+    handle_slot *slot = slot_of(*handle);
+    if (slot) slot_clear(slot);
+    pthread_mutex_unlock(&lock);
+    if (slot) *handle = MQHM_UNUSABLE_HMSG;
+    report(slot ? done : failed(RC_HMSG), cc, rc);
+}
+
+bool handle_validates(MQHMSG handle) {
+    handle_slot *slot = slot_of(handle);
+    return slot && slot->validate;
+}

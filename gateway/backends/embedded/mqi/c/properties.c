@@ -1,0 +1,244 @@
+/* MQSETMP, MQINQMP, MQDLTMP: names checked, values copied, a cursor per handle for INQ_NEXT. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#include "mqm.h"
+
+bool handle_validates(MQHMSG handle);
+
+/* ---- names ----------------------------------------------------------------------------------------------------------------- */
+
+static bool is_sql_word(const char *word, size_t length) {
+    static const char *const words[] = {"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i]) == length && !strncasecmp(word, words[i], length)) return true;
+    return false;
+}
+
+static bool is_name_byte(unsigned char c, bool first) {
+    return c >= 0x80 || isalpha(c) || c == '_' || c == '$' || (!first && isdigit(c));
+}
+
+/* Each part between dots is an identifier. */
+static bool is_valid_name(view name) {
+    size_t start = 0;
+    for (size_t i = 0; i <= name.length; i++) {
+        if (i < name.length && name.data[i] != '.') {
+            if (!is_name_byte(name.data[i], i == start)) return false;
+            continue;
+        }
+        if (i == start) return false;
+        start = i + 1;
+    }
+    view bare = property_name(name);
+    return !is_sql_word((const char *)bare.data, bare.length);
+}
+
+static outcome name_in(const MQCHARV *charv, view *name) {
+    if (!charv) return failed(RC_PROPERTY_NAME);
+    outcome o = charv_in(charv, charv, RC_PROPERTY_NAME, name);
+    if (is_failed(o)) return o;
+    while (name->length && name->data[name->length - 1] == ' ') name->length--;
+    if (!name->length) return failed(RC_PROPERTY_NAME);
+    return name->length > MQ_MAX_PROPERTY_NAME_LENGTH ? failed(RC_PROPERTY_NAME_LENGTH) : done;
+}
+
+/* ---- MQSETMP --------------------------------------------------------------------------------------------------------------- */
+
+static outcome value_in(MQLONG type, MQLONG length, const void *data, view *value) {
+    MQLONG fixed = type_length(type);
+    if (fixed == -2) return failed(RC_PROPERTY_TYPE);
+    if (fixed >= 0) length = fixed;
+    else if (length == MQVL_NULL_TERMINATED && type == MQTYPE_STRING) length = data ? (MQLONG)strlen(data) : 0;
+    if (length < 0) return failed(RC_BUFFER_LENGTH);
+    if (length && !data) return failed(RC_BUFFER_ERROR);
+    *value = (view){data, (size_t)length};
+    return done;
+}
+
+static void rotate_into(property_list *list, size_t index) {
+    property last = list->items[list->count - 1];
+    memmove(&list->items[index + 1], &list->items[index], (list->count - 1 - index) * sizeof last);
+    list->items[index] = last;
+}
+
+/* Where the property just appended belongs: the place of the one it replaces, beside the cursor, or where it is. */
+static outcome place(property_list *list, property *old, MQLONG options) {
+    size_t cursor = list->cursor;
+    if (options & MQSMPO_APPEND_PROPERTY) return done;
+    if (options & (MQSMPO_SET_PROP_AFTER_CURSOR | MQSMPO_SET_PROP_BEFORE_CURSOR)) {
+        rotate_into(list, options & MQSMPO_SET_PROP_AFTER_CURSOR ? cursor : cursor - 1);
+        return done;
+    }
+    if (!old) return done;
+    size_t index = (size_t)(old - list->items);
+    rotate_into(list, index);
+    list->cursor = cursor;
+    properties_remove(list, index + 1);
+    list->cursor = cursor;
+    return done;
+}
+
+static outcome set(property_list *list, MQLONG options, const property *like, view name, view value) {
+    static const MQLONG at_cursor =
+        MQSMPO_SET_PROP_UNDER_CURSOR | MQSMPO_SET_PROP_AFTER_CURSOR | MQSMPO_SET_PROP_BEFORE_CURSOR;
+    if ((options & at_cursor) && (list->cursor == 0 || list->cursor > list->count)) return failed(RC_PROPERTY_NOT_AVAILABLE);
+    outcome o = properties_set(list, like, name, value);
+    if (is_failed(o)) return o;
+    property *old = options & MQSMPO_SET_PROP_UNDER_CURSOR ? &list->items[list->cursor - 1] : properties_find(list, name);
+    return place(list, old == &list->items[list->count - 1] ? NULL : old, options);
+}
+
+EXPORT void MQSETMP(MQHCONN hconn, MQHMSG handle, PMQVOID options, PMQVOID name, PMQVOID descriptor, MQLONG type,
+                    MQLONG length, PMQVOID data, PMQLONG cc, PMQLONG rc) {
+    (void)hconn;
+    const MQSMPO *smpo = options;
+    const MQPD *pd = descriptor;
+    property_list *list;
+    view text, value;
+    outcome o = check_structure(smpo, "SMPO", MQSMPO_CURRENT_VERSION, RC_SMPO);
+    if (!is_failed(o)) o = check_structure(pd, "PD  ", MQPD_CURRENT_VERSION, RC_PD);
+    if (!is_failed(o)) o = name_in(name, &text);
+    if (!is_failed(o)) o = value_in(type, length, data, &value);
+    if (!is_failed(o)) o = handle_enter(handle, &list);
+    if (is_failed(o)) return report(o, cc, rc);
+    property like = {.type = type, .support = pd->Support, .context = pd->Context, .copy = pd->CopyOptions};
+    o = handle_validates(handle) && !is_valid_name(text) ? failed(RC_PROPERTY_NAME) : set(list, smpo->Options, &like, text, value);
+    handle_leave();
+    report(o, cc, rc);
+}
+
+/* ---- finding: an exact name, `%`, or `folder.%` ------------------------------------------------------------------------------ */
+
+static bool matches(const property *p, view pattern) {
+    size_t length = strlen(p->name);
+    if (pattern.length == 1 && pattern.data[0] == '%') return true;
+    if (pattern.data[pattern.length - 1] != '%') {
+        view wanted = property_name(pattern);
+        return wanted.length == length && !memcmp(wanted.data, p->name, length);
+    }
+    size_t prefix = pattern.length - 1;
+    if (prefix == 4 && !memcmp(pattern.data, "usr.", 4)) return !strchr(p->name, '.');
+    return length > prefix && !memcmp(p->name, pattern.data, prefix);
+}
+
+static outcome find(property_list *list, view pattern, MQLONG options, size_t *found) {
+    size_t start = options & MQIMPO_INQ_NEXT ? list->cursor : 0;
+    if (options & MQIMPO_INQ_PROP_UNDER_CURSOR) {
+        *found = list->cursor - 1;
+        return list->cursor && list->cursor <= list->count ? done : failed(RC_PROPERTY_NOT_AVAILABLE);
+    }
+    for (size_t i = start; i < list->count; i++)
+        if (matches(&list->items[i], pattern)) {
+            *found = i;
+            return done;
+        }
+    return failed(RC_PROPERTY_NOT_AVAILABLE);
+}
+
+/* ---- MQINQMP --------------------------------------------------------------------------------------------------------------- */
+
+static const char *type_string(MQLONG type) {
+    switch (type) {
+    case MQTYPE_BOOLEAN: return "boolean";
+    case MQTYPE_BYTE_STRING: return "bin.hex";
+    case MQTYPE_INT8: return "i1";
+    case MQTYPE_INT16: return "i2";
+    case MQTYPE_INT32: return "i4";
+    case MQTYPE_INT64: return "i8";
+    case MQTYPE_FLOAT32: return "r4";
+    case MQTYPE_FLOAT64: return "r8";
+    default: return "string";
+    }
+}
+
+typedef struct inquiry {
+    MQIMPO *impo;
+    MQPD *pd;
+    PMQLONG type, data_length;
+    MQLONG size;
+    void *room;
+} inquiry;
+
+static outcome value_out(const inquiry *q, const property *p, MQLONG type) {
+    buffer value = {0};
+    outcome o = value_convert(p, type, &value);
+    if (!is_failed(o)) {
+        *q->type = type;
+        *q->data_length = (MQLONG)value.length;
+        bool fits = value.length <= (size_t)q->size;
+        if (q->impo->Options & MQIMPO_QUERY_LENGTH) o = done;
+        else if (!fits && type != MQTYPE_STRING && type != MQTYPE_BYTE_STRING) o = failed(RC_PROPERTY_VALUE_TOO_BIG);
+        else if (value.length) memcpy(q->room, value.data, fits ? value.length : (size_t)q->size);
+        if (!fits && !(q->impo->Options & MQIMPO_QUERY_LENGTH)) o = failed(RC_PROPERTY_VALUE_TOO_BIG);
+    }
+    buffer_free(&value);
+    return o;
+}
+
+static outcome descriptor_out(const inquiry *q, const property *p) {
+    q->pd->Support = p->support;
+    q->pd->Context = p->context;
+    q->pd->CopyOptions = p->copy;
+    q->impo->ReturnedEncoding = MQENC_NATIVE;
+    q->impo->ReturnedCCSID = 1208;
+    field_set(q->impo->TypeString, sizeof q->impo->TypeString,
+              (view){(const unsigned char *)type_string(p->type), strlen(type_string(p->type))});
+    view name = {(const unsigned char *)p->name, strlen(p->name)};
+    outcome o = charv_out(&q->impo->ReturnedName, q->impo, name, RC_IMPO, RC_PROPERTY_NAME_TOO_BIG);
+    q->impo->ReturnedName.VSCCSID = 1208;
+    return o;
+}
+
+static outcome inquire(property_list *list, view pattern, const inquiry *q) {
+    size_t index;
+    outcome o = find(list, pattern, q->impo->Options, &index);
+    if (is_failed(o)) return o;
+    const property *p = &list->items[index];
+    MQLONG type = *q->type == MQTYPE_AS_SET ? p->type : *q->type;
+    if (type != p->type && !(q->impo->Options & MQIMPO_CONVERT_TYPE)) return failed(RC_PROP_CONV_NOT_SUPPORTED);
+    outcome named = descriptor_out(q, p);
+    o = value_out(q, p, type);
+    if (!is_failed(o) && !(q->impo->Options & MQIMPO_QUERY_LENGTH)) list->cursor = index + 1;
+    return is_failed(o) ? o : named.rc ? failed(named.rc) : o;
+}
+
+EXPORT void MQINQMP(MQHCONN hconn, MQHMSG handle, PMQVOID options, PMQVOID name, PMQVOID descriptor, PMQLONG type,
+                    MQLONG size, PMQVOID room, PMQLONG data_length, PMQLONG cc, PMQLONG rc) {
+    (void)hconn;
+    inquiry q = {options, descriptor, type, data_length, size, room};
+    property_list *list;
+    view pattern;
+    if (data_length) *data_length = 0;
+    outcome o = check_structure(options, "IMPO", MQIMPO_CURRENT_VERSION, RC_IMPO);
+    if (!is_failed(o)) o = check_structure(descriptor, "PD  ", MQPD_CURRENT_VERSION, RC_PD);
+    if (!is_failed(o) && (!type || type_length(*type) == -2) && !(type && *type == MQTYPE_AS_SET)) o = failed(RC_PROPERTY_TYPE);
+    if (!is_failed(o) && (size < 0 || !data_length)) o = failed(data_length ? RC_BUFFER_LENGTH : RC_DATA_LENGTH);
+    if (!is_failed(o) && size && !room) o = failed(RC_BUFFER_ERROR);
+    if (!is_failed(o)) o = name_in(name, &pattern);
+    if (!is_failed(o)) o = handle_enter(handle, &list);
+    if (is_failed(o)) return report(o, cc, rc);
+    o = inquire(list, pattern, &q);
+    handle_leave();
+    report(o, cc, rc);
+}
+
+/* ---- MQDLTMP --------------------------------------------------------------------------------------------------------------- */
+
+EXPORT void MQDLTMP(MQHCONN hconn, MQHMSG handle, PMQVOID options, PMQVOID name, PMQLONG cc, PMQLONG rc) {
+    (void)hconn;
+    const MQDMPO *dmpo = options;
+    property_list *list;
+    view pattern;
+    size_t index;
+    outcome o = check_structure(dmpo, "DMPO", MQDMPO_CURRENT_VERSION, RC_DMPO);
+    if (!is_failed(o)) o = name_in(name, &pattern);
+    if (!is_failed(o)) o = handle_enter(handle, &list);
+    if (is_failed(o)) return report(o, cc, rc);
+    bool at_cursor = dmpo->Options & MQDMPO_DEL_PROP_UNDER_CURSOR;
+    o = find(list, pattern, at_cursor ? MQIMPO_INQ_PROP_UNDER_CURSOR : 0, &index);
+    if (!is_failed(o)) properties_remove(list, index);
+    handle_leave();
+    report(is_failed(o) ? warning(o.rc) : o, cc, rc);
+}

@@ -1,0 +1,169 @@
+/* Frames over a Unix socket: written into one buffer, sent together, answers read whole. Any fault of the wire is 2009 and final. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "socket.h"
+
+/* ---- the socket --------------------------------------------------------------------------------------------------------------- */
+
+static const char *socket_path(void) {
+    const char *where = getenv("MQGATE_MQI");
+    if (!where || !*where) return "mqgate-data/mqi.sock";
+    return strncmp(where, "unix:", 5) ? where : where + 5;
+}
+
+outcome wire_dial(wire *w) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *path = socket_path();
+    if (strlen(path) >= sizeof address.sun_path) return failed(RC_QMGR_NOT_AVAILABLE);
+    strcpy(address.sun_path, path);
+    w->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (w->fd < 0) return failed(RC_RESOURCE);
+    int rc;
+    while ((rc = connect(w->fd, (struct sockaddr *)&address, sizeof address)) && errno == EINTR) {}
+    if (!rc) return done;
+    MQLONG reason = errno == EACCES || errno == EPERM ? 2035 : RC_QMGR_NOT_AVAILABLE;
+    close(w->fd);
+    w->fd = -1;
+    return failed(reason);
+}
+
+void wire_close(wire *w) {
+    if (w->fd >= 0) close(w->fd);
+    w->fd = -1;
+    buffer_free(&w->out);
+    buffer_free(&w->in);
+}
+
+static bool send_all(wire *w) {
+    for (size_t sent = 0; sent < w->out.length;) {
+        ssize_t n = send(w->fd, w->out.data + sent, w->out.length - sent, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        sent += (size_t)n;
+    }
+    w->out.length = 0;
+    return true;
+}
+
+static bool receive_all(wire *w, void *to, size_t length) {
+    for (size_t have = 0; have < length;) {
+        ssize_t n = recv(w->fd, (char *)to + have, length - have, 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        have += (size_t)n;
+    }
+    return true;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------------------ */
+
+void frame_bytes(wire *w, const void *data, size_t length) { w->full |= !buffer_add(&w->out, data, length); }
+
+void frame_i4(wire *w, MQLONG value) { frame_bytes(w, &value, sizeof value); }
+
+void frame_blob(wire *w, view data) {
+    frame_i4(w, (MQLONG)data.length);
+    frame_bytes(w, data.data, data.length);
+}
+
+void frame_field(wire *w, const void *field, size_t size) { frame_blob(w, field_view(field, size)); }
+
+void frame_begin(wire *w, enum verb verb, int flags) {
+    unsigned char start[4] = {(unsigned char)verb, (unsigned char)flags};
+    w->frame = w->out.length;
+    w->full = false;
+    w->tag++;
+    memcpy(start + 2, &w->tag, 2);
+    frame_i4(w, 0);
+    frame_bytes(w, start, sizeof start);
+}
+
+static outcome frame_end(wire *w) {
+    size_t length = w->out.length - w->frame - 4;
+    if (w->full || length > LONGEST_FRAME) {
+        w->out.length = w->frame;  /* nothing of it has been sent: the frames before it stay */
+        return failed(w->full ? RC_STORAGE : 2031);
+    }
+    uint32_t size = (uint32_t)length;
+    memcpy(w->out.data + w->frame, &size, 4);
+    return done;
+}
+
+static outcome broken(connection *c) {
+    c->broken = true;
+    return failed(RC_CONNECTION_BROKEN);
+}
+
+enum { PIPELINE_ROOM = 64 * 1024 };
+
+/* An asynchronous put of a unit of work may stay in the buffer: the commit behind it takes it along. */
+outcome frame_send(connection *c, wire *w) {
+    outcome o = frame_end(w);
+    if (is_failed(o)) return o;
+    return send_all(w) ? done : broken(c);
+}
+
+outcome frame_hold(connection *c, wire *w) {
+    outcome o = frame_end(w);
+    if (is_failed(o) || w->out.length < PIPELINE_ROOM) return o;
+    return send_all(w) ? done : broken(c);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------------ */
+
+static bool receive_frame(wire *w) {
+    unsigned char header[FRAME_HEADER];
+    uint32_t length;
+    uint16_t tag;
+    if (!receive_all(w, header, sizeof header)) return false;
+    memcpy(&length, header, 4);
+    memcpy(&tag, header + 6, 2);
+    if (length < FRAME_HEADER - 4 || length > LONGEST_FRAME || tag != w->tag) return false;
+    length -= FRAME_HEADER - 4;
+    w->in.length = 0;
+    if (!buffer_reserve(&w->in, length + 1) || !receive_all(w, w->in.data, length)) return false;
+    w->in.length = length;
+    return true;
+}
+
+outcome frame_exchange(connection *c, wire *w, answer *a) {
+    outcome o = frame_end(w);
+    if (is_failed(o)) return o;
+    if (!send_all(w) || !receive_frame(w)) return broken(c);
+    *a = (answer){buffer_view(&w->in), false};
+    o.cc = answer_i4(a);
+    o.rc = answer_i4(a);
+    return a->bad || o.cc < MQCC_OK || o.cc > MQCC_FAILED ? broken(c) : o;
+}
+
+view answer_bytes(answer *a, size_t length) {
+    if (length > a->rest.length) {
+        a->bad = true;
+        return (view){0};
+    }
+    view taken = {a->rest.data, length};
+    a->rest = (view){a->rest.data + length, a->rest.length - length};
+    return taken;
+}
+
+MQLONG answer_i4(answer *a) {
+    MQLONG value = 0;
+    view taken = answer_bytes(a, sizeof value);
+    if (taken.data) memcpy(&value, taken.data, sizeof value);
+    return value;
+}
+
+view answer_blob(answer *a) {
+    MQLONG length = answer_i4(a);
+    if (length >= 0) return answer_bytes(a, (size_t)length);
+    a->bad = true;
+    return (view){0};
+}
+
+void answer_field(answer *a, void *field, size_t size) { field_set(field, size, answer_blob(a)); }
+
+outcome answer_end(connection *c, const answer *a, outcome o) { return a->bad ? broken(c) : o; }
