@@ -59,6 +59,7 @@ class Gateway:
         self.hub = Hub(reactor, self.engine)
         self.engine.on_pause = self.hub.pause
         self.engine.on_end = self._ended
+        self.hub.on_defect = self._defect
         self.listeners = Listeners(reactor, self.engine, self.hub)
         self.consumers = Consumers(self.engine)
         self.admin_port: IListeningPort | None = None
@@ -180,6 +181,9 @@ class Gateway:
         self.counters.reactor_lag_seconds["0"].observe(max(0.0, now - self.heartbeat - TICK_SECONDS))
         self.heartbeat = now
         self.engine.tick()
+
+    def _defect(self, error: Exception, peer: str) -> None:
+        log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
 
     def _ended(self, connection: Connection, why: str) -> None:
         """One line a connection."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, inbound
-from gateway.bridge.unmatched import unmatched
 from gateway.broker.route import DEAD, Inbound, Policy, Receiver, Route
 from gateway.broker.turn import Run, Turn
 from gateway.errors import Refused
@@ -18,6 +17,7 @@ from gateway.mqtt.topics import split_shared, topic_name_error
 from gateway.ports.access import Access
 from gateway.routing.filters import Interest, Subscriptions
 from gateway.routing.table import Table
+from gateway.rules.feedback import Feedback
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
 from gateway.session.session import Session
@@ -29,7 +29,6 @@ _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
 _MAX_HEADS = 20_000
 _MAX_PLANS = 4096
 REQUESTS = "MQGATE.REQUESTS"
-MQFB_NO_RULE = 65_536
 
 
 class Router:
@@ -201,8 +200,10 @@ class Router:
         if not engine.dead_letter_queue:
             return
         publication = message.publication
-        head, tail = unmatched(_origin(message.route, message.publisher), message.packet_id)
-        self._dead_letter(turn, head, tail + publication.payload, publication.qos > 0, MQFB_NO_RULE, "", now)
+        properties = prop.decode_publish(publication.properties) if publication.properties else {}
+        made = inbound.unmatched(_origin(message.route, message.publisher), properties)
+        body = made.tails[message.packet_id] + publication.payload
+        self._dead_letter(turn, made.head, body, made.persistent, Feedback.NO_RULE, "", now)
         engine.counters.dlq_messages["_none", "unmatched"] += 1
 
     def _dead_letter(

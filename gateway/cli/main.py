@@ -8,6 +8,8 @@ import click
 
 COMMANDS = {
     "run": ("gateway.cli.run", "Run the gateway."),
+    "probe": ("gateway.cli.probe", "Connect, publish, wait for the acknowledgement."),
+    "demo": ("gateway.cli.demo", "Simulated devices and a live summary."),
     "version": ("gateway.cli.version", "Show the version."),
 }
 """Name: module that holds a click command of the same name, and its line in the help."""

@@ -169,6 +169,7 @@ class Hub:
         self._acceptors: dict[int, Acceptor] = {}
         self._lost: list[HubSocket] = []
         self._paused = False
+        self.on_defect: Callable[[Exception, str], None] = lambda _error, _peer: None
         IReactorFDSet(reactor).addReader(self)
 
     # -- what the reactor calls --
@@ -187,7 +188,7 @@ class Hub:
 
     def doRead(self) -> None:
         """Read all that is ready, hand it to the broker, commit, answer."""
-        sockets, received = self._sockets, self.engine.received
+        sockets = self._sockets
         for fd, event in self._epoll.poll(0, MAX_EVENTS):
             link = sockets.get(fd)
             if link is None:
@@ -198,24 +199,36 @@ class Hub:
             if event & WRITE:
                 link.drain()
             if event & READ and not link.closed:
-                try:
-                    chunk = link.sock.recv(CHUNK)
-                except OSError as error:
-                    if error.errno not in _AGAIN:
-                        self.lost(link)
-                    continue
-                if not chunk:
-                    self.lost(link)
-                elif link.proxy is None and link.connection is not None:
-                    received(link.connection, chunk)
-                else:
-                    self._before(link, chunk)
+                self._read(link)
             elif event & GONE and not link.closed:
                 self.lost(link)
         self.engine.flush()
         while self._lost:
             self.lost(self._lost.pop())
             self.engine.flush()
+
+    def _read(self, link: HubSocket) -> None:
+        try:
+            chunk = link.sock.recv(CHUNK)
+        except OSError as error:
+            if error.errno not in _AGAIN:
+                self.lost(link)
+            return
+        if not chunk:
+            self.lost(link)
+            return
+        try:
+            if link.proxy is None and link.connection is not None:
+                self.engine.received(link.connection, chunk)
+            else:
+                self._before(link, chunk)
+        except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
+            self.defect(link, error)
+
+    def defect(self, link: HubSocket, error: Exception) -> None:
+        """What should not happen: say so, and end this connection. Nothing of it was acknowledged without a commit."""
+        self.on_defect(error, link.peer)
+        self.lost(link)
 
     def _before(self, link: HubSocket, chunk: bytes) -> None:
         """Bytes before the MQTT protocol begins: the PROXY header."""

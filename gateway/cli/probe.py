@@ -1,0 +1,53 @@
+"""`mqgate probe`: connect, publish, wait for the acknowledgement: the question a health check asks from outside."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from pathlib import Path
+
+import click
+
+from gateway.errors import ProtocolError
+from gateway.mqtt import reasons
+from gateway.net.device import Device
+
+VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the gateway.")
+@click.option("--port", default=1883, show_default=True, help="MQTT port.")
+@click.option("--topic", default="mqgate/probe", show_default=True, help="Topic to publish to.")
+@click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
+@click.option("--version", "level", type=click.Choice(list(VERSIONS)), default="3.1.1", show_default=True)
+@click.option("--user", help="User name.")
+@click.option("--password-file", type=click.Path(exists=True, dir_okay=False), help="File whose first line it is.")
+@click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for each answer.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def probe(
+    host: str, port: int, topic: str, qos: int, level: str, user: str | None, password_file: str | None,
+    timeout: float, as_json: bool,
+) -> None:  # fmt: skip
+    """CONNECT, PUBLISH, wait for the acknowledgement. Exit code 0: committed; 1: refused; 3: not reached."""
+    password = Path(password_file).read_bytes().splitlines()[0] if password_file else None
+    try:
+        with Device(host, port, f"probe-{secrets.token_hex(4)}", version=VERSIONS[level], timeout=timeout) as device:
+            reason = device.connect(user, password)
+            if reason:
+                shown = reasons.name(reason) if VERSIONS[level] == 5 else f"return code {reason}"
+                click.echo(f"the gateway refused the connection: {shown}", err=True)
+                sys.exit(1)
+            seconds = device.publish(topic, b"probe", qos)
+    except ProtocolError as error:
+        click.echo(f"refused: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        click.echo(f"{host}:{port} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
+        sys.exit(3)
+    if as_json:
+        click.echo(json.dumps({"ok": True, "qos": qos, "seconds": round(seconds, 6)}))
+    else:
+        what = "sent" if not qos else "committed and acknowledged"
+        click.echo(f"{what} in {seconds * 1000:.2f} ms (QoS {qos}, topic {topic})")

@@ -1,0 +1,110 @@
+"""Gateways as subprocesses for tests: started on free ports, killed, started again on the same data."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Self
+
+
+class RunningGateway:
+    """One `mqgate run` in a directory of its own."""
+
+    def __init__(self, directory: Path, *, settings: str = "", environ: dict[str, str] | None = None) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.environ = environ or {}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.admin = 0
+        self._starts = 0
+
+    @property
+    def log(self) -> str:
+        """What the present process has logged."""
+        return (self.directory / f"log.{self._starts}").read_text()
+
+    def start(self, *, port: int = 0) -> RunningGateway:
+        """Start and wait until it serves."""
+        self._starts += 1
+        command = [sys.executable, "-m", "gateway", "run", "--port", str(port), "--admin-port", "0",
+                   "--data", str(self.directory / "data")]  # fmt: skip
+        if self.settings:
+            path = self.directory / "settings.yaml"
+            path.write_text(self.settings)
+            command += ["-c", str(path)]
+        with (self.directory / f"log.{self._starts}").open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, **self.environ}, cwd=self.directory
+            )
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            if '"started"' in self.log:
+                found = re.search(r"MQTT on [^\"]*?:(\d+)", self.log)
+                admin = re.search(r"admin on [^\"]*?:(\d+)", self.log)
+                assert found
+                assert admin
+                self.port, self.admin = int(found[1]), int(admin[1])
+                return self
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise AssertionError(f"the gateway did not start:\n{self.log}")
+
+    def ports(self) -> dict[str, int]:
+        """Port by listener name."""
+        found = {}
+        for line in self.log.splitlines():
+            if line.startswith("{"):
+                record = json.loads(line)
+                match = re.search(r" on .*:(\d+)$", record.get("msg", ""))
+                if record.get("event") == "listening" and match:
+                    found[record["listener"]] = int(match[1])
+        return found
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut for the process."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(20)
+
+    def wait_killed(self) -> int:
+        """Wait until a failpoint has ended it."""
+        assert self.process is not None
+        return self.process.wait(60)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def get(self, path: str) -> str:
+        """A page of the admin port."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=10) as answer:
+            return answer.read().decode()
+
+    def metric(self, line_start: str) -> float:
+        """The value of the series that begins so."""
+        for line in self.get("/metrics").splitlines():
+            if line.startswith(line_start):
+                return float(line.rsplit(" ", 1)[1])
+        raise AssertionError(f"no series {line_start}")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(20)
