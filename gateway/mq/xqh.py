@@ -22,13 +22,16 @@ class Xqh(NamedTuple):
     md: bytes
 
 
-def build(remote_q_name: str, remote_q_mgr_name: str, md: bytes) -> bytes:
-    """The header for the message `md` describes, with an MQMDE behind it where version 1 cannot say everything."""
+def build(remote_q_name: str, remote_q_mgr_name: str, md: bytes, *, ccsid: int = 1208) -> bytes:
+    """The header for the message `md` describes, with an MQMDE behind it where version 1 cannot say everything.
+
+    The embedded descriptor then describes the MQMDE, which is native and in the queue manager's `ccsid`.
+    """
     names = _name("RemoteQName", 8, remote_q_name), _name("RemoteQMgrName", 56, remote_q_mgr_name)
     embedded = mqmd.version_1(md)
     if not mde.is_needed(md):
         return _CODEC["<"].pack(b"XQH ", 1, *names, embedded)
-    return _CODEC["<"].pack(b"XQH ", 1, *names, mqmd.with_format(embedded, mde.FORMAT)) + mde.build(md)
+    return _CODEC["<"].pack(b"XQH ", 1, *names, mqmd.with_described(embedded, 546, ccsid, mde.FORMAT)) + mde.build(md)
 
 
 def _name(field: str, at: int, name: str) -> bytes:

@@ -1,0 +1,233 @@
+"""The four situations in which MQ adds headers to a message, and their undoing, as functions of a message.
+
+On a transmission queue (MQXQH, with MQMDE where version 1 cannot say it all); undeliverable (MQDLH); for several
+destinations at once (MQDH and its records); in a group or cut into segments (grouping.py). Messages are `(md, data)`,
+md in our own form; names, identifiers and the time come from the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gateway.errors import HeaderError
+from gateway.mq import dh, dlh, mde, mqmd, xqh
+from gateway.mq.ccsid import codec_of
+from gateway.mq.chain import described_by, walk
+from gateway.mq.constants import MQAT_QMGR, MQDHF_NEW_MSG_IDS, MQENC_NATIVE
+from gateway.mq.header import Header
+from gateway.mq.message_context import Putter
+
+HEADER_CCSID = 1208
+"""Character set of the headers written here."""
+_ONLY_AT_DESTINATION = 0x3FF00
+"""MQRO_ACCEPT_UNSUP_IF_XMIT_MASK: report options (COA, COD) that must not act on a transmission queue."""
+
+
+class Arrived(NamedTuple):
+    """A message taken off a transmission queue: where to, and what it is."""
+
+    remote_q_name: str
+    remote_q_mgr_name: str
+    md: bytes
+    data: bytes
+
+
+def to_transmission(
+    md: bytes,
+    data: bytes,
+    remote_q_name: str,
+    remote_q_mgr_name: str,
+    *,
+    msg_id: bytes,
+    putter: Putter,
+    ccsid: int = 1208,
+) -> tuple[bytes, bytes]:
+    """The message as it lies on a transmission queue. `msg_id` is new; `putter` is the queue manager."""
+    header = xqh.build(remote_q_name, remote_q_mgr_name, md, ccsid=ccsid)
+    return separate_descriptor(md, msg_id=msg_id, putter=putter, ccsid=ccsid), header + data
+
+
+def separate_descriptor(md: bytes, *, msg_id: bytes, putter: Putter, ccsid: int) -> bytes:
+    """The descriptor the queue manager writes for the message on the transmission queue."""
+    made = mqmd.patch(
+        mqmd.with_described(md, MQENC_NATIVE, ccsid, xqh.FORMAT),
+        report=mqmd.number(md, mqmd.AT_REPORT) & ~_ONLY_AT_DESTINATION,
+        msg_id=msg_id,
+        correl_id=md[mqmd.MSG_ID],
+        backout_count=0,
+        put_appl_type=MQAT_QMGR,
+        put_appl_name=putter.application,
+        put_date=putter.date,
+        put_time=putter.time,
+        appl_origin_data="",
+    )
+    return made[: mqmd.GROUP_ID.start] + mqmd.NO_VERSION_2_FIELDS
+
+
+def from_transmission(md: bytes, data: bytes) -> Arrived:
+    """The message as it arrives: header and separate descriptor gone, the embedded descriptor and its MQMDE one."""
+    header = _first(md, data, "MQXQH")
+    inner = native_descriptor(header)
+    rest = data[xqh.LENGTH :]
+    return Arrived(header.text("RemoteQName"), header.text("RemoteQMgrName"), *absorb_extension(inner, rest))
+
+
+def native_descriptor(header: Header) -> bytes:
+    """The descriptor embedded in an MQXQH in our own form, whatever byte order and character set it is in."""
+    raw = header["MsgDesc"]
+    assert isinstance(raw, bytes)  # noqa: S101  the layout says so
+    if header.order == "<" and header.codec in {"utf-8", "ascii", "iso8859-1"}:
+        return mqmd.version_2(raw)
+    return mqmd.unpack(raw, order=header.order, codec=header.codec).pack()
+
+
+def _first(md: bytes, data: bytes, name: str) -> Header:
+    headers = walk(md, data).headers
+    if not headers or headers[0].name != name:
+        found = headers[0].name if headers else "no header"
+        raise HeaderError(name, "StrucId", 0, f"the message begins with {found}, its Format is {md[mqmd.FORMAT]!r}")
+    return headers[0]
+
+
+def with_extension(md: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """The message as a program with a version-1 descriptor gets it: version-2 fields in an MQMDE where needed."""
+    if not mde.is_needed(md):
+        return md, data
+    plain = mqmd.with_described(md, MQENC_NATIVE, HEADER_CCSID, mde.FORMAT)
+    return plain[: mqmd.GROUP_ID.start] + mqmd.NO_VERSION_2_FIELDS, mde.build(md) + data
+
+
+def absorb_extension(md: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """The message with the MQMDE in front of its data put into its version-1 descriptor.
+
+    An MQMDE that is not valid is data; so is one behind a version-2 descriptor, where queue managers do not call this.
+    """
+    if md[mqmd.FORMAT] != mde.FORMAT:
+        return md, data
+    described = described_by(md)
+    codec = codec_of(described.ccsid) or "utf-8"
+    order = ">" if described.encoding & 15 == 1 else "<"
+    try:
+        merged = mde.merge(md, data, order=order)
+    except HeaderError:
+        return md, data
+    if data[:4] not in {b"MDE ", "MDE ".encode(codec)}:
+        return md, data
+    if data[:4] != b"MDE ":
+        merged = mqmd.with_format(merged, merged[mqmd.FORMAT].decode(codec, "replace").encode("ascii", "replace"))
+    return merged, data[mde.LENGTH :]
+
+
+class DeadLetter(NamedTuple):
+    """A message for the dead-letter queue; `truncated` when its data was cut to fit."""
+
+    md: bytes
+    data: bytes
+    truncated: bool
+
+
+def to_dead_letter(
+    md: bytes, data: bytes, reason: int, dest_q_name: str, dest_q_mgr_name: str, *, putter: Putter, max_length: int = 0
+) -> DeadLetter:
+    """The message with an MQDLH in front, cut to `max_length` bytes of data (0: any length).
+
+    MsgId, CorrelId, persistence and context stay as they are; `putter` goes into the header.
+    """
+    header = dlh.build(
+        reason,
+        dest_q_name,
+        dest_q_mgr_name,
+        md,
+        put_appl_type=putter.application_type,
+        put_appl_name=putter.application,
+        put_date=putter.date,
+        put_time=putter.time,
+    )
+    whole = header + data
+    cut = bool(max_length) and len(whole) > max_length
+    if cut and max_length < dlh.LENGTH:
+        raise HeaderError(
+            "MQDLH", "StrucId", 0, f"a queue for {max_length} bytes cannot hold the header's 172: raise its MAXMSGL"
+        )
+    described = mqmd.with_described(md, MQENC_NATIVE, HEADER_CCSID, dlh.FORMAT)
+    return DeadLetter(described, whole[:max_length] if cut else whole, cut)
+
+
+class Revived(NamedTuple):
+    """A message from the dead-letter queue without its header."""
+
+    header: dlh.Dlh
+    md: bytes
+    data: bytes
+
+
+def from_dead_letter(md: bytes, data: bytes) -> Revived:
+    """The message as it was before: Format, Encoding and CodedCharSetId restored."""
+    found = _first(md, data, "MQDLH")
+    header = dlh.parse(data, order=found.order, codec=found.codec)
+    return Revived(header, mqmd.with_described(md, *found.follows), data[dlh.LENGTH :])
+
+
+class Copy(NamedTuple):
+    """One message of a distribution list at its destination."""
+
+    object_name: str
+    object_q_mgr_name: str
+    md: bytes
+    data: bytes
+
+
+def to_distribution(
+    md: bytes,
+    data: bytes,
+    destinations: Sequence[dh.Destination],
+    remote_q_mgr_name: str,
+    *,
+    put_msg_rec_fields: int,
+    msg_id: bytes,
+    putter: Putter,
+    flags: int = 0,
+    ccsid: int = 1208,
+) -> tuple[bytes, bytes]:
+    """One message for several queues reached through one transmission queue: MQXQH, MQMDE if needed, MQDH, records."""
+    described = described_by(md)
+    header = dh.build(
+        destinations,
+        encoding=described.encoding,
+        coded_char_set_id=described.ccsid,
+        format_name=described.format,
+        flags=flags,
+        put_msg_rec_fields=put_msg_rec_fields,
+    )
+    inner = mqmd.with_described(md, MQENC_NATIVE, ccsid, dh.FORMAT)
+    return to_transmission(inner, header + data, "", remote_q_mgr_name, msg_id=msg_id, putter=putter, ccsid=ccsid)
+
+
+def from_distribution(md: bytes, data: bytes) -> list[Copy]:
+    """The messages of a distribution list. `md` describes the MQDH (see from_transmission for what is before it).
+
+    Where the flags ask for new identifiers, MsgId is left NUL: the queue manager makes one for each.
+    """
+    found = _first(md, data, "MQDH")
+    header = dh.parse(data, order=found.order, codec=found.codec)
+    rest = data[header.length :]
+    plain = mqmd.with_described(md, *found.follows)
+    if header.flags & MQDHF_NEW_MSG_IDS:
+        plain = mqmd.with_msg_id(plain, bytes(24))
+    return [Copy(each.object_name, each.object_q_mgr_name, _own(plain, each), rest) for each in header.destinations]
+
+
+def _own(md: bytes, given: dh.Destination) -> bytes:
+    values: mqmd.Fields = {}
+    if given.msg_id is not None:
+        values["msg_id"] = given.msg_id
+    if given.correl_id is not None:
+        values["correl_id"] = given.correl_id
+    if given.group_id is not None:
+        values["group_id"] = given.group_id
+    if given.feedback is not None:
+        values["feedback"] = given.feedback
+    if given.accounting_token is not None:
+        values["accounting_token"] = given.accounting_token
+    return mqmd.patch(md, **values)

@@ -1,0 +1,308 @@
+"""The four situations and five modifications, undone and compared; reports and replies."""
+
+import pytest
+
+from gateway.errors import HeaderError, MQError
+from gateway.mq import (
+    addressing,
+    chain,
+    constants,
+    dh,
+    grouping,
+    header,
+    layout,
+    message_context,
+    mqmd,
+    reports,
+    rfh2,
+    situations,
+    xqh,
+)
+from gateway.mq.addressing import Remote
+from gateway.mq.message_context import Putter
+from gateway.mq.properties import new
+
+QMGR = Putter("mqm", "QM1", 7, "20260102", "03040506")
+ORIGINAL = mqmd.build(
+    format="MQHRF2", encoding=273, coded_char_set_id=819, msg_id=b"m" * 24, correl_id=b"c" * 24, persistence=1,
+    priority=7,    report=constants.MQRO_COA | constants.MQRO_EXCEPTION, expiry=500, reply_to_q="R", user_identifier="ana",
+    appl_origin_data="orig", put_appl_name="app", put_appl_type=28,
+)  # fmt: skip
+DATA = rfh2.build([rfh2.folder("usr", {"a": 1})], format_name=b"MQSTR   ", order=">") + b"body"
+GROUPED = mqmd.patch(ORIGINAL, group_id=b"g" * 24, msg_seq_number=3, msg_flags=8)
+
+
+@pytest.mark.parametrize(("md", "names"), [(ORIGINAL, ["MQXQH", "MQRFH2"]), (GROUPED, ["MQXQH", "MQMDE", "MQRFH2"])])
+def test_transmission_queue_and_back(md, names):
+    separate, data = situations.to_transmission(md, DATA, "Q.FAR", "QM2", msg_id=b"n" * 24, putter=QMGR)
+    walked = chain.walk(separate, data)
+    assert [each.name for each in walked] == names
+    assert walked.payload == b"body"
+    fields = mqmd.unpack(separate)
+    assert (fields.format, fields.encoding, fields.coded_char_set_id) == ("MQXMIT", 546, 1208)
+    assert (fields.msg_id, fields.correl_id) == (b"n" * 24, b"m" * 24)
+    assert (fields.persistence, fields.priority, fields.expiry, fields.reply_to_q) == (1, 7, 500, "R")
+    assert (fields.put_appl_type, fields.put_appl_name, fields.put_date, fields.appl_origin_data) == (
+        7,
+        "QM1",
+        "20260102",
+        "",
+    )
+    assert fields.report == constants.MQRO_EXCEPTION
+    assert (fields.group_id, fields.msg_flags) == (bytes(24), 0)
+    assert situations.from_transmission(separate, data) == ("Q.FAR", "QM2", md, DATA)
+
+
+def test_transmission_header_of_another_platform():
+    embedded = layout.pack(
+        "MQMD", {"Format": "MQSTR", "ReplyToQ": "ANTWORT", "Expiry": 9}, version=1, order=">", charset="cp500"
+    )
+    raw = header.build("MQXQH", {"RemoteQName": "ZIEL", "MsgDesc": embedded}, order=">", charset="cp500")
+    md = mqmd.build(format="MQXMIT", encoding=785, coded_char_set_id=500)
+    arrived = situations.from_transmission(md, raw + b"x")
+    assert arrived.remote_q_name == "ZIEL"
+    assert arrived.md == mqmd.build(format="MQSTR", reply_to_q="ANTWORT", expiry=9)
+    assert arrived.data == b"x"
+
+
+def test_what_is_not_on_a_transmission_queue():
+    with pytest.raises(HeaderError, match="begins with MQRFH2"):
+        situations.from_transmission(ORIGINAL, DATA)
+    with pytest.raises(HeaderError, match="no header"):
+        situations.from_dead_letter(mqmd.build(), b"")
+
+
+def test_dead_letter_and_back():
+    dead = situations.to_dead_letter(ORIGINAL, DATA, 2053, "Q", "QM2", putter=QMGR)
+    assert not dead.truncated
+    assert [each.name for each in chain.walk(dead.md, dead.data)] == ["MQDLH", "MQRFH2"]
+    assert chain.described_by(dead.md) == (546, 1208, b"MQDEAD  ")
+    alive = situations.from_dead_letter(dead.md, dead.data)
+    assert alive[1:] == (ORIGINAL, DATA)
+    found = alive.header
+    assert (found.reason, found.dest_q_name, found.dest_q_mgr_name, found.put_appl_name) == (2053, "Q", "QM2", "QM1")
+    assert (found.encoding, found.coded_char_set_id, found.format) == (273, 819, b"MQHRF2  ")
+    assert (found.put_appl_type, found.put_date, found.put_time) == (7, "20260102", "03040506")
+
+
+def test_dead_letter_is_cut_to_the_queue():
+    dead = situations.to_dead_letter(ORIGINAL, DATA, 2030, "Q", "QM2", putter=QMGR, max_length=200)
+    assert dead.truncated
+    assert len(dead.data) == 200
+    with pytest.raises(HeaderError, match="raise its MAXMSGL"):
+        situations.to_dead_letter(ORIGINAL, DATA, 2030, "Q", "QM2", putter=QMGR, max_length=100)
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_distribution_list_and_back(flags):
+    destinations = [
+        dh.Destination("Q1", "QM1", msg_id=b"1" * 24, group_id=b"g" * 24),
+        dh.Destination("Q2", "QM1", msg_id=b"2" * 24),
+    ]
+    md, data = situations.to_distribution(
+        ORIGINAL, DATA, destinations, "QM1", put_msg_rec_fields=1 | 4, msg_id=b"n" * 24, putter=QMGR, flags=flags
+    )
+    assert [each.name for each in chain.walk(md, data)] == ["MQXQH", "MQDH", "MQRFH2"]
+    arrived = situations.from_transmission(md, data)
+    copies = situations.from_distribution(arrived.md, arrived.data)
+    assert [each[:2] for each in copies] == [("Q1", "QM1"), ("Q2", "QM1")]
+    assert all(each.data == DATA for each in copies)
+    assert copies[0].md == mqmd.patch(ORIGINAL, msg_id=b"1" * 24, group_id=b"g" * 24)
+    assert copies[1].md[mqmd.MSG_ID] == b"2" * 24
+
+
+def test_distribution_list_without_records_keeps_or_renews_identifiers():
+    for flags, msg_id in ((0, b"m" * 24), (1, bytes(24))):
+        raw = dh.build(
+            [dh.Destination("Q", "")], encoding=546, coded_char_set_id=1208, format_name=b"MQSTR", flags=flags
+        )
+        md = mqmd.build(format="MQHDIST", coded_char_set_id=1208, msg_id=b"m" * 24)
+        assert situations.from_distribution(md, raw + b"x")[0].md[mqmd.MSG_ID] == msg_id
+
+
+def test_version_1_getters_see_the_extension():
+    md, data = situations.with_extension(GROUPED, DATA)
+    assert [each.name for each in chain.walk(md, data)] == ["MQMDE", "MQRFH2"]
+    assert situations.absorb_extension(mqmd.version_1(md), data) == (GROUPED, DATA)
+    assert situations.with_extension(ORIGINAL, DATA) == (ORIGINAL, DATA)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_extension_of_another_platform(order):
+    values = {"Format": "MQSTR", "Encoding": 785, "CodedCharSetId": 500, "MsgSeqNumber": 5}
+    raw = header.build("MQMDE", values, order=order, charset="cp500")
+    md = mqmd.build(format="MQHMDE", encoding=785 if order == ">" else 546, coded_char_set_id=500)
+    found = mqmd.unpack(situations.absorb_extension(md, raw + b"x")[0])
+    assert (found.format, found.encoding, found.coded_char_set_id, found.msg_seq_number) == ("MQSTR", 785, 500, 5)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"MDE ", header.build("MQMDE", {"StrucLength": 71}), b"XXXX" + header.build("MQMDE", {})[4:]]
+)
+def test_an_extension_that_is_not_valid_is_data(raw):
+    md = mqmd.build(format="MQHMDE")
+    assert situations.absorb_extension(md, raw) == (md, raw)
+
+
+ALIASES = {
+    "FAR": Remote("", "QM9", "XQ9"),
+    "FARTHER": Remote("", "FAR"),
+    "REMOTE.Q": Remote("Q", "QM9"),
+    "LOOP": Remote("", "LOOP2"),
+    "LOOP2": Remote("", "LOOP"),
+}
+
+
+@pytest.mark.parametrize(
+    ("manager", "route"),
+    [
+        ("FAR", ("Q", "QM9", "XQ9")),
+        ("FARTHER", ("Q", "QM9", "XQ9")),
+        ("QM2", ("Q", "QM2", "")),
+        ("REMOTE.Q", ("Q", "REMOTE.Q", "")),
+    ],
+)
+def test_queue_manager_aliases(manager, route):
+    md, data = situations.to_transmission(ORIGINAL, DATA, "Q", manager, msg_id=b"n" * 24, putter=QMGR)
+    changed, found = addressing.through_alias(md, data, ALIASES)
+    assert found == route
+    assert situations.from_transmission(md, changed) == (*route[:2], ORIGINAL, DATA)
+
+
+def test_aliases_in_a_circle_end():
+    assert addressing.resolved("Q", "LOOP", ALIASES).queue_manager in {"LOOP", "LOOP2"}
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        (("R", ""), ("R", "QM1")),
+        (("R", "QM5"), ("R", "QM5")),
+        (("", ""), ("", "")),
+        (("REMOTE.Q", ""), ("Q", "QM9")),
+        (("FAR", ""), ("FAR", "QM9")),
+    ],
+)
+def test_reply_address(given, left):
+    md = addressing.with_reply_address(mqmd.with_reply_to(ORIGINAL, *given), "QM1", ALIASES)
+    assert md == mqmd.with_reply_to(ORIGINAL, *left)
+
+
+GOT = mqmd.build(user_identifier="got", accounting_token=b"t" * 32, put_appl_name="gotapp", appl_origin_data="O")
+PUTTER = Putter("bob", "prog", 6, "20260102", "03040506", b"\x05token")
+
+
+@pytest.mark.parametrize(
+    ("options", "user", "application", "origin"),
+    [
+        (0, "bob", "prog", ""), (constants.MQPMO_DEFAULT_CONTEXT, "bob", "prog", ""),
+        (constants.MQPMO_NO_CONTEXT, "", "", ""),
+        (constants.MQPMO_PASS_ALL_CONTEXT, "got", "gotapp", "O"),
+        (constants.MQPMO_PASS_IDENTITY_CONTEXT, "got", "prog", ""),
+        (constants.MQPMO_SET_ALL_CONTEXT, "ana", "app", "orig"),
+        (constants.MQPMO_SET_IDENTITY_CONTEXT, "ana", "prog", ""),
+    ],
+)  # fmt: skip
+def test_context(options, user, application, origin):
+    md = message_context.applied(ORIGINAL, options, PUTTER, GOT)
+    found = mqmd.unpack(md)
+    assert (found.user_identifier, found.put_appl_name, found.appl_origin_data) == (user, application, origin)
+    assert mqmd.patch(md, msg_id=b"m" * 24)[:196] == ORIGINAL[:196]
+
+
+def test_user_context_is_what_was_marked():
+    marked = new("a", 1, context=1)
+    assert message_context.user_context([marked, new("b", 2)]) == [marked]
+
+
+ALLOWED = mqmd.build(msg_flags=1, msg_id=b"m" * 24)
+
+
+@pytest.mark.parametrize("length", [1, 32, 33, 100])
+def test_segments_are_put_together_again(length):
+    data = bytes(range(length))
+    parts = grouping.segments(ALLOWED, data, 32, group_id=b"g" * 24)
+    assert [len(part) for _, part in parts] == [32] * ((length - 1) // 32) + [(length - 1) % 32 + 1]
+    if len(parts) > 1:
+        assert [mqmd.number(md, mqmd.AT_OFFSET) for md, _ in parts] == [32 * n for n in range(len(parts))]
+        assert [mqmd.number(md, mqmd.AT_MSG_FLAGS) for md, _ in parts] == [3] * (len(parts) - 1) + [7]
+        assert all(grouping.is_segment(md) for md, _ in parts)
+        assert grouping.complete(parts[::-1]) == (ALLOWED, data)
+
+
+def test_segments_are_cut_again():
+    parts = grouping.segments(ALLOWED, bytes(100), 64, group_id=b"g" * 24)
+    finer = [piece for md, data in parts for piece in grouping.segments(md, data, 16, group_id=b"h" * 24)]
+    assert [mqmd.number(md, mqmd.AT_MSG_FLAGS) for md, _ in finer] == [3] * 6 + [7]
+    assert grouping.complete(finer) == (ALLOWED, bytes(100))
+
+
+def test_what_may_not_be_cut():
+    for md, size in ((ORIGINAL, 32), (ALLOWED, 15)):
+        with pytest.raises(MQError) as refused:
+            grouping.segments(md, bytes(100), size, group_id=b"g" * 24)
+        assert refused.value.reason == 2030
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda p: p[:-1], 2242), (lambda p: p[1:], 2242), (lambda p: p[:1] + p[2:], 2242),
+        (lambda p: [p[0], (mqmd.with_number(p[1][0], 28, 37), p[1][1]), *p[2:]], 2243),
+        (lambda p: [p[0], (mqmd.with_number(p[1][0], 24, 273), p[1][1]), *p[2:]], 2244),
+        (lambda p: [p[0], (mqmd.with_persistence(p[1][0], 1), p[1][1]), *p[2:]], 2185),
+    ],
+)  # fmt: skip
+def test_segments_that_do_not_fit(spoil, reason):
+    with pytest.raises(MQError) as refused:
+        grouping.complete(spoil(grouping.segments(ALLOWED, bytes(100), 32, group_id=b"g" * 24)))
+    assert refused.value.reason == reason
+
+
+def test_groups():
+    made = grouping.group([(ALLOWED, b"1"), (ALLOWED, b"2"), (ALLOWED, b"3")], b"g" * 24)
+    assert [(mqmd.number(md, mqmd.AT_MSG_SEQ_NUMBER), mqmd.number(md, mqmd.AT_MSG_FLAGS)) for md, _ in made] == [
+        (1, 9),
+        (2, 9),
+        (3, 25),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("report", "msg_id", "correl_id"),
+    [(0, bytes(24), b"m" * 24), (128, b"m" * 24, b"m" * 24), (64, bytes(24), b"c" * 24), (192, b"m" * 24, b"c" * 24)],
+)
+def test_identifiers_of_answers(report, msg_id, correl_id):
+    found = mqmd.unpack(reports.reply(mqmd.patch(ORIGINAL, report=report)))
+    assert (found.msg_type, found.msg_id, found.correl_id) == (2, msg_id, correl_id)
+    assert (found.persistence, found.priority, found.expiry, found.report) == (1, 7, -1, 0)
+
+
+def test_discard_and_expiry_are_passed():
+    found = mqmd.unpack(reports.reply(mqmd.patch(ORIGINAL, report=0x4000 | 0x8000000 | 256)))
+    assert (found.expiry, found.report) == (500, 0x8000000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("exception", (0x1000000, 0x3000000, 0x7000000)),
+        ("expiration", (0x200000, 0x600000, 0xE00000)),
+        ("coa", (256, 768, 1792)),
+        ("cod", (2048, 0x1800, 0x3800)),
+    ],
+)
+def test_reports_carry_the_data_asked_for(kind, options):
+    long = bytes(300)
+    for option, length in zip(options, (0, 100, 300), strict=True):
+        md, data = reports.report(mqmd.patch(ORIGINAL, report=option), long, kind, 259)
+        found = mqmd.unpack(md)
+        assert reports.wants(mqmd.patch(ORIGINAL, report=option), kind)
+        assert (found.msg_type, found.feedback, len(data)) == (4, 259, length)
+        assert chain.described_by(md) == chain.described_by(ORIGINAL)
+    assert not reports.wants(mqmd.build(), kind)
+
+
+def test_names_too_long():
+    with pytest.raises(HeaderError, match=r"MQXQH.RemoteQName"):
+        xqh.build("Q" * 49, "M", ORIGINAL)
