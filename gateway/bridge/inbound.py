@@ -28,11 +28,21 @@ from gateway.errors import Refused
 from gateway.mq import rfh2
 from gateway.mq.rfh2_folder import PropertyValue, folder
 from gateway.mqtt.packets import Properties
-from gateway.routing.table import Context, Match, Table, settle, templates_of
+from gateway.routing.table import Context, Match, Route, Table, settle, templates_of
+from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
-from gateway.rules.templates import Slot, Value, render, render_queue, render_value
+from gateway.rules.model import ToMq
+from gateway.rules.templates import Slot, Template, Value, render, render_queue, render_value
 
 Pair = tuple[str, PropertyValue]
+MAX_TOPIC_STRING = 10240
+
+
+_UNMATCHED = InboundRule(
+    -1, "", 0, ToMq(name="(unmatched)", topic="#", queue="UNMATCHED"), ("#",), (), None, None, Template("", ())
+)
+NO_RULE = Route(_UNMATCHED, (), pending=False)
+"""Stands for the rule of publications that no rule matches and that are to be dead-lettered."""
 
 
 class _NoTails(dict[int, bytes]):
@@ -83,6 +93,7 @@ class Prepared:
     evaluated: bool = False
     """Templates are evaluated per message: destination and head are known only when built."""
     queue: str = ""
+    """As `Puts.queue` takes it: a queue name, or `topic://STRING`."""
     queue_manager: str = ""
     mq_topic: str = ""
     priority: int = 0
@@ -127,7 +138,7 @@ class Plan:
     pending: bool
     """The payload decides which of `prepared` apply: ask `settle`."""
     dead_letter: bool = False
-    """No rule matches and the mapping wants such publications dead-lettered."""
+    """No rule matches and the mapping wants such publications dead-lettered: see `unmatched`."""
 
     @property
     def simple(self) -> bool:
@@ -150,11 +161,15 @@ def plan(table: Table, origin: Origin, properties: Properties) -> Plan:
     context = Context(origin.client_id, origin.username, origin.qos, origin.retain, origin.listener, users)
     matches = table.match(origin.topic, context)
     prepared = [prepare_origin(match, origin, properties) for match in matches]
-    return Plan(
-        prepared,
-        any(match.pending for match in matches),
-        dead_letter=not matches and table.dead_letter_unmatched,
-    )
+    pending = any(match.pending for match in matches)
+    return Plan(prepared, pending, dead_letter=not matches and table.dead_letter_unmatched)
+
+
+def unmatched(origin: Origin, properties: Properties) -> Prepared:
+    """A publication that no rule matches, as the message that goes behind a dead-letter header."""
+    made = _fallback(Match(NO_RULE, {}), origin, properties)
+    made.refused = Refused(f"no rule matches {origin.topic!r}", Feedback.NO_RULE)
+    return made
 
 
 def prepare(
@@ -202,7 +217,8 @@ def _prepare(match: Match, origin: Origin, properties: Properties, scope: Callab
         made.queue = render_queue(rule.queue, scope, rule.spec.allowed_queues or ())
         made.queue_manager = render_queue(rule.queue_manager, scope)
     elif rule.mq_topic is not None:
-        made.mq_topic = render(rule.mq_topic, scope)
+        made.mq_topic = topic_string(render(rule.mq_topic, scope))
+        made.queue = f"topic://{made.mq_topic}"
     made.request = request_of(rule, origin.client_id, properties)
     users = user_properties(properties) if rule.spec.user_properties else []
     named = _rule_properties(rule, scope)
@@ -210,6 +226,13 @@ def _prepare(match: Match, origin: Origin, properties: Properties, scope: Callab
     md = descriptors.build(rule, origin.qos, properties, scope, made.request)
     _headers(made, md, [*named, *carried], order)
     return made
+
+
+def topic_string(text: str) -> str:
+    """An MQ topic string, or a refusal: 1 to 10240 characters without wildcards, which subscriptions alone have."""
+    if not 0 < len(text) <= MAX_TOPIC_STRING or any(character in text for character in "+#\0"):
+        raise Refused(f"`{text[:60]}` is not an MQ topic string", Feedback.NAME_NOT_VALID)
+    return text
 
 
 def _rule_properties(rule: InboundRule, scope: Callable[[Slot], Value]) -> list[Pair]:

@@ -1,8 +1,8 @@
 """MQTT 5 user properties as MQ message properties and back, without loss.
 
-MQ allows neither every name nor a name twice; MQTT 5 allows both. A name MQ would refuse is escaped (`_xHHHH_` for each
-character), a repeat gets a number (`name_r2_`); one list property (`mqtt.userProperties`) keeps the order where there
-are repeats. Reading undoes all of it.
+MQ allows neither every name nor a name twice; MQTT 5 allows both. In a name MQ would refuse each such character becomes
+`_xHH_`, a repeat gets a number (`name_xR2_`); one list property (`mqtt.userProperties`) keeps the order where there are
+repeats. Reading undoes all of it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ ORDER_PROPERTY = "userProperties"
 MAX_NAME = 4095
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_LOOKS_ESCAPED = re.compile(r"_(?=x[0-9A-F]*_|r[0-9]+_\Z)")
-_ESCAPED = re.compile(r"_x([0-9A-F]*)_")
-_REPEAT = re.compile(r"(.*)_r([0-9]+)_\Z", re.DOTALL)
+_LOOKS_ESCAPED = re.compile(r"_(?=x)")
+_ESCAPED = re.compile(r"_x([0-9A-F]*|R[0-9]+)_")
 
 
 def user_properties(properties: Properties) -> list[tuple[str, str]]:
@@ -59,9 +58,9 @@ def unescape_name(name: str) -> str:
 
 def _unescape_match(match: re.Match[str]) -> str:
     digits = match[1]
-    code = int(digits, 16) if digits and len(digits) <= 6 else 0
-    if not digits:
+    if not digits or digits[0] == "R":  # the empty name, or the number of a repeat
         return ""
+    code = int(digits, 16) if len(digits) <= 6 else 0
     return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else match[0]
 
 
@@ -74,7 +73,7 @@ def to_properties(pairs: Pairs, taken: Collection[str] = ()) -> tuple[list[tuple
         escaped = escape_name(name)
         count = counts[escaped] = counts.get(escaped, 0) + 1
         if count > 1:
-            escaped, numbered = f"{escaped}_r{count}_", True
+            escaped, numbered = f"{escaped}_xR{count}_", True
         if len(escaped) <= MAX_NAME:
             properties.append((escaped, value))
     return properties, ",".join(name for name, _ in properties) if numbered else ""
@@ -86,9 +85,4 @@ def from_properties(properties: Iterable[tuple[str, str]], order: str = "") -> l
     if order:
         place = {name: index for index, name in enumerate(order.split(","))}
         found.sort(key=lambda pair: place.get(pair[0], len(place)))
-    return [(unescape_name(_without_number(name)), value) for name, value in found]
-
-
-def _without_number(name: str) -> str:
-    match = _REPEAT.match(name)
-    return match[1] if match else name
+    return [(unescape_name(name), value) for name, value in found]

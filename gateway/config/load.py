@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationError
 
-from gateway.config.findings import describe, did_you_mean
-from gateway.config.model import Settings
+from gateway.config.findings import Part, describe, did_you_mean
+from gateway.config.model import AclEntry, Settings
 from gateway.config.source import Document, Path, read_scalar, read_yaml
 from gateway.errors import ConfigurationError, Finding
 
@@ -133,6 +133,30 @@ def _secrets_in(document: Document, value: object, path: Path) -> Iterator[Findi
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _secrets_in(document, item, (*path, index))
+
+
+class _AclFile(Part):
+    """A file with an access control list."""
+
+    acl: list[AclEntry]
+
+
+def load_acl(settings: Settings) -> list[AclEntry] | None:
+    """The access control list of the settings, read from its file if it has one of its own; None: no list."""
+    named = settings.security.acl
+    if not isinstance(named, str):
+        return named
+    document = _read(settings.resolve(named, "security.acl"))
+    if document.findings:
+        raise ConfigurationError(document.findings)
+    if isinstance(document.value, list):  # the list alone is as good as a mapping with the list in it
+        document.keys = {("acl", *path): mark for path, mark in document.keys.items()}
+        document.values = {("acl", *path): mark for path, mark in document.values.items()}
+        document.value = {"acl": document.value}
+    try:
+        return _AclFile.model_validate(document.value or {"acl": []}).acl
+    except ValidationError as error:
+        raise ConfigurationError(describe(error, document, _AclFile)) from None
 
 
 def display(settings: Settings) -> Iterator[tuple[str, object, str]]:

@@ -236,6 +236,22 @@ class AclEntry(Part):
     deny_subscribe: list[str] = Field(default=[], description="Filters that may not be subscribed to.")
     deny: list[str] = Field(default=[], description="Filters denied both ways.")
 
+    @model_validator(mode="after")
+    def _filters(self) -> AclEntry:
+        _check_filters(self)
+        return self
+
+
+def _check_filters(entry: AclEntry) -> None:
+    lists = (entry.publish, entry.subscribe, entry.allow, entry.deny_publish, entry.deny_subscribe, entry.deny)
+    for filter_ in (one for some in lists for one in some):
+        *parents, last = filter_.split("/")
+        mixed = any("#" in level or ("+" in level and level != "+") for level in parents)
+        if not filter_ or mixed or ("#" in last and last != "#") or ("+" in last and last != "+"):
+            raise Wrong(f"`{filter_}` is not a topic filter", "`+` is a whole level, `#` the whole last level")
+        if "{" in filter_.replace("{client}", "").replace("{user}", ""):
+            raise Wrong(f"`{filter_}` has an unknown placeholder", "write {client} or {user}")
+
 
 class Security(Part):
     """Who may connect, and what they may do."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -165,7 +165,8 @@ def check_outbound(spec: ToMqtt, position: int, file: str, line: int) -> tuple[O
         checker.attempt(("topic",), lambda: _topic_text(topic))
     client = checker.outbound(("client",), spec.client)
     order = checker.outbound(("order_by",), spec.order_by)
-    rule = OutboundRule(position, file, line, spec, topic, client, order)
+    response = checker.outbound(("response_topic",), spec.response_topic)
+    rule = OutboundRule(position, file, line, spec, topic, client, order, response)
     return (None if checker.problems else rule), checker.problems
 
 
@@ -190,8 +191,3 @@ def check_test(test: Test) -> Problems:
     if (test.publish is None) == (test.put is None):
         return [((), Wrong("a test publishes or puts one message", "give either `publish` or `put`"))]
     return []
-
-
-def placeholders(templates: Sequence[Template | None]) -> set[str]:
-    """The kinds of slots that any of the templates use."""
-    return {slot.kind for template in templates if template is not None for slot in template.slots}

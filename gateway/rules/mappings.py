@@ -55,6 +55,7 @@ class OutboundRule:
     topic: Template | None
     client: Template | None = None
     order_by: Template | None = None
+    response_topic: Template | None = None
 
     @property
     def name(self) -> str:

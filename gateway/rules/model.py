@@ -21,6 +21,11 @@ def _as_list(value: object) -> object:
     return value if isinstance(value, list) or value is None else [value]
 
 
+def _folder_choice(value: object) -> object:
+    """`true` and `false` are short for `usr` and `none`."""
+    return {True: "usr", False: "none"}[value] if isinstance(value, bool) else value
+
+
 Names = Annotated[list[str], BeforeValidator(_as_list)]
 Levels = Annotated[list[Qos], BeforeValidator(_as_list)]
 Report = Literal[
@@ -218,7 +223,16 @@ class ToMqtt(Part):
     strip_headers: bool = Field(
         default=True, description="Whether the header chain is taken off; else it is in the payload."
     )
-    user_properties: bool = Field(default=True, description="Whether message properties become MQTT 5 user properties.")
+    user_properties: Annotated[Literal["usr", "all", "none"], BeforeValidator(_folder_choice)] = Field(
+        default="usr",
+        description="Which properties become MQTT 5 user properties: those of the application (`usr`), or `all`: other "
+        "folders, descriptor fields (`md.MsgId`) and headers (`MQDLH.Reason`) too.",
+    )
+    response_topic: str | None = Field(
+        default=None,
+        description="Template; set for requests (MsgType 1), with the MsgId as correlation data, so that the device's "
+        "answer finds its way.",
+    )
     backout: Backout = Field(default=Backout(), description="Left out: the queue's BOTHRESH and BOQNAME.")
     order_by: str | None = Field(default=None, description="Template; messages with equal values keep their order.")
 
@@ -252,6 +266,7 @@ class QueueMessage(Part):
     persistence: Literal["persistent", "not_persistent"] = Field(default="persistent", description="Persistence.")
     properties: dict[str, Scalar] = Field(default={}, description="Properties: `name` (usr) or `folder.name`.")
     correlation_id: str = Field(default="", description="CorrelId, text.")
+    reply_to: str = Field(default="", description="ReplyToQ; the message is a request then.")
     remote_queue: str = Field(default="", description="RemoteQName of the MQXQH.")
     remote_queue_manager: str = Field(default="", description="RemoteQMgrName of the MQXQH.")
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from gateway.bridge.inbound import Origin, plan
+from gateway.bridge.inbound import Origin, plan, unmatched
 from gateway.errors import Refused
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import parse_folder
@@ -139,10 +139,10 @@ def test_without_headers_the_message_is_its_body():
 def test_what_mqtt_5_adds_is_kept_as_properties():
     properties = {0x03: "text/csv", 0x08: "answers/1", 0x09: b"\x00\xff", 0x26: [("a", "1"), ("b c", "2"), ("a", "3")]}
     _, md, _, folders, _ = message(one("topic: '#', queue: Q1", properties=properties, dup=True, username="bob"))
-    assert folders["usr"] == {"a": "1", "b_x20_c": "2", "a_r2_": "3"}
+    assert folders["usr"] == {"a": "1", "b_x20_c": "2", "a_xR2_": "3"}
     assert folders["mqtt"] == {
         "clientId": "dev-1", "qos": 1, "userName": "bob", "dup": True, "contentType": "text/csv",
-        "responseTopic": "answers/1", "correlationData": b"\x00\xff", "userProperties": "a,b_x20_c,a_r2_", "msgId": 7,
+        "responseTopic": "answers/1", "correlationData": b"\x00\xff", "userProperties": "a,b_x20_c,a_xR2_", "msgId": 7,
     }  # fmt: skip
     assert md.correl_id == b"\x00\xff".ljust(24, b"\0")
     assert md.user_identifier == "bob"
@@ -151,7 +151,7 @@ def test_what_mqtt_5_adds_is_kept_as_properties():
 def test_a_device_cannot_replace_a_property_that_the_rule_sets():
     rule = "topic: 'plant/{site}/#', queue: Q1, properties: {site: '{site}'}"
     _, _, _, folders, _ = message(one(rule, properties={0x26: [("site", "cuzco")]}))
-    assert folders["usr"] == {"site": "lima", "site_r2_": "cuzco"}
+    assert folders["usr"] == {"site": "lima", "site_xR2_": "cuzco"}
 
 
 def test_a_request_carries_a_token_by_which_its_answer_is_found():
@@ -201,10 +201,22 @@ def test_a_schema_is_checked():
         assert caught.value.feedback == Feedback.SCHEMA
 
 
-def test_unmatched_publications():
+def test_unmatched_publications_are_not_put_unless_the_file_says_so():
     assert plan(table("topic: b, queue: Q1"), Origin("c", "", "a", 1), {}).prepared == []
-    assert not plan(table("topic: b, queue: Q1"), Origin("c", "", "a", 1), {}).dead_letter
-    assert plan(table("topic: b, queue: Q1", top="unmatched: dead_letter\n"), Origin("c", "", "a", 1), {}).dead_letter
+    wanted = plan(table("topic: b, queue: Q1", top="unmatched: dead_letter\n"), Origin("c", "", "a", 1), {})
+    assert wanted.dead_letter
+    prepared = unmatched(Origin("c", "", "a", 1), {})
+    assert prepared.refused.feedback == Feedback.NO_RULE
+    assert prepared.rule.spec.on_failure.then == "dead_letter"
+    assert prepared.persistent
+    assert len(prepared.head) > 364
+
+
+def test_an_mq_topic_is_a_destination():
+    prepared = one("topic: 'plant/{site}/#', mq_topic: 'Plants/{site}'")
+    assert (prepared.queue, prepared.mq_topic) == ("topic://Plants/lima", "Plants/lima")
+    wild = one("topic: 'plant/{site}/#', mq_topic: 'Plants/{property.x}'", properties={0x26: [("x", "#")]})
+    assert wild.refused.feedback == Feedback.NAME_NOT_VALID
 
 
 @pytest.mark.parametrize(

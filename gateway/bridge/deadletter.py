@@ -1,0 +1,66 @@
+"""Dead letters: a message behind an MQDLH that says why it is there and where it should have gone; and back again.
+
+MsgId, CorrelId, persistence and context stay those of the message. Reasons are MQRCs, MQFBs or our own (`Feedback`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from gateway.mq import dlh, mqmd
+
+NATIVE, UTF_8 = 546, 1208
+_NAME = 48
+MD = mqmd.LENGTH
+
+
+class DeadLetter(NamedTuple):
+    """What to put on the dead-letter queue."""
+
+    head: bytes
+    """Descriptor and MQDLH."""
+    body: bytes
+    truncated: int
+    """Bytes of the data that the queue has no room for."""
+
+
+def build(
+    head: bytes,
+    body: bytes,
+    *,
+    reason: int,
+    queue: str,
+    queue_manager: str = "",
+    now: float,
+    max_length: int | None = None,
+) -> DeadLetter:
+    """The dead letter of `head + body` (the descriptor and the first of its data, and the rest of it).
+
+    `max_length` is the longest message data the dead-letter queue takes: what is longer is cut, MQDLH counted.
+    """
+    md, data = head[:MD], head[MD:] + body
+    moment = datetime.fromtimestamp(now, UTC)
+    header = dlh.build(
+        reason,
+        queue.encode()[:_NAME].decode("utf-8", "ignore"),
+        queue_manager.encode()[:_NAME].decode("utf-8", "ignore"),
+        md,
+        put_date=moment.strftime("%Y%m%d"),
+        put_time=moment.strftime("%H%M%S") + f"{moment.microsecond // 10_000:02}",
+    )
+    room = len(data) if max_length is None else max(max_length - dlh.LENGTH, 0)
+    md = mqmd.with_described(md, NATIVE, UTF_8, dlh.FORMAT)
+    md = mqmd.with_expiry(md, -1)  # a dead letter must not go unseen
+    return DeadLetter(md + header, data[:room], max(len(data) - room, 0))
+
+
+def strip(md: bytes, data: bytes) -> tuple[dlh.Dlh, bytes, bytes]:
+    """(header, descriptor, data) of the original message; the descriptor describes the data again.
+
+    Raises HeaderError when the message has no MQDLH in front. The descriptor's Encoding tells the byte order.
+    """
+    order = ">" if mqmd.number(md, mqmd.AT_ENCODING) & 15 == 1 else "<"
+    header = dlh.parse(data, order=order)
+    restored = mqmd.with_described(md, header.encoding, header.coded_char_set_id, header.format)
+    return header, restored, data[dlh.LENGTH :]

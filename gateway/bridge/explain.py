@@ -1,0 +1,183 @@
+"""Why a publication goes where it goes: which rule, why not the others, and what would be put, in words.
+
+What `mqgate explain`, the dashboard's try-out box and the tests beside the rules show. Puts nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+from gateway.bridge.inbound import Built, Origin, Plan, Prepared, plan
+from gateway.bridge.message import read_message
+from gateway.bridge.mqtt5 import user_properties
+from gateway.bridge.payload import Body, agrees
+from gateway.errors import Refused
+from gateway.mq import chain
+from gateway.mq.rfh2_folder import Scalar
+from gateway.mqtt.packets import Properties
+from gateway.routing.table import Context, Route, Table
+from gateway.rules.feedback import Feedback
+from gateway.rules.mappings import InboundRule
+
+MAX_OTHERS = 20
+"""So many rules that do not match are explained: the nearest ones."""
+
+
+@dataclass(slots=True)
+class Considered:
+    """One rule and why it is used or not."""
+
+    rule: str
+    place: str
+    topic: str
+    applies: bool
+    why: str
+
+
+@dataclass(slots=True)
+class Would:
+    """One message that would be put."""
+
+    rule: str
+    queue: str = ""
+    queue_manager: str = ""
+    persistent: bool = False
+    priority: int = 0
+    descriptor: dict[str, object] = field(default_factory=dict)
+    properties: dict[str, Scalar] = field(default_factory=dict)
+    format: str = ""
+    """Format of the body."""
+    body_bytes: int = 0
+    refused: str = ""
+    refused_as: str = ""
+    then: str = ""
+
+
+@dataclass(slots=True)
+class Explanation:
+    """The whole answer; `as_dict` is what `--json` prints."""
+
+    topic: str
+    considered: list[Considered]
+    puts: list[Would]
+    unmatched: str = ""
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values."""
+        return asdict(self)
+
+
+def explain(
+    table: Table, origin: Origin, properties: Properties | None = None, payload: bytes = b"", now: float = 0.0
+) -> Explanation:
+    """Why, and what."""
+    block = properties or {}
+    made = plan(table, origin, block)
+    used = made.settle(payload)
+    considered = list(_considered(table, origin, block, payload, {id(one.rule) for one in used}))
+    puts = [_would(one, payload, now) for one in used]
+    return Explanation(origin.topic, considered, puts, _unmatched(made, used))
+
+
+def _unmatched(made: Plan, used: list[Prepared]) -> str:
+    if used:
+        return ""
+    return "dead-lettered: no rule matches" if made.dead_letter else "not put: no rule matches, counted"
+
+
+def _considered(
+    table: Table, origin: Origin, properties: Properties, payload: bytes, used: set[int]
+) -> list[Considered]:
+    users = tuple(user_properties(properties))
+    context = Context(origin.client_id, origin.username, origin.qos, origin.retain, origin.listener, users)
+    matching = table.candidates(origin.topic)
+    found = []
+    for route in matching:
+        applies, why = _verdict(route, context, payload, used, matching)
+        found.append(_entry(route.rule, applies=applies, why=why))
+    here = {id(route) for route in matching}
+    others = sorted(
+        ((_common(route.rule, origin.topic), route) for route in table.routes if id(route) not in here),
+        key=lambda pair: (-pair[0], pair[1].rule.position),
+    )
+    found += [
+        _entry(route.rule, applies=False, why=_difference(route.rule, origin.topic)) for _, route in others[:MAX_OTHERS]
+    ]
+    return found
+
+
+def _entry(rule: InboundRule, *, applies: bool, why: str) -> Considered:
+    return Considered(rule.name, f"{rule.file}:{rule.line}", rule.spec.topic, applies, why)
+
+
+def _verdict(route: Route, context: Context, payload: bytes, used: set[int], matching: list[Route]) -> tuple[bool, str]:
+    if id(route.rule) in used:
+        return True, "the topic matches" + (" and so do all conditions" if _conditional(route) else "")
+    for text, condition in route.conditions:
+        if not condition(context):
+            return False, f"the topic matches, but not: {text}"
+    if route.pending and not agrees(route.rule.spec.when, Body(payload)):
+        return False, "the topic matches, but the payload is not what the rule asks for"
+    first = next(one.rule.name for one in matching if id(one.rule) in used and not one.rule.spec.goes_on)
+    return False, f"`{first}` comes first and does not say `continue`"
+
+
+def _conditional(route: Route) -> bool:
+    return bool(route.conditions) or route.pending
+
+
+def _common(rule: InboundRule, topic: str) -> int:
+    """How many levels from the left agree."""
+    count = 0
+    for wanted, level in zip(rule.levels, topic.split("/"), strict=False):
+        if wanted not in ("+", level):
+            break
+        count += 1
+    return count
+
+
+def _difference(rule: InboundRule, topic: str) -> str:
+    levels = topic.split("/")
+    at = _common(rule, topic)
+    if topic.startswith("$") and rule.levels[0] in ("+", "#"):
+        return "a wildcard in front does not match topics beginning with `$`"
+    if at < len(rule.levels) and at < len(levels):
+        return f"level {at + 1} is `{levels[at]}`, not `{rule.levels[at]}`"
+    return f"the topic has {len(levels)} levels, the pattern {len(rule.levels)}"
+
+
+def _would(prepared: Prepared, payload: bytes, now: float) -> Would:
+    rule = prepared.rule
+    then = rule.spec.on_failure.then
+    try:
+        built = prepared.build(1 if prepared.origin.qos else 0, payload, now)
+    except Refused as refused:
+        return Would(rule.name, refused=str(refused), refused_as=reason_name(refused.feedback), then=then)
+    return described(rule.name, built)
+
+
+def described(rule: str, built: Built) -> Would:
+    """A built message in words."""
+    md, data = built.head[:364], built.head[364:] + built.body
+    message = read_message(md, data)
+    words = chain.describe(md, data, body_limit=0)["descriptor"]
+    properties = {f"{folder.name}.{name}": value for folder in message.folders.values() for name, value in folder.pairs}
+    return Would(
+        rule,
+        built.queue,
+        built.queue_manager,
+        built.persistent,
+        built.priority,
+        words if isinstance(words, dict) else {},
+        properties,
+        message.described.format.decode("ascii", "replace").strip(),
+        len(message.body.raw),
+    )
+
+
+def reason_name(feedback: int) -> str:
+    """The name of one of our reasons in small letters (`name_not_valid`), or the MQRC's number."""
+    try:
+        return Feedback(feedback).name.lower()
+    except ValueError:
+        return str(feedback)

@@ -1,0 +1,143 @@
+"""A message from a queue as rules see it: descriptor, header chain, properties by folder, body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from gateway.bridge.payload import Body
+from gateway.errors import HeaderError, Refused
+from gateway.mq import chain, mqmd, rfh2
+from gateway.mq.header import INHERIT, STRUCTURE_OF_FORMAT, Described, Header
+from gateway.mq.rfh2_folder import Element, Scalar, parse_folder
+
+Pairs = tuple[tuple[str, Scalar], ...]
+RFH_ERROR, XQH_ERROR = 2334, 2260  # MQRC_RFH_ERROR, MQRC_XQH_ERROR
+_RFH2 = b"MQHRF2  "
+_CACHED_FOLDER = 2048
+"""Longer folders are not remembered: the cache's memory is bounded by entries times this."""
+
+
+class Folder(NamedTuple):
+    """The properties of one folder: all in order, and the first of each name."""
+
+    name: str
+    pairs: Pairs
+    first: dict[str, Scalar]
+
+
+@dataclass(slots=True)
+class Message:
+    """One message. `md` is the descriptor the application wrote: on a transmission queue, the embedded one."""
+
+    md: bytes
+    data: bytes = field(repr=False)
+    headers: list[Header]
+    body_at: int
+    described: Described
+    """What the last header says of the body."""
+    folders: dict[str, Folder]
+    remote_queue: str = ""
+    remote_queue_manager: str = ""
+    _body: Body | None = None
+
+    @property
+    def body(self) -> Body:
+        """The bytes behind the headers."""
+        if self._body is None:
+            self._body = Body(self.data[self.body_at :])
+        return self._body
+
+    @property
+    def persistent(self) -> bool:
+        """Whether it survives a restart."""
+        return self.md[mqmd.AT_PERSISTENCE] == 1
+
+    def property(self, folder: str, name: str) -> Scalar:
+        """The first property of that name; None when there is none."""
+        found = self.folders.get(folder)
+        return found.first.get(name) if found is not None else None
+
+    def pairs(self, folder: str) -> Pairs:
+        """All properties of a folder in order."""
+        found = self.folders.get(folder)
+        return found.pairs if found is not None else ()
+
+
+def read_message(md: bytes, data: bytes) -> Message:
+    """Take a message apart; headers that are not what they should be are a refusal with the MQRC for it."""
+    try:
+        return _read_plain(md, data) or _read_chain(md, data)
+    except HeaderError as error:
+        reason = XQH_ERROR if error.structure == "MQXQH" else RFH_ERROR
+        raise Refused(str(error), reason) from None
+
+
+def _read_plain(md: bytes, data: bytes) -> Message | None:
+    """The common case, four times as fast: little-endian MQRFH2s or none, and no other header."""
+    described = chain.described_by(md)
+    folders: dict[str, Folder] = {}
+    at = 0
+    while described.format == _RFH2 and described.encoding & 15 == 2 and data[at : at + 8] == b"RFH \2\0\0\0":
+        header = rfh2.parse(data, at)
+        _merge(folders, header)
+        at += header.length
+        ccsid = described.ccsid if header.coded_char_set_id == INHERIT else header.coded_char_set_id
+        described = Described(header.encoding, ccsid, header.format.replace(b"\0", b" "))
+    if described.format in STRUCTURE_OF_FORMAT:
+        return None
+    return Message(md, data, [], at, described, folders)
+
+
+def _read_chain(md: bytes, data: bytes) -> Message:
+    walked = chain.walk(md, data)
+    folders: dict[str, Folder] = {}
+    for header in walked.headers:
+        if header.name == "MQRFH2":
+            _merge(folders, rfh2.parse(data, header.offset, order=header.order))
+    message = Message(md, data, walked.headers, walked.body_at, walked.body, folders)
+    if walked.headers and walked.headers[0].name == "MQXQH":
+        _unwrap(message, walked.headers[0])
+    return message
+
+
+def _unwrap(message: Message, header: Header) -> None:
+    message.remote_queue = header.text("RemoteQName")
+    message.remote_queue_manager = header.text("RemoteQMgrName")
+    message.md = mqmd.unpack(header.raw, 104, order=header.order, codec=header.codec).pack()
+
+
+def _merge(folders: dict[str, Folder], header: rfh2.Rfh2) -> None:
+    codec = rfh2.name_value_codec(header.name_value_ccsid, header.order)
+    for raw in header.folders:
+        folder = _cached(raw, codec) if len(raw) <= _CACHED_FOLDER else _read(raw, codec)
+        before = folders.get(folder.name)
+        if before is not None:
+            folder = Folder(folder.name, before.pairs + folder.pairs, folder.first | before.first)
+        folders[folder.name] = folder
+
+
+def _read(raw: bytes, codec: str) -> Folder:
+    try:
+        text = raw.decode(codec).rstrip(" \0")
+    except UnicodeDecodeError as error:
+        raise HeaderError("MQRFH2", "NameValueData", 0, f"not text in NameValueCCSID: {error.reason}") from None
+    if not text:
+        return Folder("", (), {})
+    root = parse_folder(text)
+    pairs = tuple(_values(root, ""))
+    return Folder(root.name, pairs, dict(reversed(pairs)))
+
+
+_cached = lru_cache(maxsize=4096)(_read)
+
+
+def _values(element: Element, prefix: str) -> Iterator[tuple[str, Scalar]]:
+    """Leaves with their dotted names below the folder."""
+    for child in element.children:
+        if child.children:
+            yield from _values(child, f"{prefix}{child.name}.")
+        else:
+            yield prefix + child.name, child.value

@@ -1,0 +1,259 @@
+"""From a message on a queue to a publication: topic, QoS, retain flag, MQTT 5 properties, and the body byte for byte.
+
+One function per question, all pure; what cannot be answered is a refusal with a reason for the dead-letter header.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.bridge.message import Message, read_message
+from gateway.bridge.mqtt5 import (
+    CONTENT_TYPE,
+    CORRELATION_DATA,
+    MESSAGE_EXPIRY,
+    ORDER_PROPERTY,
+    PAYLOAD_FORMAT,
+    RESPONSE_TOPIC,
+    USER_PROPERTY,
+    from_properties,
+)
+from gateway.errors import Refused
+from gateway.mq import mqmd
+from gateway.mq.ccsid import codec_of
+from gateway.mq.describe import header_in_words
+from gateway.mq.rfh2_folder import Scalar
+from gateway.mqtt.packets import Properties
+from gateway.mqtt.topics import name_error
+from gateway.rules.feedback import Feedback
+from gateway.rules.mappings import OutboundRule
+from gateway.rules.templates import Slot, Template, Value, render
+
+REQUEST = 1  # MQMT_REQUEST
+PASS_CORREL_ID = 0x40  # MQRO_PASS_CORREL_ID
+UTF_8 = 1208
+PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
+"""RemoteQName of publications that MQ Telemetry addresses to a client: the topic is in the properties then."""
+_NOTHING = bytes(24)
+_TOPIC_SLOTS = {("mqps", "Top"), ("mqtt", "responseTopic"), ("xqh", "RemoteQName")}
+"""Values that are topics: slashes in them are meant."""
+
+
+class Publication(NamedTuple):
+    """What to publish."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    properties: Properties
+    client: str
+    """Not empty: for this client alone, subscribed or not."""
+    order_key: str
+    """Messages of one rule with equal keys keep their order."""
+
+
+def publication(rule: OutboundRule, md: bytes, data: bytes) -> Publication:
+    """What the rule makes of a message. Raises Refused; its `feedback` is the reason for the dead-letter header."""
+    message = read_message(md, data)
+    scope = _Scope(rule, message)
+    topic = _topic(rule, message, scope)
+    payload, is_utf_8 = _payload(rule, message)
+    return Publication(
+        topic,
+        payload,
+        min(_qos(rule, message), rule.spec.max_qos),
+        _retain(rule, message),
+        _properties(rule, message, is_utf_8, scope),
+        _client(rule, message, scope),
+        render(rule.order_by, scope) if rule.order_by is not None else "",
+    )
+
+
+def _topic(rule: OutboundRule, message: Message, scope: _Scope) -> str:
+    if rule.topic is not None:
+        topic = render(rule.topic, scope)
+    elif rule.spec.transmission_queue is not None and message.remote_queue != PUBLICATION_QUEUE:
+        topic = message.remote_queue
+    else:
+        topic = str(message.property("mqps", "Top") or "")
+    wrong = name_error(topic)
+    if wrong:
+        raise Refused(f"no topic to publish to: {wrong}", Feedback.TOPIC_NOT_VALID)
+    if topic.startswith("$"):
+        raise Refused("topics beginning with `$` belong to the gateway", Feedback.TOPIC_NOT_VALID)
+    return topic
+
+
+def _client(rule: OutboundRule, message: Message, scope: _Scope) -> str:
+    if rule.client is not None:
+        return render(rule.client, scope)
+    if rule.spec.transmission_queue is None:
+        return ""
+    if not message.remote_queue_manager:
+        raise Refused("RemoteQMgrName, which is the client identifier, is blank", Feedback.DEVICE_UNKNOWN)
+    return message.remote_queue_manager
+
+
+def _qos(rule: OutboundRule, message: Message) -> int:
+    if isinstance(rule.spec.qos, int):
+        return rule.spec.qos
+    if rule.spec.qos == "from_property":
+        given = message.property("mqtt", "qos")
+        if isinstance(given, str) and given in {"0", "1", "2"}:
+            return int(given)
+        if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= 2:
+            return given
+    return 2 if message.persistent else 0
+
+
+def _retain(rule: OutboundRule, message: Message) -> bool:
+    if isinstance(rule.spec.retain, bool):
+        return rule.spec.retain
+    return message.property("mqps", "Ret") in {True, "1", "true"}
+
+
+def _payload(rule: OutboundRule, message: Message) -> tuple[bytes, bool]:
+    """The bytes to publish and whether they are known to be UTF-8 text."""
+    if not rule.spec.strip_headers:
+        return message.data, False
+    described, raw = message.described, message.body.raw
+    is_text = described.format == b"MQSTR   "
+    if rule.spec.convert is not None and is_text and rule.spec.convert != described.ccsid:
+        return _converted(raw, described.ccsid, rule.spec.convert), rule.spec.convert == UTF_8
+    return raw, is_text and described.ccsid == UTF_8
+
+
+def _converted(raw: bytes, source: int, target: int) -> bytes:
+    before, after = codec_of(source), codec_of(target)
+    if before is None or after is None:
+        unknown = source if before is None else target
+        raise Refused(f"CCSID {unknown} is not known here: leave out `convert`", Feedback.TEXT_NOT_VALID)
+    try:
+        return raw.decode(before).encode(after)
+    except UnicodeError as error:
+        raise Refused(f"not convertible from CCSID {source} to {target}: {error}", Feedback.TEXT_NOT_VALID) from None
+
+
+def _properties(rule: OutboundRule, message: Message, is_utf_8: bool, scope: _Scope) -> Properties:
+    """MQTT 5 properties; sessions of older clients leave them out."""
+    found: Properties = {}
+    if is_utf_8:
+        found[PAYLOAD_FORMAT] = 1
+    expiry = mqmd.number(message.md, mqmd.AT_EXPIRY)
+    if expiry > 0:
+        found[MESSAGE_EXPIRY] = max(expiry // 10, 1)
+    content_type = message.property("mqtt", "contentType")
+    if isinstance(content_type, str):
+        found[CONTENT_TYPE] = content_type
+    _request(rule, message, found, scope)
+    users = _user_properties(rule, message)
+    if users:
+        found[USER_PROPERTY] = users
+    return found
+
+
+def _request(rule: OutboundRule, message: Message, found: Properties, scope: _Scope) -> None:
+    """Where the device is to answer, and the data its answer must carry back."""
+    if rule.response_topic is not None and mqmd.number(message.md, mqmd.AT_MSG_TYPE) == REQUEST:
+        found[RESPONSE_TOPIC] = render(rule.response_topic, scope)
+        passes = mqmd.number(message.md, mqmd.AT_REPORT) & PASS_CORREL_ID
+        found[CORRELATION_DATA] = message.md[mqmd.CORREL_ID if passes else mqmd.MSG_ID]
+        return
+    response = message.property("mqtt", "responseTopic")
+    if isinstance(response, str) and not name_error(response):
+        found[RESPONSE_TOPIC] = response
+    data = message.property("mqtt", "correlationData")
+    if isinstance(data, bytes):
+        found[CORRELATION_DATA] = data
+    elif message.md[mqmd.CORREL_ID] != _NOTHING and RESPONSE_TOPIC in found:
+        found[CORRELATION_DATA] = message.md[mqmd.CORREL_ID]
+
+
+def _user_properties(rule: OutboundRule, message: Message) -> list[tuple[str, str]]:
+    if rule.spec.user_properties == "none":
+        return []
+    usr = [(name, _text(value)) for name, value in message.pairs("usr")]
+    pairs = from_properties(usr, str(message.property("mqtt", ORDER_PROPERTY) or ""))
+    return pairs + _everything(message) if rule.spec.user_properties == "all" else pairs
+
+
+def _everything(message: Message) -> list[tuple[str, str]]:
+    """The other folders, the descriptor and the headers in words."""
+    pairs: list[tuple[str, str]] = []
+    for folder in message.folders.values():
+        if folder.name not in {"usr", "mqps", "mqtt"}:
+            pairs += [(f"{folder.name}.{name}", _text(value)) for name, value in folder.pairs]
+    for name in _DESCRIPTOR:
+        text = _text(_descriptor_value(message.md, name))
+        if text.strip("0"):
+            pairs.append((f"md.{name}", text))
+    for header in message.headers:
+        if header.name != "MQRFH2":
+            words = header_in_words(header)
+            pairs += [(f"{header.name}.{key}", str(value)) for key, value in words.items() if key != "header"]
+    return pairs
+
+
+def _text(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.hex() if isinstance(value, bytes) else "" if value is None else str(value)
+
+
+_DESCRIPTOR: dict[str, slice | int] = {
+    "MsgId": mqmd.MSG_ID, "CorrelId": mqmd.CORREL_ID, "GroupId": mqmd.GROUP_ID, "ReplyToQ": mqmd.REPLY_TO_Q,
+    "ReplyToQMgr": mqmd.REPLY_TO_Q_MGR, "UserIdentifier": mqmd.USER_IDENTIFIER, "Format": mqmd.FORMAT,
+    "ApplIdentityData": mqmd.APPL_IDENTITY_DATA, "PutApplName": mqmd.PUT_APPL_NAME, "PutDate": mqmd.PUT_DATE,
+    "PutTime": mqmd.PUT_TIME, "Priority": mqmd.AT_PRIORITY, "Feedback": mqmd.AT_FEEDBACK,
+    "MsgType": mqmd.AT_MSG_TYPE, "Persistence": mqmd.AT_PERSISTENCE, "BackoutCount": mqmd.AT_BACKOUT_COUNT,
+    "MsgSeqNumber": mqmd.AT_MSG_SEQ_NUMBER, "Report": mqmd.AT_REPORT,
+}  # fmt: skip
+DESCRIPTOR_FIELDS = (*_DESCRIPTOR, "CorrelIdText")
+_IDENTIFIERS = {"MsgId", "CorrelId", "GroupId"}
+
+
+def _descriptor_value(md: bytes, name: str) -> str | int | None:
+    if name == "CorrelIdText":
+        return md[mqmd.CORREL_ID].rstrip(b"\0 ").decode("utf-8", "replace") or None
+    where = _DESCRIPTOR.get(name)
+    if isinstance(where, int):
+        return mqmd.number(md, where)
+    if where is None:
+        return None
+    return md[where].hex() if name in _IDENTIFIERS else mqmd.text(md, where) or None
+
+
+class _Scope:
+    """Values of an outbound rule's slots. A value is one level of a topic: a slash in it is refused."""
+
+    __slots__ = ("message", "rule")
+
+    def __init__(self, rule: OutboundRule, message: Message) -> None:
+        self.rule = rule
+        self.message = message
+
+    def __call__(self, slot: Slot) -> Value:
+        value = self._value(slot)
+        free = (slot.kind, slot.name) in _TOPIC_SLOTS or slot.case == "asis" or not isinstance(value, str)
+        if not free and any(character in str(value) for character in "/+#\0"):
+            raise Refused(f"{{{slot}}} is {str(value)[:60]!r}, which is not one level", Feedback.TOPIC_NOT_VALID)
+        return value
+
+    def _value(self, slot: Slot) -> Value:
+        message = self.message
+        if slot.kind == "md":
+            return _descriptor_value(message.md, slot.name)
+        if slot.kind == "json":
+            return message.body.field(slot.name)
+        if slot.kind == "xqh":
+            return {"RemoteQName": message.remote_queue, "RemoteQMgrName": message.remote_queue_manager}[slot.name]
+        if slot.kind == "queue":
+            return self.rule.spec.queue or self.rule.spec.transmission_queue
+        return message.property(slot.kind, slot.name)
+
+
+def level_templates(rule: OutboundRule) -> list[Template]:
+    """Every template of a rule."""
+    optional = (rule.topic, rule.client, rule.order_by, rule.response_topic)
+    return [template for template in optional if template is not None]

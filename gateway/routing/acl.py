@@ -1,0 +1,278 @@
+"""Access control: who may publish, subscribe and receive what.
+
+Entries are read from the top; the first that says something about an action decides, and what none mentions is denied.
+Within an entry denials go before permissions. A subscription is allowed when a permission covers its whole filter;
+where a denial overlaps it, what is delivered is checked message by message (`Verdict.check_deliveries`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.config.model import AclEntry
+from gateway.routing.table import like
+from gateway.routing.trie import FilterTrie
+
+PUBLISH, SUBSCRIBE = "publish", "subscribe"
+MAX_REMEMBERED = 1024
+"""Decisions kept per client and direction; beyond it they are forgotten, not grown."""
+MAX_SUBJECTS = 4096
+_UNSAFE = set("/+#\0")
+
+
+class Subject(NamedTuple):
+    """Who asks."""
+
+    client_id: str
+    username: str = ""
+    """Empty: anonymous."""
+    listener: str = ""
+
+
+class Verdict(NamedTuple):
+    """The answer about a subscription."""
+
+    allowed: bool
+    check_deliveries: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Which entry decided, in words."""
+
+    allowed: bool
+    entry: int
+    """Index of the entry; -1: none says anything."""
+    text: str
+
+
+class _Clause(NamedTuple):
+    """One filter of one entry as it holds for one subject. Sorted: the lowest decides."""
+
+    order: int
+    """Twice the entry's index; one more for a permission, so that the entry's denials come first."""
+    allows: bool
+    filter: str
+    written: str
+
+    @property
+    def entry(self) -> int:
+        return self.order // 2
+
+
+class Rights:
+    """What one subject may do; made when it connects, made anew when the list is reloaded."""
+
+    __slots__ = ("_clauses", "_remembered", "_tries", "subject")
+
+    def __init__(self, subject: Subject, clauses: dict[str, list[_Clause]]) -> None:
+        self.subject = subject
+        self._clauses = clauses
+        self._tries = {action: _trie(found) for action, found in clauses.items()}
+        self._remembered: dict[str, dict[str, bool]] = {PUBLISH: {}, SUBSCRIBE: {}}
+
+    def publish(self, topic: str) -> bool:
+        """Whether the subject may publish to `topic`; wills too."""
+        return self._decided(PUBLISH, topic)
+
+    def deliver(self, topic: str) -> bool:
+        """Whether the subject may receive a message on `topic`, however it came to be sent to it."""
+        return self._decided(SUBSCRIBE, topic)
+
+    def _decided(self, action: str, topic: str) -> bool:
+        remembered = self._remembered[action]
+        known = remembered.get(topic)
+        if known is None:
+            if len(remembered) >= MAX_REMEMBERED:
+                remembered.clear()
+            clause = self._deciding(action, topic)
+            known = remembered[topic] = clause is not None and clause.allows
+        return known
+
+    def _deciding(self, action: str, topic: str) -> _Clause | None:
+        found = self._tries[action].match(topic)
+        return min((clause for clauses in found for clause in clauses), default=None)
+
+    def subscribe(self, filter: str) -> Verdict:  # noqa: A002 - the specification's word
+        """Whether the subject may subscribe to `filter` (a shared subscription is asked by the filter in it)."""
+        wanted = _inner(filter)
+        overlapping = False
+        for clause in self._clauses[SUBSCRIBE]:
+            if covers(clause.filter, wanted):
+                return Verdict(clause.allows, clause.allows and overlapping)
+            overlapping |= not clause.allows and overlaps(clause.filter, wanted)
+        return Verdict(allowed=False)
+
+    def why(self, action: str, topic: str) -> Why:
+        """The decision about a topic (or, for `subscribe`, a filter) in words."""
+        if action == SUBSCRIBE:
+            wanted = _inner(topic)
+            clause = next((one for one in self._clauses[SUBSCRIBE] if covers(one.filter, wanted)), None)
+        else:
+            clause = self._deciding(action, topic)
+        if clause is None:
+            return Why(allowed=False, entry=-1, text=f"no entry of the list says anything about {action} {topic}")
+        verb = "allows" if clause.allows else "denies"
+        shown = clause.written if clause.written == clause.filter else f"{clause.written} (here {clause.filter})"
+        return Why(clause.allows, clause.entry, f"entry {clause.entry + 1} {verb} {action} on {shown}")
+
+
+class _Everything(Rights):
+    """Rights without a list: all is allowed."""
+
+    __slots__ = ()
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject, {PUBLISH: [], SUBSCRIBE: []})
+
+    def publish(self, topic: str) -> bool:  # noqa: ARG002
+        return True
+
+    def deliver(self, topic: str) -> bool:  # noqa: ARG002
+        return True
+
+    def subscribe(self, filter: str) -> Verdict:  # noqa: A002, ARG002
+        return Verdict(allowed=True)
+
+    def why(self, action: str, topic: str) -> Why:  # noqa: ARG002
+        return Why(allowed=True, entry=-1, text="there is no access control list: everything is allowed")
+
+
+class Acl:
+    """The list, ready to be asked. The `may_` methods remember the rights of recent subjects."""
+
+    __slots__ = ("_entries", "_recent")
+
+    def __init__(self, entries: Sequence[AclEntry] | None) -> None:
+        self._entries = None if entries is None else [_Entry(index, entry) for index, entry in enumerate(entries)]
+        self._recent: dict[Subject, Rights] = {}
+
+    def of(self, subject: Subject) -> Rights:
+        """The rights of a subject."""
+        if self._entries is None:
+            return _Everything(subject)
+        applying = [entry for entry in self._entries if entry.applies(subject)]
+        clauses = {action: list(_clauses(applying, action, subject)) for action in (PUBLISH, SUBSCRIBE)}
+        return Rights(subject, clauses)
+
+    def _rights(self, listener: str, client_id: str, user: str | None) -> Rights:
+        subject = Subject(client_id, user or "", listener)
+        rights = self._recent.get(subject)
+        if rights is None:
+            if len(self._recent) >= MAX_SUBJECTS:
+                del self._recent[next(iter(self._recent))]
+            rights = self._recent[subject] = self.of(subject)
+        return rights
+
+    def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
+        """Whether this client may publish to `topic`."""
+        return self._entries is None or self._rights(listener, client_id, user).publish(topic)
+
+    def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
+        """Whether this client may subscribe to `filter_`; what it is sent is still to be asked about."""
+        return self._entries is None or self._rights(listener, client_id, user).subscribe(filter_).allowed
+
+    def may_receive(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
+        """Whether a message on `topic` may be delivered to this client."""
+        return self._entries is None or self._rights(listener, client_id, user).deliver(topic)
+
+
+def compile_acl(entries: Sequence[AclEntry] | None) -> Acl:
+    """The list as settings have it; None allows everything."""
+    return Acl(entries)
+
+
+class _Entry:
+    __slots__ = ("_client", "_user", "index", "spec")
+
+    def __init__(self, index: int, spec: AclEntry) -> None:
+        self.index = index
+        self.spec = spec
+        self._user = like([spec.user]) if spec.user is not None else None
+        self._client = like([spec.client]) if spec.client is not None else None
+
+    def applies(self, subject: Subject) -> bool:
+        anonymous = not subject.username
+        if self.spec.anonymous is not None and self.spec.anonymous != anonymous:
+            return False
+        if self.spec.listener is not None and self.spec.listener != subject.listener:
+            return False
+        if self._user is not None and not self._user(subject.username):
+            return False
+        return self._client is None or self._client(subject.client_id)
+
+    def filters(self, action: str, *, allows: bool) -> list[str]:
+        spec = self.spec
+        if allows:
+            return [*(spec.publish if action == PUBLISH else spec.subscribe), *spec.allow]
+        return [*(spec.deny_publish if action == PUBLISH else spec.deny_subscribe), *spec.deny]
+
+
+def _clauses(entries: Sequence[_Entry], action: str, subject: Subject) -> Iterator[_Clause]:
+    for entry in entries:
+        for allows in (False, True):
+            for written in entry.filters(action, allows=allows):
+                filter_ = _filled(written, subject, allows=allows)
+                if filter_ is not None:
+                    yield _Clause(entry.index * 2 + allows, allows, filter_, written)
+
+
+def _filled(written: str, subject: Subject, *, allows: bool) -> str | None:
+    """The filter for this subject. A name that is more than one level permits nothing, and denies for all names."""
+    text = written
+    for placeholder, value in (("{client}", subject.client_id), ("{user}", subject.username)):
+        if placeholder not in text:
+            continue
+        if not value or _UNSAFE & set(value):
+            if allows:
+                return None
+            text = "/".join("+" if placeholder in level else level for level in text.split("/"))
+        else:
+            text = text.replace(placeholder, value)
+    return text
+
+
+def _trie(clauses: Sequence[_Clause]) -> FilterTrie[list[_Clause]]:
+    trie: FilterTrie[list[_Clause]] = FilterTrie()
+    for clause in clauses:
+        levels = clause.filter.split("/")
+        here = trie.get(levels)
+        if here is None:
+            trie.put(levels, [clause])
+        else:
+            here.append(clause)
+    return trie
+
+
+def _inner(filter_: str) -> str:
+    return filter_.split("/", 2)[2] if filter_.startswith("$share/") and filter_.count("/") > 1 else filter_
+
+
+def covers(outer: str, inner: str) -> bool:
+    """Whether every topic that `inner` matches is matched by `outer` too."""
+    wide, narrow = outer.split("/"), inner.split("/")
+    if narrow[0].startswith("$") and wide[0] in ("+", "#"):
+        return False  # [MQTT-4.7.2-1]
+    for index, level in enumerate(wide):
+        if level == "#":
+            return True
+        if index == len(narrow) or narrow[index] == "#" or level not in ("+", narrow[index]):
+            return False
+    return len(wide) == len(narrow)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether some topic is matched by both."""
+    left, right = one.split("/"), other.split("/")
+    if (left[0].startswith("$") and right[0] in ("+", "#")) or (right[0].startswith("$") and left[0] in ("+", "#")):
+        return False
+    for here, there in zip(left, right, strict=False):
+        if "#" in (here, there):
+            return True
+        if "+" not in (here, there) and here != there:
+            return False
+    longer = left if len(left) > len(right) else right
+    shorter = min(len(left), len(right))
+    return len(left) == len(right) or (len(longer) == shorter + 1 and longer[-1] == "#")
