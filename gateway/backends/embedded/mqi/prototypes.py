@@ -127,9 +127,7 @@ BAG_PROTOTYPES = tuple(f"{name}({arguments}, {_END})" for name, arguments in _BA
 def bag_stubs() -> str:
     """C definitions of the bag calls: each refuses with 2298, function not supported."""
     body = "{ *pCompCode = 2; *pReason = 2298; }"
-    lines = [
-        "/* Generated: the administration bags are not offered; clients that bind every name need them. */"
-    ]
+    lines = ["/* Generated: the administration bags are not offered; clients that bind every name need them. */"]
     lines += ['#pragma GCC diagnostic ignored "-Wunused-parameter"', '#include "cmqbc.h"']
     lines += [f'__attribute__((visibility("default"))) void {line}\n{body}' for line in BAG_PROTOTYPES]
     return "\n".join(lines) + "\n"

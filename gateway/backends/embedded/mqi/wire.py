@@ -1,0 +1,229 @@
+"""Frames of the MQI socket: cut from a stream of chunks, read with every bound checked, written into one buffer.
+
+Described in docs/reference/mqi-socket.md; the C side is `c/socket_wire.c`. Knows fields, not calls. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+
+from gateway.errors import MqgateError
+from gateway.mq import constants as mq
+from gateway.ports.mqi import Property, PropertyValue
+
+MAGIC = b"MQGI"
+PROTOCOL_VERSION = 1
+NO_REPLY = 1
+LONGEST_FRAME = 112 << 20
+"""Bytes behind the length field: the longest message data (100 MiB), its properties and the fields around it."""
+HEADER = struct.Struct("<IBBH")
+_I4 = struct.Struct("<i")
+
+
+class Verb(IntEnum):
+    """What a frame asks for."""
+
+    CONNECT = 1
+    DISCONNECT = 2
+    OPEN = 3
+    CLOSE = 4
+    PUT = 5
+    PUT1 = 6
+    GET = 7
+    BEGIN = 8
+    COMMIT = 9
+    BACK_OUT = 10
+    INQUIRE = 11
+    SET = 12
+    STATUS = 13
+    SUBSCRIBE = 14
+    SUBSCRIPTION_REQUEST = 15
+
+
+class FrameError(MqgateError):
+    """The peer sent what is not a frame of this protocol; the connection cannot go on."""
+
+
+class Frames:
+    """Chunks in, whole frames out: (verb, flags, tag, body)."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        """Keep `chunk` until frames are taken."""
+        self._pending += chunk
+
+    def waiting(self) -> int:
+        """Bytes not taken yet."""
+        return len(self._pending)
+
+    def take(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """The frames that are complete. FrameError as soon as a header shows that none can follow."""
+        pending = self._pending
+        while len(pending) >= HEADER.size:
+            length, verb, flags, tag = HEADER.unpack_from(pending)
+            if not 4 <= length <= LONGEST_FRAME:
+                raise FrameError(f"a frame of {length} bytes: lengths are 4 to {LONGEST_FRAME}")
+            if len(pending) < length + 4:
+                return
+            body = bytes(memoryview(pending)[HEADER.size : length + 4])
+            del pending[: length + 4]
+            yield verb, flags, tag, body
+
+
+class Reader:
+    """The fields of one frame's body, in order."""
+
+    __slots__ = ("_at", "_body")
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def numbers(self, fields: struct.Struct) -> tuple[int, ...]:
+        """Several numbers at once."""
+        at = self._at
+        if at + fields.size > len(self._body):
+            raise FrameError("a frame ends inside its numbers")
+        self._at = at + fields.size
+        return fields.unpack_from(self._body, at)
+
+    def number(self) -> int:
+        """One MQLONG."""
+        return self.numbers(_I4)[0]
+
+    def fixed(self, length: int) -> bytes:
+        """Exactly `length` bytes."""
+        at = self._at
+        if length < 0 or at + length > len(self._body):
+            raise FrameError(f"a field of {length} bytes reaches beyond its frame")
+        self._at = at + length
+        return self._body[at : self._at]
+
+    def blob(self) -> bytes:
+        """A counted field."""
+        return self.fixed(self.number())
+
+    def text(self) -> str:
+        """A counted field of characters. What is not UTF-8 is taken byte by byte: names are checked further on."""
+        data = self.blob()
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data.decode("latin-1")
+
+    def at_end(self) -> bool:
+        """Whether everything has been read."""
+        return self._at == len(self._body)
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self._at != len(self._body):
+            raise FrameError(f"{len(self._body) - self._at} bytes too many in a frame")
+
+
+class Writer:
+    """One answer."""
+
+    __slots__ = ("_parts", "_verb_tag")
+
+    def __init__(self, verb: int, tag: int, comp_code: int = 0, reason: int = 0) -> None:
+        self._verb_tag = (verb, tag)
+        self._parts = [_PAIR.pack(comp_code, reason)]
+
+    def numbers(self, *values: int) -> Writer:
+        """MQLONGs."""
+        self._parts.append(struct.pack(f"<{len(values)}i", *values))
+        return self
+
+    def fixed(self, data: bytes) -> Writer:
+        """Bytes without a count."""
+        self._parts.append(data)
+        return self
+
+    def blob(self, data: bytes) -> Writer:
+        """Counted bytes."""
+        self._parts += (_I4.pack(len(data)), data)
+        return self
+
+    def text(self, *values: str) -> Writer:
+        """Counted characters."""
+        for value in values:
+            self.blob(value.encode())
+        return self
+
+    def frame(self) -> bytes:
+        """The frame, ready to be sent."""
+        body = b"".join(self._parts)
+        verb, tag = self._verb_tag
+        return HEADER.pack(len(body) + 4, verb, 0, tag) + body
+
+
+_PAIR = struct.Struct("<ii")
+
+# Properties: length of the name, name, type, support, context, copy, length of the value, value (as in c/handles.c).
+
+_NUMERIC = {
+    mq.MQTYPE_BOOLEAN: struct.Struct("<i"),
+    mq.MQTYPE_INT8: struct.Struct("<b"),
+    mq.MQTYPE_INT16: struct.Struct("<h"),
+    mq.MQTYPE_INT32: struct.Struct("<i"),
+    mq.MQTYPE_INT64: struct.Struct("<q"),
+    mq.MQTYPE_FLOAT32: struct.Struct("<f"),
+    mq.MQTYPE_FLOAT64: struct.Struct("<d"),
+}
+_DESCRIPTOR = struct.Struct("<4i")
+
+
+def decode_properties(data: bytes) -> list[Property]:
+    """What a message handle held."""
+    reader, found = Reader(data), []
+    while not reader.at_end():
+        name = reader.text()
+        kind, support, context, copy = reader.numbers(_DESCRIPTOR)
+        found.append(Property(name, _decode_value(kind, reader.blob()), kind, support, context, copy))
+    return found
+
+
+def _decode_value(kind: int, data: bytes) -> PropertyValue:
+    numeric = _NUMERIC.get(kind)
+    if numeric is not None:
+        if len(data) != numeric.size:
+            raise FrameError(f"a property value of {len(data)} bytes where its type takes {numeric.size}")
+        value: int | float = numeric.unpack(data)[0]
+        return bool(value) if kind == mq.MQTYPE_BOOLEAN else value
+    if kind == mq.MQTYPE_NULL:
+        return None
+    if kind == mq.MQTYPE_BYTE_STRING:
+        return data
+    if kind == mq.MQTYPE_STRING:
+        return data.decode("utf-8", "surrogateescape")
+    raise FrameError(f"no property type {kind}")
+
+
+def encode_properties(properties: Sequence[Property]) -> bytes:
+    """What a message handle is to hold."""
+    parts: list[bytes] = []
+    for one in properties:
+        name = one.name.removeprefix("usr.").encode()
+        value = _encode_value(one.type, one.value)
+        parts += (
+            _I4.pack(len(name)),
+            name,
+            _DESCRIPTOR.pack(one.type, one.support, one.context, one.copy),
+            _I4.pack(len(value)),
+            value,
+        )
+    return b"".join(parts)
+
+
+def _encode_value(kind: int, value: PropertyValue) -> bytes:
+    if value is None:
+        return b""
+    numeric = _NUMERIC.get(kind)
+    if numeric is not None:
+        return numeric.pack(value)
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
