@@ -54,21 +54,28 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def describe(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Finding]:
     """Every error of a validation as a finding, one per place, in the order of the text."""
-    places: dict[tuple[Path, str], list[str]] = {}
+    places: dict[tuple[Path, str], tuple[str, list[str]]] = {}
     keys: set[Path] = set()
     for item in error.errors(include_url=False):
         path = _path_in(document.value, item["loc"])
-        what, fix = _text(item, model)
+        what, fix = _text(item, path, model)
         if item["type"] == "extra_forbidden":
-            path = (*path, str(item["loc"][-1])) if path[-1:] != item["loc"][-1:] else path
             keys.add(path)
-        fixes = places.setdefault((path, what), [])
+        # A value may be wrong for each of several types; a mapping may lack several keys.
+        different = what if item["type"] in ("extra_forbidden", "missing") else ""
+        _, fixes = places.setdefault((path, different), (what, []))
         if fix and fix not in fixes:
             fixes.append(fix)
     found = [
-        document.finding(path, what, ", or ".join(fixes), at_key=path in keys) for (path, what), fixes in places.items()
+        document.finding(path, what, ", or ".join(fixes), at_key=path in keys)
+        for (path, _), (what, fixes) in places.items()
     ]
     return sorted(found, key=lambda finding: (finding.line, finding.column))
+
+
+def wrong_paths(error: ValidationError, value: Any) -> list[Path]:
+    """Where the errors are, deepest last; what is missing has no place."""
+    return [_path_in(value, item["loc"]) for item in error.errors(include_url=False) if item["type"] != "missing"]
 
 
 def _path_in(value: Any, loc: Iterable[str | int]) -> Path:
@@ -85,11 +92,11 @@ def _path_in(value: Any, loc: Iterable[str | int]) -> Path:
     return tuple(path)
 
 
-def _text(item: Any, model: type[BaseModel]) -> tuple[str, str]:
+def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
     kind, loc, context = item["type"], item["loc"], item.get("ctx", {})
-    key = next((str(part) for part in reversed(loc) if isinstance(part, str)), "")
+    key = next((part for part in reversed(path) if isinstance(part, str)), "")
     if kind == "extra_forbidden":
-        return f"`{key}` is not a known key", did_you_mean(str(loc[-1]), known_keys(model, loc))
+        return f"`{loc[-1]}` is not a known key", did_you_mean(str(loc[-1]), known_keys(model, loc))
     if kind == "missing":
         return f"`{loc[-1]}` is missing", "add it"
     wrong = context.get("error")
@@ -97,6 +104,8 @@ def _text(item: Any, model: type[BaseModel]) -> tuple[str, str]:
         return wrong.what, wrong.fix
     if kind in ("literal_error", "enum"):
         return f"{item.get('input')!r} is not allowed for `{key}`", _choices(item, context)
+    if kind == "string_pattern_mismatch":
+        return f"`{key}` is not written as it must be", f"write text like {context['pattern']}"
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         return f"`{key}` is out of range", f"write a number of {words} {context[name]}"

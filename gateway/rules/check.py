@@ -41,7 +41,7 @@ class _Checker:
             return None
 
     def inbound(self, path: Path, text: str | None) -> Template | None:
-        if text is None or not self.known:
+        if text is None or (not self.known and "{" in text):
             return None
         return self.attempt(path, lambda: parse_template(text, self.levels))
 

@@ -5,13 +5,16 @@ Opens no file by itself except the JSON Schemas that rules name, through `load`.
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path as FilePath
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from gateway.config.findings import describe
+from gateway.config.findings import Part, describe, wrong_paths
 from gateway.config.source import Document, Path, read_yaml
 from gateway.config.units import Wrong
 from gateway.errors import ConfigurationError, Finding
@@ -88,26 +91,24 @@ class _Reading:
             self._test(document, ("tests", index), raw)
 
     def _inbound(self, document: Document, path: Path, raw: object) -> None:
-        try:
-            spec = ToMq.model_validate(raw)
-        except ValidationError:
-            return  # already described with the whole file
+        spec, whole = _spec(ToMq, raw)
+        if spec is None:
+            return
         self._name(document, path, spec.name)
         line = document.values[path][0]
         schema = self._schema(document, path, spec)
         rule, problems = check_inbound(spec, len(self.inbound), document.name, line, schema)
-        self._report(document, path, problems)
+        self._report(document, path, problems if whole else [one for one in problems if one[0]])
         if rule is not None:
             self.inbound.append(rule)
 
     def _outbound(self, document: Document, path: Path, raw: object) -> None:
-        try:
-            spec = ToMqtt.model_validate(raw)
-        except ValidationError:
+        spec, whole = _spec(ToMqtt, raw)
+        if spec is None:
             return
         self._name(document, path, spec.name)
         rule, problems = check_outbound(spec, len(self.outbound), document.name, document.values[path][0])
-        self._report(document, path, problems)
+        self._report(document, path, problems if whole else [one for one in problems if one[0]])
         if rule is not None:
             self.outbound.append(rule)
 
@@ -159,6 +160,32 @@ class _Reading:
         return Mappings(
             tuple(self.inbound), tuple(self.outbound), tuple(self.tests), self.dead_letter_unmatched, warnings
         )
+
+
+M = TypeVar("M", bound=Part)
+
+
+def _spec(model: type[M], raw: object) -> tuple[M | None, bool]:
+    """The rule, without what is wrong in it (already described with the whole file); and whether that is all of it."""
+    try:
+        return model.model_validate(raw), True
+    except ValidationError as error:
+        left = copy.deepcopy(raw)
+        for path in sorted(wrong_paths(error, raw), key=len, reverse=True):
+            _remove(left, path)
+    try:
+        return model.model_validate(left), False
+    except ValidationError:
+        return None, False
+
+
+def _remove(value: Any, path: Path) -> None:
+    """Take a wrong value out, or the whole list it is in."""
+    steps = list(itertools.takewhile(lambda step: isinstance(step, str), path))
+    for step in steps[:-1]:
+        value = value.get(step) if isinstance(value, dict) else None
+    if steps and isinstance(value, dict):
+        value.pop(steps[-1], None)
 
 
 def _list(value: dict[str, object], key: str) -> list[object]:

@@ -29,6 +29,7 @@ TYPES = ("string", "int", "float", "bool", "bytes")
 CASES = ("asis", "upper", "lower", "safe")
 
 _SLOT = re.compile(r"\{([^{}]*)\}")
+_TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _LEVEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _COMPONENT = re.compile(r"[A-Za-z0-9_%]+\Z")
 _NAME = re.compile(r"[A-Za-z0-9./_%]{1,48}\Z")
@@ -83,20 +84,21 @@ Known = tuple[dict[str, str], Sequence[str], Sequence[str]]
 
 def _pieces(text: str) -> Iterator[str | tuple[str]]:
     """Literal pieces as text, placeholders as a tuple; `{{` and `}}` are braces."""
-    plain = text.replace("{{", "\0").replace("}}", "\1")
-    at = 0
-    for match in _SLOT.finditer(plain):
-        yield from _literal(plain[at : match.start()], text)
-        yield (match[1].strip(),)
+    literal, at = "", 0
+    for match in _TOKEN.finditer(text):
+        literal += text[at : match.start()]
         at = match.end()
-    yield from _literal(plain[at:], text)
-
-
-def _literal(piece: str, text: str) -> Iterator[str]:
-    if "{" in piece or "}" in piece:
-        raise Wrong(f"a brace in `{text}` has no partner", "write {{ or }} for a brace itself")
-    if piece:
-        yield piece.replace("\0", "{").replace("\1", "}")
+        if match[0] in ("{{", "}}"):
+            literal += match[0][0]
+            continue
+        if match[1] is None:
+            raise Wrong(f"a brace in `{text}` has no partner", "write {{ or }} for a brace itself")
+        if literal:
+            yield literal
+        literal = ""
+        yield (match[1].strip(),)
+    if literal + text[at:]:
+        yield literal + text[at:]
 
 
 def _slot(inside: str, known: Known) -> Slot:
@@ -164,7 +166,7 @@ def to_type(value: Value, type_name: str, what: str) -> Value:
     """`value` as the type a rule asks for; refused when it is not one."""
     try:
         return _CONVERT[type_name](value) if type_name else value
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise Refused(f"{{{what}}} is not of type {type_name}", Feedback.VALUE_NOT_VALID) from None
 
 

@@ -1,0 +1,199 @@
+"""From a message on a queue to a publication: topic, QoS, properties, conversion, transmission queues, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.bridge import outbound
+from gateway.bridge.request import Request
+from gateway.errors import Refused
+from gateway.mq import dlh, mqmd, rfh2, xqh
+from gateway.mq.rfh2_folder import folder
+from gateway.rules.feedback import Feedback
+from gateway.rules.parse import parse_mappings
+
+RFH2 = b"MQHRF2  "
+
+
+def rule(text):
+    return parse_mappings([("m.yaml", f"to_mqtt: [{{name: r, {text}}}]\n")]).to_mqtt[0]
+
+
+def message(body=b"21.5", *, form="", ccsid=1208, folders=None, **md):
+    descriptor = mqmd.build(**({"persistence": 1} | md), format=form, coded_char_set_id=ccsid)
+    if folders is None:
+        return descriptor, body
+    texts = [folder(name, values) for name, values in folders.items()]
+    data = rfh2.build(texts, format_name=form.encode().ljust(8), coded_char_set_id=ccsid) + body
+    return mqmd.with_described(descriptor, 546, 1208, RFH2), data
+
+
+def published(text, **kwargs):
+    return outbound.publication(rule(text), *message(**kwargs))
+
+
+def refused(text, **kwargs):
+    with pytest.raises(Refused) as caught:
+        published(text, **kwargs)
+    return caught.value.feedback
+
+
+def test_topics_are_made_of_properties_descriptor_and_json():
+    folders = {"usr": {"site": "lima", "n": 7}, "mqps": {"Top": "a/b"}}
+    assert published("queue: Q, topic: 'p/{usr.site}/{usr.n}'", folders=folders).topic == "p/lima/7"
+    assert published("queue: Q, topic: 'x/{mqps.Top}'", folders=folders).topic == "x/a/b"
+    assert published("queue: Q", folders=folders).topic == "a/b"
+    assert published("queue: Q, topic: '{json.a.b}/{queue}'", body=b'{"a":{"b":"x"}}').topic == "x/Q"
+    assert published("queue: Q, topic: 'u/{md.UserIdentifier}'", user_identifier="bob").topic == "u/bob"
+    assert published("queue: Q, topic: 'c/{md.CorrelId}'", correl_id=b"\x01" * 24).topic == "c/" + "01" * 24
+    assert published("queue: Q, topic: 'c/{md.CorrelIdText}'", correl_id=b"dev-1".ljust(24, b"\0")).topic == "c/dev-1"
+
+
+@pytest.mark.parametrize("value", ["a/b", "#", "+", "x/../y"])
+def test_a_value_is_one_level_unless_the_rule_says_otherwise(value):
+    folders = {"usr": {"site": value}}
+    assert refused("queue: Q, topic: 'p/{usr.site}'", folders=folders) == Feedback.TOPIC_NOT_VALID
+    if "/" in value:
+        assert published("queue: Q, topic: 'p/{usr.site:asis}'", folders=folders).topic == f"p/{value}"
+    else:
+        assert refused("queue: Q, topic: 'p/{usr.site:asis}'", folders=folders) == Feedback.TOPIC_NOT_VALID
+
+
+def test_what_gives_no_topic_is_refused_with_the_reason():
+    assert refused("queue: Q") == Feedback.TOPIC_NOT_VALID
+    assert refused("queue: Q, topic: 'p/{usr.site}'", folders={"usr": {}}) == Feedback.VALUE_MISSING
+    assert refused("queue: Q", folders={"mqps": {"Top": "$SYS/x"}}) == Feedback.TOPIC_NOT_VALID
+    assert refused("queue: Q", folders={"mqps": {"Top": "a/#"}}) == Feedback.TOPIC_NOT_VALID
+
+
+@pytest.mark.parametrize(
+    ("text", "persistence", "given", "qos"),
+    [
+        ("qos: from_persistence", 1, 1, 2),
+        ("qos: from_persistence", 0, 1, 0),
+        ("qos: from_property", 1, 1, 1),
+        ("qos: from_property", 1, 0, 0),
+        ("qos: from_property", 1, None, 2),
+        ("qos: from_property", 0, None, 0),
+        ("qos: from_property", 1, 7, 2),
+        ("qos: 1", 0, 2, 1),
+        ("qos: from_persistence, max_qos: 1", 1, None, 1),
+    ],
+)
+def test_quality_of_service(text, persistence, given, qos):
+    folders = {"mqtt": {} if given is None else {"qos": given}}
+    assert published(f"queue: Q, topic: a, {text}", folders=folders, persistence=persistence).qos == qos
+
+
+def test_retain_comes_from_the_property_or_the_rule():
+    kept = {"mqps": {"Ret": True}}
+    assert published("queue: Q, topic: a", folders=kept).retain
+    assert not published("queue: Q, topic: a, retain: false", folders=kept).retain
+    assert published("queue: Q, topic: a, retain: true").retain
+    assert not published("queue: Q, topic: a").retain
+
+
+def test_the_body_is_untouched_unless_conversion_is_asked_for():
+    body = bytes(range(256))
+    assert published("queue: Q, topic: a", body=body, ccsid=500).payload == body
+    text = "Größe".encode("cp500")
+    plain = published("queue: Q, topic: a", body=text, form="MQSTR", ccsid=500)
+    assert (plain.payload, plain.properties) == (text, {})
+    converted = published("queue: Q, topic: a, convert: 1208", body=text, form="MQSTR", ccsid=500)
+    assert (converted.payload.decode(), converted.properties) == ("Größe", {0x01: 1})
+    assert published("queue: Q, topic: a, convert: 1208", body=text, ccsid=500).payload == text  # no format: not text
+    for ccsid, body in ((1208, b"\xff"), (99999, b"x")):
+        convert = "convert: 500" if ccsid == 1208 else "convert: 1208"
+        assert (
+            refused(f"queue: Q, topic: a, {convert}", body=body, form="MQSTR", ccsid=ccsid) == Feedback.TEXT_NOT_VALID
+        )
+
+
+def test_properties_of_every_type_become_user_properties():
+    usr = {"s": "x", "i": 7, "b": True, "f": 1.5, "h": b"\x00\xff", "n": None, "b_x20_c": "y"}
+    users = published("queue: Q, topic: a", folders={"usr": usr}).properties[0x26]
+    assert users == [("s", "x"), ("i", "7"), ("b", "true"), ("f", "1.5"), ("h", "00ff"), ("n", ""), ("b c", "y")]
+    assert 0x26 not in published("queue: Q, topic: a, user_properties: false", folders={"usr": usr}).properties
+
+
+def test_everything_is_there_when_asked_for():
+    md, data = message(folders={"usr": {"s": "x"}, "jms": {"Dst": "queue:///Q"}}, reply_to_q="R", priority=3)
+    header = dlh.build(2053, "Q", "QM", md)
+    md = mqmd.with_described(md, 546, 1208, dlh.FORMAT)
+    found = outbound.publication(rule("queue: Q, topic: a, user_properties: all"), md, header + data)
+    users = dict(found.properties[0x26])
+    assert users["s"] == "x"
+    assert users["jms.Dst"] == "queue:///Q"
+    assert (users["md.ReplyToQ"], users["md.Priority"]) == ("R", "3")
+    assert users["MQDLH.DestQName"] == "Q"
+    assert found.payload == b"21.5"
+
+
+def test_headers_can_be_left_in_the_payload():
+    md, data = message(folders={"usr": {"s": "x"}})
+    assert outbound.publication(rule("queue: Q, topic: a, strip_headers: false"), md, data).payload == data
+
+
+def test_expiry_is_given_in_seconds_and_never_as_nothing():
+    assert 0x02 not in published("queue: Q, topic: a").properties
+    assert published("queue: Q, topic: a", expiry=605).properties[0x02] == 60
+    assert published("queue: Q, topic: a", expiry=3).properties[0x02] == 1
+
+
+def test_what_mqtt_5_said_on_the_way_in_is_said_again():
+    mqtt = {"contentType": "text/csv", "responseTopic": "answers/1", "correlationData": b"\x01\x02"}
+    properties = published("queue: Q, topic: a", folders={"mqtt": mqtt}).properties
+    assert properties == {0x03: "text/csv", 0x08: "answers/1", 0x09: b"\x01\x02"}
+
+
+def test_a_request_of_an_application_tells_the_device_where_to_answer():
+    text = "queue: Q, topic: a, response_topic: 'answers/{md.ReplyToQ}'"
+    request = {"msg_type": 1, "reply_to_q": "APP.REPLIES", "msg_id": b"m" * 24, "correl_id": b"c" * 24}
+    properties = published(text, **request).properties
+    assert (properties[0x08], properties[0x09]) == ("answers/APP.REPLIES", b"m" * 24)
+    assert published(text, **request, report=0x40).properties[0x09] == b"c" * 24
+    assert 0x08 not in published(text, **request | {"msg_type": 8}).properties
+
+
+@pytest.mark.parametrize("group", [bytes(24), b"g" * 24])
+def test_a_transmission_queue_names_client_and_topic(group):
+    md, data = message(folders={"usr": {"s": "x"}}, persistence=1, group_id=group, expiry=100)
+    outer = mqmd.build(format="MQXMIT", persistence=1)
+    found = outbound.publication(rule("transmission_queue: X"), outer, xqh.build("dev/cmd", "dev-1", md) + data)
+    assert (found.client, found.topic, found.payload, found.qos) == ("dev-1", "dev/cmd", b"21.5", 2)
+    assert found.properties == {0x02: 10, 0x26: [("s", "x")]}
+
+
+def test_publications_of_mq_telemetry_have_their_topic_in_the_properties():
+    md, data = message(folders={"mqps": {"Top": "a/b"}})
+    outer = mqmd.build(format="MQXMIT", persistence=1)
+    header = xqh.build("SYSTEM.MQTT.PUBLICATION.QUEUE", "dev-1", md)
+    assert outbound.publication(rule("transmission_queue: X"), outer, header + data).topic == "a/b"
+    with pytest.raises(Refused) as caught:
+        outbound.publication(rule("transmission_queue: X"), outer, xqh.build("t", "", md) + data)
+    assert caught.value.feedback == Feedback.DEVICE_UNKNOWN
+
+
+@pytest.mark.parametrize(("form", "reason"), [("MQHRF2", 2334), ("MQXMIT", 2260), ("MQDEAD", 2334)])
+def test_headers_that_are_not_there_are_refused_with_their_mqrc(form, reason):
+    assert refused("queue: Q, topic: a", body=b"no header here", form=form) == reason
+
+
+def test_properties_in_several_headers_and_byte_orders_are_all_read():
+    big = rfh2.build([folder("usr", {"a": "1"})], encoding=546, format_name=RFH2, order=">")
+    little = rfh2.build([folder("usr", {"a": "2", "b": "3"})])
+    md = mqmd.build(persistence=1, encoding=273, coded_char_set_id=1208, format="MQHRF2")
+    found = outbound.publication(rule("queue: Q, topic: 'x/{usr.a}/{usr.b}'"), md, big + little + b"body")
+    assert (found.topic, found.payload) == ("x/1/3", b"body")
+
+
+def test_order_keys_and_clients_come_from_templates():
+    text = "queue: Q, topic: a, order_by: '{usr.k}', client: 'dev-{usr.k}'"
+    found = published(text, folders={"usr": {"k": 5}})
+    assert (found.order_key, found.client) == ("5", "dev-5")
+
+
+def test_requests_have_equal_tokens_exactly_when_they_are_equal():
+    one = Request("c", "t", b"x", 5)
+    assert one.token == Request("c", "t", b"x", 9).token
+    assert len({one.token, Request("ct", "", b"x", 5).token, Request("c", "tx", b"", 5).token}) == 3
