@@ -18,7 +18,7 @@ from gateway.backends.embedded.journal.decode import FrameHeader, Sections
 from gateway.backends.embedded.journal.layout import ONE, Kind
 from gateway.backends.embedded.store.place import ROW_BITS, ROW_MASK, slot_of
 from gateway.backends.embedded.store.unit import ID_LENGTH
-from gateway.pipeline.follower import Run
+from gateway.pipeline.lookup import Run
 from gateway.pipeline.segments import Segments, Use
 
 CHUNK_BYTES = 32 * 1024 * 1024

@@ -7,30 +7,16 @@ their owner's memory.
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Iterable, Iterator
-from heapq import merge
 from pathlib import Path
-from typing import NamedTuple
 
 from gateway.backends.embedded.journal.layout import BLOCK, header_area, padded
 from gateway.backends.embedded.journal.recovery import changes_of
 from gateway.backends.embedded.journal.segment import Listed, SegmentHeader
 from gateway.backends.embedded.store.changes import apply
 from gateway.backends.embedded.store.index import Index, LaneName
-from gateway.backends.embedded.store.lanes import Lane
 from gateway.backends.embedded.store.place import ROW_BITS, frame_of, slot_of
+from gateway.pipeline.lookup import Lookup, Run
 from gateway.pipeline.segments import Segments, Use
-
-
-class Run(NamedTuple):
-    """Messages with consecutive numbers whose rows lie behind one another in one frame."""
-
-    queue: str
-    priority: int
-    first: int
-    rows: int
-    place: int
 
 
 class _Position:
@@ -45,12 +31,12 @@ class _Position:
         self.lanes: list[LaneName] = []
 
 
-class Follower:
+class Follower(Lookup):
     """See the module. Call `poll` before asking."""
 
     def __init__(self, folder: Path) -> None:
         self.segments = Segments(folder)
-        self.index = Index()
+        super().__init__(Index())
         self.next_number = 1
         self._positions: dict[int, _Position] = {}
 
@@ -119,63 +105,12 @@ class Follower:
         position.sequence += 1
         return True
 
-    # ---- questions
-
-    def queues(self, patterns: str) -> list[str]:
-        """The queues that a comma-separated list of names and patterns means."""
-        return matching(patterns, self.index.queues)
-
-    def runs(self, patterns: str, low: int, high: int | None = None, limit: int | None = None) -> list[Run]:
-        """What lies on these queues from number `low` on, in the order of numbers; at most `limit` messages."""
-        found: list[Run] = []
-        left = limit
-        for run in merge(
-            *(self._lane_runs(queue, lane, low, high) for queue, lane in self._lanes(patterns)), key=_first
-        ):
-            if left is not None and run.rows >= left:
-                found.append(run._replace(rows=left))
-                break
-            found.append(run)
-            left = None if left is None else left - run.rows
-        return found
-
-    def count(self, patterns: str, low: int, high: int | None = None) -> int:
-        """How many messages that is."""
-        return sum(run.rows for queue, lane in self._lanes(patterns) for run in self._lane_runs(queue, lane, low, high))
-
-    def _merged(self, patterns: str, low: int, high: int | None) -> Iterator[Run]:
-        """By number. Lanes are given numbers group by group, so runs of several lanes never interleave."""
-        lanes = [self._lane_runs(queue, lane, low, high) for queue, lane in self._lanes(patterns)]
-        return merge(*lanes, key=_first)
-
     def uses(self, runs: list[Run]) -> dict[int, Use]:
         """The uses of the segments that runs lie in, for a reader in another process."""
         by_slot = {position.use.slot: position.use for position in self._positions.values()}
         return {slot: by_slot[slot] for slot in {slot_of(run.place >> ROW_BITS) for run in runs}}
 
-    def _lanes(self, patterns: str) -> Iterator[tuple[str, Lane]]:
-        for name in self.queues(patterns):
-            for head in self.index.queues[name].lanes.values():
-                lane: Lane | None = head
-                while lane is not None:
-                    yield name, lane
-                    lane = lane.lower
-
-    @staticmethod
-    def _lane_runs(queue: str, lane: Lane, low: int, high: int | None) -> Iterator[Run]:
-        for first, count, place in lane.live(low - 1):
-            if high is not None and first + count > high:
-                count = high - first
-                if count <= 0:
-                    return
-            yield Run(queue, 9 - lane.rank, first, count, place)
-
-
-def _first(run: Run) -> int:
-    return run.first
-
-
-def matching(patterns: str, names: Iterable[str]) -> list[str]:
-    """The names that a comma-separated list of names and patterns means, in order."""
-    wanted = [part.strip() for part in patterns.split(",") if part.strip()]
-    return sorted(name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted))
+    def bytes_of(self, run: Run) -> int:
+        """About how many bytes of its segment a run has."""
+        extent = self.index.space.by_slot.get(slot_of(run.place >> ROW_BITS))
+        return extent.used * run.rows // max(1, extent.rows) if extent else 0

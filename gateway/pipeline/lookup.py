@@ -1,0 +1,82 @@
+"""Questions to a journal's index: which messages of these queues lie where. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from typing import NamedTuple
+
+from gateway.backends.embedded.store.index import Index
+from gateway.backends.embedded.store.lanes import Lane
+
+
+class Run(NamedTuple):
+    """Messages with consecutive numbers whose rows lie behind one another in one frame."""
+
+    queue: str
+    priority: int
+    first: int
+    rows: int
+    place: int
+
+
+class Lookup:
+    """See the module."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+
+    def queues(self, patterns: str) -> list[str]:
+        """The queues that a comma-separated list of names and patterns means."""
+        return matching(patterns, self.index.queues)
+
+    def runs(self, patterns: str, low: int, high: int | None = None, limit: int | None = None) -> list[Run]:
+        """What lies on these queues from number `low` on, in the order of numbers; at most `limit` messages."""
+        found: list[Run] = []
+        left = limit
+        for run in merge(
+            *(self._lane_runs(queue, lane, low, high) for queue, lane in self._lanes(patterns)), key=_first
+        ):
+            if left is not None and run.rows >= left:
+                found.append(run._replace(rows=left))
+                break
+            found.append(run)
+            left = None if left is None else left - run.rows
+        return found
+
+    def count(self, patterns: str, low: int, high: int | None = None) -> int:
+        """How many messages that is."""
+        return sum(run.rows for queue, lane in self._lanes(patterns) for run in self._lane_runs(queue, lane, low, high))
+
+    def _merged(self, patterns: str, low: int, high: int | None) -> Iterator[Run]:
+        """By number. Lanes are given numbers group by group, so runs of several lanes never interleave."""
+        lanes = [self._lane_runs(queue, lane, low, high) for queue, lane in self._lanes(patterns)]
+        return merge(*lanes, key=_first)
+
+    def _lanes(self, patterns: str) -> Iterator[tuple[str, Lane]]:
+        for name in self.queues(patterns):
+            for head in self.index.queues[name].lanes.values():
+                lane: Lane | None = head
+                while lane is not None:
+                    yield name, lane
+                    lane = lane.lower
+
+    @staticmethod
+    def _lane_runs(queue: str, lane: Lane, low: int, high: int | None) -> Iterator[Run]:
+        for first, count, place in lane.live(low - 1):
+            if high is not None and first + count > high:
+                count = high - first
+                if count <= 0:
+                    return
+            yield Run(queue, 9 - lane.rank, first, count, place)
+
+
+def _first(run: Run) -> int:
+    return run.first
+
+
+def matching(patterns: str, names: Iterable[str]) -> list[str]:
+    """The names that a comma-separated list of names and patterns means, in order."""
+    wanted = [part.strip() for part in patterns.split(",") if part.strip()]
+    return sorted(name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted))

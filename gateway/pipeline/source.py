@@ -1,0 +1,274 @@
+"""The data source `mqqueue` for Spark: batch and streaming reader, batch and streaming writer.
+
+Order of calls that the protocol rests on (Spark 4.2 and later): `latestOffset(start)` is called only when the batch
+that ended at `start` is in the commit log, `commit` only when a further batch has data. So the cursor moves in both,
+and the depth of a queue reaches zero without further messages. `read` runs in other processes, any number of times.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from gateway.pipeline.access import Access, Extent, Piece, access_of
+from gateway.pipeline.columns import columns_of, select_columns, spark_schema
+from gateway.pipeline.failpoint import failpoint
+from gateway.pipeline.failures import DataLost
+from gateway.pipeline.filters import Bounds, push
+from gateway.pipeline.groups import Group
+from gateway.pipeline.options import Options
+
+Offset = dict[str, int]
+LEAST_ROWS = 2_000
+"""A partition with fewer rows is not worth a task."""
+
+
+class MqQueueDataSource(DataSource):
+    """`spark.read.format("mqqueue")` and the like."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.parsed = Options.read(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in format() and USING."""
+        return "mqqueue"
+
+    def schema(self) -> Any:
+        """The columns asked for."""
+        return spark_schema(select_columns(self.parsed.columns, include_raw=self.parsed.include_raw))
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Everything between two numbers, once. With pushdown only when asked for: Spark refuses it otherwise."""
+        return (PushdownReader if self.parsed.pushdown else QueueReader)(self.parsed, schema)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        """What comes, in batches."""
+        return QueueStreamReader(self.parsed, schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        """Rows to a queue."""
+        from gateway.pipeline.sink import QueueWriter
+
+        return QueueWriter(self.parsed, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+        """The batches of a stream to a queue, each once."""
+        from gateway.pipeline.sink import QueueStreamWriter
+
+        checkpoint = dict(self.options).get("checkpointlocation", "")
+        return QueueStreamWriter(self.parsed, schema, overwrite=overwrite, checkpoint=checkpoint)
+
+
+class QueuePartition(InputPartition):
+    """A part of a batch."""
+
+    def __init__(self, piece: Piece | None, bounds: Bounds | None = None) -> None:
+        super().__init__(None)
+        self.piece = piece
+        self.bounds = bounds
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What tasks need, pickled once at the start of a query."""
+
+    options: Options
+    names: tuple[str, ...]
+
+    def batches(self, partition: QueuePartition) -> Iterator[Any]:
+        """Record batches, or rows with transfer=rows."""
+        from gateway.pipeline.rows import RowDecoder
+
+        if partition.piece is None:
+            return
+        decoder = RowDecoder(self.options.queue_manager, columns_of(self.names))
+        for chunk in partition.piece.chunks(self.options.arrow_batch_size):
+            batch = decoder.batch(chunk)
+            if partition.bounds is not None:
+                batch = partition.bounds.apply(batch, chunk)
+            if self.options.transfer == "rows":
+                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            elif batch.num_rows:
+                yield batch
+            failpoint("read.middle")
+
+
+class QueueReader(DataSourceReader):
+    """Backfill and replay: all that lies between two numbers or times."""
+
+    def __init__(self, options: Options, schema: Any) -> None:
+        self.reading = Reading(options, tuple(schema.fieldNames()))
+        self.bounds = Bounds(
+            options.starting_seq or 0, options.ending_seq, options.starting_micros, options.ending_micros
+        )
+
+    def partitions(self) -> list[QueuePartition]:
+        """The plan is a snapshot: what comes later is not read."""
+        options, access = self.reading.options, access_of(self.reading.options)
+        end = access.extent(options.queue, self.bounds.low, None)
+        high = end.next if self.bounds.high is None else min(self.bounds.high, end.next)
+        pieces = access.pieces(options.queue, self.bounds.low, high, parts_for(options, end.messages))
+        bounds = self.bounds if self.bounds.filters_rows else None
+        return [QueuePartition(piece, bounds) for piece in pieces] or [QueuePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Runs in a task."""
+        return self.reading.batches(partition)
+
+
+class PushdownReader(QueueReader):
+    """The same with conditions on seq, queue, priority and put_ts taken over from Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Those that are not taken over go back to Spark."""
+        self.bounds, left = push(self.bounds, filters)
+        return left
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module for the order of calls."""
+
+    def __init__(self, options: Options, schema: Any) -> None:
+        self.reading = Reading(options, tuple(schema.fieldNames()))
+        self.options = options
+        self.group = options.consumer_group or "spark"
+        self.owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._access: Access | None = None
+        self._lease: Group | None = None
+        self._known: Offset = {}
+        self._until: Extent | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get a reader too, and need nothing of the driver's."""
+        return {**self.__dict__, "_access": None, "_lease": None, "_until": None}
+
+    # ---- the driver's side
+
+    @property
+    def access(self) -> Access:
+        """Opened when first needed, in the process that plans."""
+        if self._access is None:
+            self._access = access_of(self.options)
+        return self._access
+
+    def _leased(self) -> Group:
+        if self._lease is None:
+            wanted = Group(self.group, self.options.queue, self.options.consume, self.options.purge_delay)
+            self._lease = self.access.acquire(wanted, self.owner, self.options.lease_ttl)
+        return self._lease
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """The group's cursor, unless the query says where to begin."""
+        lease = self._leased()
+        start = lease.cursor if self.options.starting_seq is None else self.options.starting_seq
+        return {"messages": 0, "next": start}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What one batch may have."""
+        return ReadMaxRows(self.options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is all there is."""
+        self._until = self.access.extent(self.options.queue, 0, None)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """The batch that ended at `start` is in the commit log: it is acknowledged here. Then the end of the next."""
+        lease = self._leased()
+        failpoint("commitlog.after")
+        failpoint("plan.before")
+        end = self._planned(start, limit)
+        caught_up = end["next"] == start["next"]
+        self.access.acknowledge(self.group, lease.epoch, start["next"], self.options.lease_ttl, last=caught_up)
+        failpoint("offsets.before")
+        return end
+
+    def _planned(self, start: Offset, limit: ReadLimit) -> Offset:
+        rows, size = limits(limit, self.options)
+        found = self.access.extent(self.options.queue, start["next"], rows, size)
+        if not found.messages and self.options.idle_wait:
+            found = self._waited(start, rows, size)
+        if not found.messages:
+            return start
+        high = found.next
+        if self._until is not None and high > self._until.next:
+            high = max(start["next"], self._until.next)
+            found = Extent(high, self.access.count(self.options.queue, start["next"], high))
+            if not found.messages:
+                return start
+        return {"messages": start["messages"] + found.messages, "next": high}
+
+    def _waited(self, start: Offset, rows: int | None, size: int | None) -> Extent:
+        """Look again for a bounded time, so that an idle query need not run empty triggers."""
+        until = time.monotonic() + self.options.idle_wait
+        while True:
+            found = self.access.extent(self.options.queue, start["next"], rows, size)
+            if found.messages or time.monotonic() >= until:
+                return found
+            time.sleep(0.02)
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """For the backlog in the query's progress."""
+        there = self.access.extent(self.options.queue, 0, None)
+        return {"messages": there.messages, "next": there.next}
+
+    def partitions(self, start: Offset, end: Offset) -> list[QueuePartition]:
+        """Spark has logged the batch. Its messages must still all be there."""
+        failpoint("offsets.after")
+        low, high, planned = start["next"], end["next"], end["messages"] - start["messages"]
+        pieces = self.access.pieces(self.options.queue, low, high, parts_for(self.options, planned))
+        found = self.access.count(self.options.queue, low, high)
+        if found < planned and self.options.fail_on_data_loss:
+            raise DataLost(
+                f"{planned - found} of {planned} messages between {low} and {high} are gone from {self.options.queue}: "
+                "somebody else takes messages from these queues, or they expired or were purged. Give the pipeline "
+                "queues of its own; to go on without them set failOnDataLoss to false"
+            )
+        return [QueuePartition(piece) for piece in pieces]
+
+    def commit(self, end: Offset) -> None:
+        """Spark calls this before the next batch; the same as in latestOffset."""
+        lease = self._leased()
+        self.access.acknowledge(self.group, lease.epoch, end["next"], self.options.lease_ttl)
+
+    def stop(self) -> None:
+        """The lease is given back, so that the next driver need not wait for it."""
+        if self._lease is not None and self._access is not None:
+            self._access.release(self.group, self._lease.epoch)
+            self._lease = None
+
+    # ---- the tasks' side
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Runs in a task, without removing anything."""
+        return self.reading.batches(partition)
+
+
+def limits(limit: ReadLimit, options: Options) -> tuple[int | None, int | None]:
+    """Rows and bytes of one batch."""
+    if isinstance(limit, ReadMaxRows):
+        return limit.max_rows, options.max_bytes
+    if isinstance(limit, ReadMaxBytes):
+        return None, limit.max_bytes
+    if isinstance(limit, ReadAllAvailable):
+        return None, None
+    return options.max_messages, options.max_bytes
+
+
+def parts_for(options: Options, rows: int) -> int:
+    """As many partitions as asked for, fewer for few rows."""
+    return max(1, min(options.partitions, rows // LEAST_ROWS))

@@ -1,0 +1,78 @@
+"""A Spark session that fits: Java found, executors find our modules, settings that a long-running job wants."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gateway.pipeline.failures import SparkMissing
+from gateway.pipeline.java import find_java
+
+OLDEST = (4, 2)
+AUTOLOAD = Path(__file__).parent / "autoload"
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.task.maxFailures": "8",
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.log.level": "WARN",
+}
+LOCAL = {
+    # The second number is attempts for a task; with plain local[2] any passing error ends the query.
+    "spark.master": "local[2,4]",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "2g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def check_spark() -> None:
+    """Whether the extra is installed and new enough."""
+    for name in ("pyspark", "pyarrow", "numpy"):
+        if find_spec(name) is None:
+            raise SparkMissing(f"{name} is not installed: pip install 'mqgate[spark]'")
+    import pyspark
+
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < OLDEST:
+        raise SparkMissing(
+            f"pyspark {pyspark.__version__} is too old: 4.2 or later has the streaming calls needed here"
+        )
+
+
+def make_session(name: str, settings: Mapping[str, str] | None = None, cache: Path | None = None) -> Any:
+    """The session of this process. Under spark-submit the submitted settings win over ours."""
+    check_spark()
+    from pyspark.sql import SparkSession
+
+    if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        cache = cache or Path(tempfile.gettempdir()) / f"mqgate-{os.getuid()}"
+        os.environ["JAVA_HOME"] = str(find_java(os.environ, cache))
+    paths = worker_path(os.environ.get("PYTHONPATH", ""))
+    os.environ["PYTHONPATH"] = paths
+    builder = SparkSession.builder.appName(f"mqgate-{name}").config("spark.executorEnv.PYTHONPATH", paths)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    for key, value in ({} if submitted else LOCAL).items():
+        builder = builder.config(key, value)
+    for key, value in {**SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def worker_path(current: str) -> str:
+    """PYTHONPATH on which Spark's Python processes find the package that registers the data source."""
+    wanted = [str(AUTOLOAD), *filter(None, current.split(os.pathsep))]
+    return os.pathsep.join(dict.fromkeys(wanted))
