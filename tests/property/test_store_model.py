@@ -216,6 +216,14 @@ class StoreMachine(RuleBasedStateMachine):
 
         self.submit(StoreUnit(state={key: value}), effect)
 
+    @rule(steps=st.integers(1, 6))
+    def maintain(self, steps: int) -> None:
+        """Housekeeping changes nothing that can be seen, whatever else is under way."""
+        for _ in range(steps):
+            prepared = self.store.maintain(self.now)
+            if prepared is not None:
+                self.under_way.append((prepared, []))
+
     @rule()
     def restart(self) -> None:
         self.finish()

@@ -184,7 +184,7 @@ def changes_of(place: int, frame: FrameHeader, sections: Sections, lanes: list[L
     longest, lengths = _lengths(sections, frame)
     return Changes(
         place, frame.first_number, links.groups, numbers, links.takes, links.moves, links.backouts, links.state,
-        padded(frame.length), longest, lengths,
+        frame.length, longest, lengths,
     )  # fmt: skip
 
 

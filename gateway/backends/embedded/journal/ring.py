@@ -66,6 +66,7 @@ class Ring:
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._goal = options.spare_segments
 
     # ---- start and end
 
@@ -207,7 +208,7 @@ class Ring:
             return
         self._give_back()
         if self._thread is None:
-            while len(self._spares) < self.options.spare_segments and self._add_spare():
+            while len(self._spares) < self._goal and self._add_spare():
                 pass
 
     # ---- giving back
@@ -216,12 +217,18 @@ class Ring:
         """Nothing depends on the segment any more."""
         segment = self.used.pop(slot)
         reach("journal.recycle")
-        if segment.size == self.options.segment_bytes and self._ready_spares() < self.options.spare_segments:
+        if segment.size == self.options.segment_bytes and self._ready_spares() < self._goal:
             self._spares.append(segment)
             self.full = None
         else:
             self._retired.append(segment)
         self._give_back()
+
+    def want_spares(self, goal: int) -> None:
+        """How many segments to have ready: fewer while many are sealed that hold little."""
+        if goal != self._goal:
+            self._goal = goal
+            self._kick()
 
     def _ready_spares(self) -> int:
         return sum(1 for segment in self._spares if segment.ready.is_set())
@@ -290,7 +297,7 @@ class Ring:
     def _prepare_ahead(self) -> None:
         while True:
             with self._wake:
-                while not self._closing and not self._wanted and len(self._spares) >= self.options.spare_segments:
+                while not self._closing and not self._wanted and len(self._spares) >= self._goal:
                     self._wake.wait()
                 if self._closing:
                     return

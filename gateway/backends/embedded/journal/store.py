@@ -8,69 +8,30 @@ order of `prepare`. Frames may be prepared while an earlier one is being written
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from mmap import mmap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gateway.backends.embedded.journal.cache import RowCache
-from gateway.backends.embedded.journal.decode import Rows
+from gateway.backends.embedded.journal.compaction import Walk
 from gateway.backends.embedded.journal.encode import Dictionary, FrameHead, encode_frame
 from gateway.backends.embedded.journal.failpoint import reach
 from gateway.backends.embedded.journal.layout import BLOCK, FrameFlag, padded
 from gateway.backends.embedded.journal.lock import DirectoryLock
 from gateway.backends.embedded.journal.plan import Plan, plan_unit
+from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions
 from gateway.backends.embedded.journal.reading import Reading
 from gateway.backends.embedded.journal.recovery import Progress, recover
 from gateway.backends.embedded.journal.ring import Berth, Ring, RingOptions
 from gateway.backends.embedded.store.changes import Changes, apply
+from gateway.backends.embedded.store.cleaning import excess, victim
 from gateway.backends.embedded.store.index import Index, TokenRun
-from gateway.backends.embedded.store.place import NUMBER_BITS, VOLATILE, frame_of
+from gateway.backends.embedded.store.place import NUMBER_BITS, NUMBER_MASK, VOLATILE, frame_of
 from gateway.backends.embedded.store.unit import StoreUnit
 from gateway.errors import StoreUnavailable
 
 RESTART_GAP = 1 << 32
 """Numbers skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame tells of."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """Settings of a store."""
-
-    segment_bytes: int = 64 << 20
-    spare_segments: int = 3
-    direct: bool = True
-    background: bool = True
-    cache_bytes: int = 64 << 20
-    """Rows of recent frames kept in memory."""
-    volatile_bytes: int = 64 << 20
-    """Non-persistent messages kept in memory; more are spilled to a file that is not recovered."""
-
-
-@dataclass(slots=True)
-class Prepared:
-    """A unit on its way: `write` it, then `apply` it. `missing` are tokens of takes and moves that were not there (any
-    more).
-    """
-
-    unit: StoreUnit
-    missing: list[int]
-    generation: int
-    sequence: int = 0
-    berth: Berth | None = None
-    buffer: mmap | None = None
-    length: int = 0
-    changes: Changes | None = None
-    volatile: Changes | None = None
-    rows: Rows | None = None
-    volatile_rows: Rows | None = None
-    leaving: list[TokenRun] = field(default_factory=list)
-    locked: list[int] = field(default_factory=list)
-
-    @property
-    def needs_disk(self) -> bool:
-        """Whether `write` does anything: non-persistent messages need no frame."""
-        return self.berth is not None
 
 
 class Store(Reading):
@@ -89,6 +50,11 @@ class Store(Reading):
         self._next_batch = VOLATILE
         self._failed = False
         self._durable_ends: dict[int, tuple[int, int]] = {}
+        self._walk: Walk | None = None
+        self._uneven = True
+        self._carrying = 0
+        self._counting: dict[int, int] = {}
+        self._replacing: dict[bytes, int] = {}
 
     # ---- opening and closing
 
@@ -182,6 +148,7 @@ class Store(Reading):
             self._next_batch += 1
         self._next_number = plan.next_number
         self._hide(prepared, plan)
+        self._note_under_way(unit)
         return prepared
 
     def _hide(self, prepared: Prepared, plan: Plan) -> None:
@@ -215,7 +182,7 @@ class Store(Reading):
         self.ring.take_place(berth, length, self._next_sequence)
         prepared.berth, prepared.buffer, prepared.length = berth, buffer, size
         prepared.sequence = self._next_sequence
-        prepared.changes = plan.changes(frame_of(berth.segment.slot, berth.offset // BLOCK), size)
+        prepared.changes = plan.changes(frame_of(berth.segment.slot, berth.offset // BLOCK), length)
         prepared.rows = plan.frame_rows(time, size)
         self._next_sequence += 1
 
@@ -253,6 +220,8 @@ class Store(Reading):
                 self.keep_volatile(prepared.volatile.frame, prepared.volatile_rows)
         self.drop_volatile()
         self._collect()
+        if prepared.berth is not None:
+            self.ring.written(prepared.berth)
         reach("journal.after-apply")
 
     def _apply_frame(self, prepared: Prepared, berth: Berth, changes: Changes) -> None:
@@ -262,7 +231,6 @@ class Store(Reading):
                 if not extent.sealed:
                     self.index.space.seal(extent)
             self.index.space.open(berth.opening.serial, slot)
-        self.ring.written(berth)
         apply(self.index, self.index.space.by_slot[slot], changes)
         if prepared.rows is not None:
             self.cache.keep(changes.frame, prepared.rows)
@@ -278,6 +246,8 @@ class Store(Reading):
         self.index.hidden.update(prepared.locked)
 
     def _settled(self, prepared: Prepared) -> None:
+        self._carrying -= prepared.carries
+        self._forget_under_way(prepared.unit)
         for _lane, first, count in prepared.leaving:
             self.leaving.difference_update(range(first, first + count))
 
@@ -286,10 +256,85 @@ class Store(Reading):
         self.ring.abandon(self._durable_ends)
         self._dictionary = Dictionary()
         self._failed = False
+        self._walk = None
+
+    # ---- housekeeping
+
+    def maintain(self, now: float) -> Prepared | None:
+        """One bounded step of housekeeping; what it returns is written and applied like any other frame. None:
+        nothing to write.
+
+        Call it after every commit and while `wants_maintenance`. After a failed write it makes the store usable again.
+        """
+        time = self._microseconds(now)
+        if self._failed:
+            self._reopen()
+            return self._maintenance_frame(Plan.empty(self._next_number), time, carries=False)
+        if self._walk is None:
+            self._walk = self._next_walk()
+        if self._walk is None:
+            return None
+        plan = self._walk.step(self._next_number)
+        if self._walk.done:
+            self._walk = None
+        return self._maintenance_frame(plan, time, carries=True) if plan is not None else None
+
+    @property
+    def wants_maintenance(self) -> bool:
+        """Whether `maintain` has something to do."""
+        return self._failed or self._walk is not None or self._next_walk() is not None
+
+    def _next_walk(self) -> Walk | None:
+        if self._carrying or not self._uneven:
+            return None
+        chosen = victim(self.index.space.by_slot.values(), self._size_of)
+        if chosen is None:
+            self._uneven = False
+            return None
+        return Walk(self, chosen, self.ring.used[chosen.slot])
+
+    def _size_of(self, slot: int) -> int:
+        return self.ring.used[slot].size
+
+    def _maintenance_frame(self, plan: Plan, time: int, *, carries: bool) -> Prepared:
+        prepared = Prepared(StoreUnit(), [], self.generation, carries=carries)
+        self._place(prepared, plan, time, FrameFlag.CARRIED if plan.columns.numbers is not None else FrameFlag(0))
+        self._carrying += carries
+        self._note_under_way(StoreUnit(state=plan.links.state))
+        prepared.unit.state.update(plan.links.state)
+        reach("journal.carry")
+        return prepared
+
+    def may_carry(self, number: int) -> bool:
+        """Whether no frame under way changes this message."""
+        return number not in self.leaving and number not in self._counting
+
+    def may_carry_state(self, key: bytes) -> bool:
+        """Whether no frame under way changes this record."""
+        return key not in self._replacing
+
+    def _note_under_way(self, unit: StoreUnit) -> None:
+        for backout in unit.backouts:
+            number = backout.token & NUMBER_MASK
+            self._counting[number] = self._counting.get(number, 0) + 1
+        for key in unit.state:
+            self._replacing[key] = self._replacing.get(key, 0) + 1
+
+    def _forget_under_way(self, unit: StoreUnit) -> None:
+        for backout in unit.backouts:
+            _count_down(self._counting, backout.token & NUMBER_MASK)
+        for key in unit.state:
+            _count_down(self._replacing, key)
 
     def _collect(self) -> None:
-        for extent in self.index.space.collect():
-            self._free(extent.slot)
+        space = self.index.space
+        if space.changed:
+            self._uneven = True
+            for extent in space.collect():
+                self._free(extent.slot)
+            segment = self.options.segment_bytes
+            beyond = excess(space.by_slot.values(), self._size_of, segment)
+            self.ring.want_spares(max(1, self.options.spare_segments - beyond))
 
     def _free(self, slot: int) -> None:
         self.cache.forget_slot(slot)
@@ -297,13 +342,7 @@ class Store(Reading):
         self.ring.free(slot)
 
 
-def unit_of(units: Iterable[StoreUnit]) -> StoreUnit:
-    """Several callers' units as one frame (group commit)."""
-    joined = StoreUnit()
-    for unit in units:
-        joined.puts += unit.puts
-        joined.takes += unit.takes
-        joined.moves += unit.moves
-        joined.backouts += unit.backouts
-        joined.state.update(unit.state)
-    return joined
+def _count_down(counts: dict[Any, int], key: int | bytes) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

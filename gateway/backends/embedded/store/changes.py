@@ -25,7 +25,7 @@ class Changes(NamedTuple):
     backouts: Sequence[tuple[LaneName, int, int]] = ()
     state: dict[bytes, bytes | None] = {}  # noqa: RUF012  (never changed)
     used: int = 0
-    """Bytes of the frame on disk."""
+    """Bytes of the frame, without padding."""
     longest: int = 0
     """Of the bodies: whether any row is big enough to be accounted alone."""
     lengths: Sequence[int] = ()

@@ -1,0 +1,217 @@
+"""Carrying survivors forward: what is still needed of an old segment is written again, in ordinary frames, a bounded
+step at a time.
+
+A step reads a few frames of the segment, checks them, and keeps what is live. When enough has come together, or the
+segment is at its end, that becomes one frame. What leaves in a frame under way is left alone; what left since it was
+read is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from gateway.backends.embedded.journal.decode import (
+    FrameHeader,
+    Links,
+    Rows,
+    frame_at,
+    header_alone,
+    links_of,
+    numbers_in,
+    rows_of,
+    sections_of,
+)
+from gateway.backends.embedded.journal.encode import Columns
+from gateway.backends.embedded.journal.layout import BLOCK, FrameFlag, Kind, padded
+from gateway.backends.embedded.journal.plan import Plan
+from gateway.backends.embedded.journal.segment import Segment
+from gateway.backends.embedded.store.changes import stretches
+from gateway.backends.embedded.store.index import Index, LaneName, spans
+from gateway.backends.embedded.store.place import ROW_BITS, ROW_MASK, frame_of
+from gateway.backends.embedded.store.space import Extent
+from gateway.backends.embedded.store.unit import NO_ID
+from gateway.errors import StoreCorrupt
+
+READ_STEP = 512 * 1024
+CARRY_STEP = 128 * 1024
+ROW_COST = 64
+FIRST_READ = 64 * 1024
+
+
+class Survivor(NamedTuple):
+    """One message to be written again."""
+
+    lane: LaneName
+    number: int
+    place: int
+    head: bytes
+    body: bytes
+    msg_id: bytes
+    correl_id: bytes
+    expiry: int
+    put_time: int
+
+
+class Holder(Protocol):
+    """What carrying forward asks of the store."""
+
+    index: Index
+
+    def may_carry(self, number: int) -> bool:
+        """Whether no frame under way changes this message."""
+
+    def may_carry_state(self, key: bytes) -> bool:
+        """Whether no frame under way changes this record."""
+
+
+class Walk:
+    """One segment on its way to being free."""
+
+    def __init__(self, holder: Holder, extent: Extent, segment: Segment) -> None:
+        self.holder = holder
+        self.extent = extent
+        self.segment = segment
+        self.done = False
+        self._offset = segment.begin
+        self._lanes: list[LaneName] = []
+        self._moved = _moved_by_frame(extent)
+        self._survivors: list[Survivor] = []
+        self._size = 0
+
+    def step(self, number: int) -> Plan | None:
+        """Read on; a plan once there is a frame's worth. `number` is the next message number, which carrying does not
+        use up.
+        """
+        budget = READ_STEP
+        while budget > 0 and self._size < CARRY_STEP and self._offset < self.segment.end and self.extent.live:
+            budget -= self._read_frame()
+        self.done = self._offset >= self.segment.end or not self.extent.live
+        if self._size < CARRY_STEP and not self.done:
+            return None
+        return self._plan(number)
+
+    def _read_frame(self) -> int:
+        header, data = self._frame()
+        sections = sections_of(data, 0, header)
+        links = links_of(sections, self._lanes, header.sequence)
+        frame = frame_of(self.segment.slot, self._offset // BLOCK)
+        self._offset += padded(header.length)
+        living = list(self._living(frame, header, links, numbers_in(sections, Kind.NUMBERS, header.rows)))
+        if living:
+            rows = rows_of(header, sections)
+            for lane, first, count, place in living:
+                self._keep(lane, first, count, place, rows)
+        return padded(header.length)
+
+    def _frame(self) -> tuple[FrameHeader, memoryview]:
+        segment = self.segment
+        if segment.file is None or segment.header is None:
+            raise StoreCorrupt(f"{segment.path} is not open")
+        data = segment.file.read(FIRST_READ, self._offset)
+        first = header_alone(memoryview(data), 0)
+        if first is not None and first.length > len(data):
+            data += segment.file.read(padded(first.length) - len(data), self._offset + len(data))
+        header = frame_at(memoryview(data), 0, segment.header.salt)
+        if header is None:
+            raise StoreCorrupt(f"{segment.path}: damaged at byte {self._offset}; run `mqgate journal check`")
+        return header, memoryview(data)
+
+    def _living(
+        self, frame: int, header: FrameHeader, links: Links, numbers: object
+    ) -> Iterator[tuple[LaneName, int, int, int]]:
+        """Runs of this frame's rows that are still needed, under the lane and number they have now."""
+        row = 0
+        carried = numbers if header.flags & FrameFlag.CARRIED else None
+        for name, rows in links.groups:
+            lane = self.holder.index.find(name)
+            begin = header.first_number + row
+            runs = [(begin, rows)] if carried is None else stretches(carried[row : row + rows])  # type: ignore[index]
+            row += rows
+            if lane is not None:
+                for first, count in runs:
+                    yield from ((name, *span) for span in spans(lane, first, count) if span[2] >> ROW_BITS == frame)
+        for name, first, count, place in self._moved.get(frame, ()):
+            lane = self.holder.index.find(name)
+            if lane is not None:
+                yield from ((name, *span) for span in spans(lane, first, count) if span[2] == place + span[0] - first)
+
+    def _keep(self, lane: LaneName, first: int, count: int, place: int, rows: Rows) -> None:
+        begin = place & ROW_MASK
+        for at in range(count):
+            row = begin + at
+            survivor = Survivor(
+                lane,
+                first + at,
+                place + at,
+                rows.heads[row],
+                rows.bodies[row],
+                rows.msg_ids[row] if rows.msg_ids is not None else NO_ID,
+                rows.correl_ids[row] if rows.correl_ids is not None else NO_ID,
+                rows.expiries[row] if rows.expiries is not None else 0,
+                (rows.put_times[row] or rows.time) if rows.put_times is not None else rows.time,
+            )
+            self._survivors.append(survivor)
+            self._size += len(survivor.body) + ROW_COST
+
+    def _plan(self, number: int) -> Plan | None:
+        index = self.holder.index
+        kept = sorted(survivor for survivor in self._survivors if self._still_there(survivor))
+        self._survivors, self._size = [], 0
+        state = self._state() if self.done else {}
+        if not kept and not state:
+            return None
+        groups: list[tuple[LaneName, int]] = []
+        for survivor in kept:
+            if groups and groups[-1][0] == survivor.lane:
+                groups[-1] = survivor.lane, groups[-1][1] + 1
+            else:
+                groups.append((survivor.lane, 1))
+        counts = index.backouts
+        backouts = [(each.lane, each.number, counts[each.number]) for each in kept if each.number in counts]
+        plan = Plan(number, Links(groups, [], [], backouts, state), next_number=number)
+        plan.rows = len(kept)
+        if kept:
+            plan.columns = _columns(kept)
+        return plan
+
+    def _still_there(self, survivor: Survivor) -> bool:
+        lane = self.holder.index.find(survivor.lane)
+        return (
+            lane is not None
+            and lane.place(survivor.number) == survivor.place
+            and self.holder.may_carry(survivor.number)
+        )
+
+    def _state(self) -> dict[bytes, bytes | None]:
+        index = self.holder.index
+        return {
+            key: index.state[key]
+            for key, slot in index.state_slots.items()
+            if slot == self.extent.slot and self.holder.may_carry_state(key)
+        }
+
+
+def _columns(kept: list[Survivor]) -> Columns:
+    msg_ids, correl_ids = [each.msg_id for each in kept], [each.correl_id for each in kept]
+    expiries = [each.expiry for each in kept]
+    return Columns(
+        [each.head for each in kept],
+        [each.body for each in kept],
+        msg_ids if any(each != NO_ID for each in msg_ids) else None,
+        correl_ids if any(each != NO_ID for each in correl_ids) else None,
+        expiries if any(expiries) else None,
+        [each.put_time for each in kept],
+        [each.number for each in kept],
+        shared=True,
+    )
+
+
+def _moved_by_frame(extent: Extent) -> dict[int, list[tuple[LaneName, int, int, int]]]:
+    found: dict[int, list[tuple[LaneName, int, int, int]]] = {}
+    moved = extent.moved
+    for at, lane in enumerate(extent.moved_lanes):
+        place, first, count = moved[3 * at : 3 * at + 3]
+        name = lane.queue.name, lane.key, lane.rank
+        found.setdefault(place >> ROW_BITS, []).append((name, first, count, place))
+    return found

@@ -1,0 +1,66 @@
+"""What goes into a store and comes out of its first step: options, and a unit on its way to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from mmap import mmap
+
+from gateway.backends.embedded.journal.decode import Rows
+from gateway.backends.embedded.journal.ring import Berth
+from gateway.backends.embedded.store.changes import Changes
+from gateway.backends.embedded.store.index import TokenRun
+from gateway.backends.embedded.store.unit import StoreUnit
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Settings of a store."""
+
+    segment_bytes: int = 64 << 20
+    spare_segments: int = 3
+    direct: bool = True
+    background: bool = True
+    cache_bytes: int = 64 << 20
+    """Rows of recent frames kept in memory."""
+    volatile_bytes: int = 64 << 20
+    """Non-persistent messages kept in memory; more are spilled to a file that is not recovered."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A unit on its way: `write` it, then `apply` it. `missing` are tokens of takes and moves that were not there (any
+    more).
+    """
+
+    unit: StoreUnit
+    missing: list[int]
+    generation: int
+    sequence: int = 0
+    berth: Berth | None = None
+    buffer: mmap | None = None
+    length: int = 0
+    changes: Changes | None = None
+    volatile: Changes | None = None
+    rows: Rows | None = None
+    volatile_rows: Rows | None = None
+    leaving: list[TokenRun] = field(default_factory=list)
+    locked: list[int] = field(default_factory=list)
+    carries: bool = False
+
+    @property
+    def needs_disk(self) -> bool:
+        """Whether `write` does anything: non-persistent messages need no frame."""
+        return self.berth is not None
+
+
+def unit_of(units: Iterable[StoreUnit]) -> StoreUnit:
+    """Several callers' units as one frame (group commit)."""
+    joined = StoreUnit()
+    for unit in units:
+        joined.puts += unit.puts
+        joined.takes += unit.takes
+        joined.moves += unit.moves
+        joined.backouts += unit.backouts
+        joined.state.update(unit.state)
+    return joined
