@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
 
 from gateway.config.findings import Part
 from gateway.config.units import Duration, Size
@@ -16,8 +17,20 @@ Scalar = bool | int | float | str
 Qos = Annotated[int, Field(ge=0, le=2)]
 
 
+class _OneOrMany:
+    """One value where a list may stand is a list of one; the JSON Schema says so too."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_as_list, handler(source))
+
+    @staticmethod
+    def __get_pydantic_json_schema__(schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        many = handler(schema)
+        return {"anyOf": [many["items"], many]}
+
+
 def _as_list(value: object) -> object:
-    """One value where a list may stand is a list of one."""
     return value if isinstance(value, list) or value is None else [value]
 
 
@@ -26,8 +39,13 @@ def _folder_choice(value: object) -> object:
     return {True: "usr", False: "none"}[value] if isinstance(value, bool) else value
 
 
-Names = Annotated[list[str], BeforeValidator(_as_list)]
-Levels = Annotated[list[Qos], BeforeValidator(_as_list)]
+FolderChoice = Annotated[
+    Literal["usr", "all", "none"],
+    BeforeValidator(_folder_choice),
+    WithJsonSchema({"enum": ["usr", "all", "none", True, False]}),
+]
+Names = Annotated[list[str], _OneOrMany]
+Levels = Annotated[list[Qos], _OneOrMany]
 Report = Literal[
     "coa", "cod", "exception", "expiration", "pan", "nan", "pass_msg_id", "pass_correl_id", "discard", "pass_expiry",
     "coa_with_data", "cod_with_data", "exception_with_data", "expiration_with_data",
@@ -90,7 +108,7 @@ class Descriptor(Part):
         description="MsgType. `auto`: a request when `reply_to` is given and the device sends a response topic.",
     )
     reply_to: ReplyTo | None = Field(default=None, description="ReplyToQ and ReplyToQMgr.")
-    report: Annotated[list[Report], BeforeValidator(_as_list)] = Field(
+    report: Annotated[list[Report], _OneOrMany] = Field(
         default=[], description="Reports asked for; they need `reply_to`."
     )
     correlation: str | None = Field(
@@ -170,7 +188,7 @@ class ToMq(Part):
         default={}, description="Message properties (`usr` folder); a template of one placeholder with a type keeps it."
     )
     user_properties: bool = Field(default=True, description="Whether MQTT 5 user properties become message properties.")
-    headers: Annotated[list[Folder], BeforeValidator(_as_list)] = Field(
+    headers: Annotated[list[Folder], _OneOrMany] = Field(
         default=["mcd", "mqps", "mqtt"],
         description="MQRFH2 folders as MQ Telemetry writes them. `[]` without properties: the body alone.",
     )
@@ -223,7 +241,7 @@ class ToMqtt(Part):
     strip_headers: bool = Field(
         default=True, description="Whether the header chain is taken off; else it is in the payload."
     )
-    user_properties: Annotated[Literal["usr", "all", "none"], BeforeValidator(_folder_choice)] = Field(
+    user_properties: FolderChoice = Field(
         default="usr",
         description="Which properties become MQTT 5 user properties: those of the application (`usr`), or `all`: other "
         "folders, descriptor fields (`md.MsgId`) and headers (`MQDLH.Reason`) too.",
