@@ -1,0 +1,246 @@
+"""Writes what is generated: the dashboard, the chart's copies, schema and README, the reference of metrics and API.
+
+python deploy/build.py            write
+python deploy/build.py --check    exit 1 and name what is out of date
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gateway.ports.counters import CATALOGUE, Label, Metric
+
+DEPLOY = Path(__file__).resolve().parent
+ROOT = DEPLOY.parent
+CHART = DEPLOY / "chart"
+
+OPEN = {"resources", "podSecurityContext", "containerSecurityContext", "networkPolicy.monitoringNamespaceSelector",
+        "metrics.dashboard.labels", "probes.startup", "probes.liveness", "probes.readiness"}  # fmt: skip
+"""Values that are passed on to Kubernetes as they are."""
+MQ_NAME = {"type": "string", "pattern": "^[A-Za-z0-9./_%]{0,48}$"}
+PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
+NODE_PORT = {"type": ["integer", "null"], "minimum": 30000, "maximum": 32767}
+SIZE = {"type": "string", "pattern": "^[0-9.]+([KMGTPE]i?)?$"}
+RULES: dict[str, dict[str, Any]] = {
+    "queueManager.backend": {"enum": ["embedded", "ibm"]},
+    "queueManager.embedded.name": MQ_NAME | {"minLength": 1},
+    "queueManager.ibm.name": MQ_NAME,
+    "queueManager.ibm.channel": {"type": "string", "pattern": "^[A-Za-z0-9./_%]{0,20}$"},
+    "queueManager.ibm.connection": {
+        "type": "string",
+        "pattern": r"^$|^[^(),\s]+\([0-9]+\)(\s*,\s*[^(),\s]+\([0-9]+\))*$",
+    },
+    "queueManager.ibm.connections": {"type": "integer", "minimum": 1, "maximum": 64},
+    "queueManager.ibm.driver": {"enum": ["auto", "ibmmq", "pymqi"]},
+    "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+    "image.digest": {"type": "string", "pattern": "^$|^sha256:[0-9a-f]{64}$"},
+    "replicaCount": {"type": "integer", "minimum": 0},
+    "tls.clientCertificates": {"enum": ["none", "optional", "required"]},
+    "listeners.proxyProtocol": {"enum": ["", "v1", "v2"]},
+    "listeners.websocketPath": {"type": "string", "pattern": "^/"},
+    "mappings.reload": {"enum": ["rollout", "manual"]},
+    "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
+    "service.externalTrafficPolicy": {"enum": ["", "Cluster", "Local"]},
+    "persistence.size": SIZE,
+    "persistence.emptyDirSize": SIZE,
+    "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"]},
+    "drain.preStopSeconds": {"type": "integer", "minimum": 0},
+    "drain.timeoutSeconds": {"type": "integer", "minimum": 1},
+    "terminationGracePeriodSeconds": {"type": "integer", "minimum": 2},
+    **{f"listeners.{name}.port": PORT for name in ("mqtt", "mqtts", "ws", "wss")},
+    **{f"listeners.{name}.nodePort": NODE_PORT for name in ("mqtt", "mqtts", "ws", "wss")},
+}
+
+
+def outputs() -> dict[Path, str]:
+    """Every generated file and what it must contain."""
+    dashboard = _dashboard().text()
+    document = (CHART / "values.yaml").read_text()
+    rules = {name: (DEPLOY / "prometheus" / name).read_text() for name in ("alerts.yaml", "slo.yaml")}
+    return {
+        DEPLOY / "grafana" / "mqgate.json": dashboard,
+        CHART / "files" / "dashboard.json": dashboard,
+        **{CHART / "files" / name: text for name, text in rules.items()},
+        CHART / "values.schema.json": json.dumps(schema(document), indent=1) + "\n",
+        CHART / "README.md": readme(document),
+        ROOT / "docs" / "reference" / "metrics.md": metrics_page(),
+        ROOT / "docs" / "reference" / "api.md": api_page(),
+    }
+
+
+def _dashboard() -> Any:
+    spec = importlib.util.spec_from_file_location("mqgate_dashboard", DEPLOY / "grafana" / "build.py")
+    assert spec is not None and spec.loader is not None  # noqa: S101, PT018 - a file beside this one
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def documented(document: str) -> dict[str, str]:
+    """Values by dotted path with the text of the `# --` line above them."""
+    found: dict[str, str] = {}
+    path: list[tuple[int, str]] = []
+    text = ""
+    block = None
+    for line in document.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if block is not None and (not line.strip() or indent > block):
+            continue
+        block = None
+        if match := re.match(r"\s*# -- (.*)", line):
+            text = match[1]
+        elif match := re.match(r"\s*([\w.-]+|\"[^\"]+\"):(.*)", line):
+            path = [*(each for each in path if each[0] < indent), (indent, match[1])]
+            if text:
+                found[".".join(key for _, key in path)] = text
+            text = ""
+            block = indent if match[2].strip() == "|" else None
+    return found
+
+
+def schema(document: str) -> dict[str, Any]:
+    """JSON Schema of the values: types from the defaults, limits from RULES, closed except where they are passed on."""
+    texts = documented(document)
+
+    def of(value: object, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = {"description": texts[path]} if path in texts else {}
+        if path in RULES:
+            return found | RULES[path]
+        if isinstance(value, dict):
+            inner = {key: of(each, f"{path}.{key}" if path else key) for key, each in value.items()}
+            closed = {"properties": inner, "additionalProperties": False} if inner and path not in OPEN else {}
+            return found | {"type": "object"} | closed
+        kinds = {bool: "boolean", int: "integer", str: "string", list: "array"}
+        return found | {"type": kinds[type(value)]}
+
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **of(yaml.safe_load(document), "")}
+
+
+def readme(document: str) -> str:
+    """The chart's README: how to install it, and the table of values."""
+    values = yaml.safe_load(document)
+    rows = []
+    for path, text in documented(document).items():
+        default: Any = values
+        for key in path.split("."):
+            default = default[key]
+        shown = json.dumps(default).replace("|", "\\|")
+        rows.append(f"| `{path}` | {text.replace('|', chr(92) + '|')} | `{shown}` |")
+    head = (CHART / "README.head.md").read_text()
+    return f"{head}\n## Values\n\n| Value | Meaning | Default |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+
+
+def _values_of(label: Label) -> str:
+    if label.configured:
+        return f"`{label.name}`: configured {label.configured.replace('_', ' ')}"
+    if len(label.values) > 14:
+        return f"`{label.name}`: {label.values[0]} … {label.values[-1]} ({len(label.values)})"
+    return f"`{label.name}`: {', '.join(map(str, label.values))}" if label.values else f"`{label.name}`"
+
+
+def _metric_entry(metric: Metric) -> str:
+    labels = "".join(f"- {_values_of(label)}\n" for label in metric.labels)
+    bounds = f"\nBuckets: {', '.join(f'{bound:g}' for bound in metric.bounds)}.\n" if metric.bounds else ""
+    head = f"### `{metric.exposed_name}`\n\n{metric.kind.capitalize()}. {metric.text}\n{bounds}"
+    return head + (f"\n{labels}" if labels else "")
+
+
+def metrics_page() -> str:
+    """Reference of every metric."""
+    head = (
+        "# Metrics\n\nWhat `/metrics` shows, beside the process's own series (`process_…`, `python_gc_…`). "
+        "Counters and histograms are there from the start with the value 0. Labels have closed sets of values: "
+        "no client identifier, topic or message identifier is ever one. Beyond 500 rules the rest shares "
+        '`route="_other"`; `route="_none"` is what local publishers send to local subscribers.\n'
+    )
+    return head + "\n" + "\n".join(_metric_entry(metric) for metric in CATALOGUE)
+
+
+def api_page() -> str:
+    """Reference of the administration API."""
+    document = json.loads((ROOT / "gateway" / "net" / "static" / "openapi.json").read_text())
+    about = document["info"]["description"]
+    parts = [f"# Administration API\n\n{about}\n\nThe OpenAPI document is served as `/openapi.json`.\n"]
+    for path, item in document["paths"].items():
+        methods = [method for method in ("get", "post", "put", "delete") if method in item]
+        parts += [_operation(document, path, method, item) for method in methods]
+    return "\n".join(parts)
+
+
+def _operation(document: dict[str, Any], path: str, method: str, item: dict[str, Any]) -> str:
+    operation = item[method]
+    lines = [
+        f"## {operation['summary']}\n",
+        f"`{method.upper()} /api/v1{path}` – {operation['x-role'].replace('_', ' ')}\n",
+    ]
+    if "description" in operation:
+        lines.append(operation["description"] + "\n")
+    for reference in [*item.get("parameters", []), *operation.get("parameters", [])]:
+        each = (
+            document["components"]["parameters"][reference["$ref"].rsplit("/", 1)[1]]
+            if "$ref" in reference
+            else reference
+        )
+        lines.append(f"- `{each['name']}` ({each['in']}): {each.get('description') or each['schema']['type']}")
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {}).get("$ref")
+    if body:
+        lines.append("\nRequest:\n\n" + _fields(document, body))
+    for status, answer in operation["responses"].items():
+        given = answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref")
+        if given:
+            lines.append(f"\nAnswer {status}:\n\n" + _fields(document, given))
+    return "\n".join(lines) + "\n"
+
+
+def _resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in node:
+        return node
+    _, *path = node["$ref"].split("/")
+    for part in path:
+        document = document[part]
+    return document
+
+
+def _fields(document: dict[str, Any], reference: str) -> str:
+    model = document["components"]["schemas"][reference.rsplit("/", 1)[1]]
+    parts = [
+        document["components"]["schemas"][each["$ref"].rsplit("/", 1)[1]] if "$ref" in each else each
+        for each in model.get("allOf", [model])
+    ]
+    return "\n".join(f"- `{name}`: {_kind(each)}" for part in parts for name, each in part["properties"].items())
+
+
+def _kind(each: dict[str, Any]) -> str:
+    if "$ref" in each:
+        return each["$ref"].rsplit("/", 1)[1]
+    kind = each.get("type", "any")
+    kind = " or ".join(kind) if isinstance(kind, list) else kind
+    if kind == "array":
+        kind = f"list of {_kind(each['items'])}"
+    text = f": {', '.join(map(str, each['enum']))}" if "enum" in each else ""
+    return f"{kind}{text}" + (f" – {each['description']}" if each.get("description") else "")
+
+
+def main() -> int:
+    """Write, or check."""
+    stale = [path for path, text in outputs().items() if not path.exists() or path.read_text() != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is out of date: run python deploy/build.py")
+        return 1 if stale else 0
+    for path, text in outputs().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

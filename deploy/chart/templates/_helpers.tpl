@@ -1,0 +1,142 @@
+{{- define "mqgate.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "mqgate.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains (include "mqgate.name" .) .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "mqgate.name" .) | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "mqgate.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "mqgate.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "mqgate.labels" -}}
+{{ include "mqgate.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "mqgate.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}{{ default (include "mqgate.fullname" .) .Values.serviceAccount.name }}{{ else }}{{ default "default" .Values.serviceAccount.name }}{{ end }}
+{{- end }}
+
+{{- define "mqgate.image" -}}
+{{- $registry := default .Values.image.registry .Values.global.imageRegistry }}
+{{- $name := ternary (printf "%s/%s" $registry .Values.image.repository) .Values.image.repository (ne $registry "") }}
+{{- if .Values.image.digest }}{{ $name }}@{{ .Values.image.digest }}{{ else }}{{ $name }}:{{ default .Chart.AppVersion .Values.image.tag }}{{ end }}
+{{- end }}
+
+{{- define "mqgate.ibm" -}}{{ if eq .Values.queueManager.backend "ibm" }}true{{ end }}{{- end }}
+{{- define "mqgate.stateful" -}}{{ if or (ne .Values.queueManager.backend "ibm") .Values.queueManager.buffer.enabled }}true{{ end }}{{- end }}
+{{- define "mqgate.kind" -}}{{ if include "mqgate.stateful" . }}StatefulSet{{ else }}Deployment{{ end }}{{- end }}
+{{- define "mqgate.several" -}}{{ if or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) }}true{{ end }}{{- end }}
+{{- define "mqgate.secret" -}}{{ include "mqgate.fullname" . }}-credentials{{- end }}
+{{- define "mqgate.tlsSecret" -}}{{ default (printf "%s-tls" (include "mqgate.fullname" .)) .Values.tls.existingSecret }}{{- end }}
+{{- define "mqgate.usesTls" -}}{{ if or .Values.listeners.mqtts.enabled .Values.listeners.wss.enabled }}true{{ end }}{{- end }}
+{{- define "mqgate.mappings" -}}{{ default (printf "%s-mappings" (include "mqgate.fullname" .)) .Values.mappings.existingConfigMap }}{{- end }}
+{{- define "mqgate.hasMappings" -}}{{ if or .Values.mappings.files .Values.mappings.existingConfigMap }}true{{ end }}{{- end }}
+{{- define "mqgate.usesMqClient" -}}{{ if and (include "mqgate.ibm" .) (or .Values.queueManager.ibm.client.image .Values.queueManager.ibm.client.existingClaim) }}true{{ end }}{{- end }}
+
+{{/* Mistakes that would only show at run time. */}}
+{{- define "mqgate.validate" -}}
+{{- $v := .Values }}
+{{- if and (include "mqgate.several" .) (not (include "mqgate.ibm" .)) }}
+{{- fail "An embedded queue manager belongs to one pod. Set replicaCount: 1 and autoscaling.enabled: false, or queueManager.backend: ibm." }}
+{{- end }}
+{{- if include "mqgate.ibm" . }}
+{{- $_ := required "queueManager.backend is ibm: set queueManager.ibm.connection to host(port)." $v.queueManager.ibm.connection }}
+{{- $_ := required "queueManager.backend is ibm: set queueManager.ibm.channel to a server-connection channel." $v.queueManager.ibm.channel }}
+{{- if and $v.queueManager.ibm.user (not $v.queueManager.ibm.existingSecret) }}
+{{- fail "queueManager.ibm.user needs queueManager.ibm.existingSecret, a Secret with the key `password`." }}
+{{- end }}
+{{- else if $v.queueManager.buffer.enabled }}
+{{- fail "queueManager.buffer is for queueManager.backend: ibm; the embedded queue manager is never away." }}
+{{- end }}
+{{- if and (include "mqgate.usesTls" .) (not $v.tls.existingSecret) (not $v.tls.certManager.enabled) }}
+{{- fail "The TLS listeners need a certificate: set tls.existingSecret, or tls.certManager.enabled with an issuerRef." }}
+{{- end }}
+{{- if and $v.tls.certManager.enabled (not $v.tls.certManager.issuerRef.name) }}
+{{- fail "tls.certManager.enabled needs tls.certManager.issuerRef.name." }}
+{{- end }}
+{{- if and (ne $v.tls.clientCertificates "none") (not $v.tls.clientCaSecret) }}
+{{- fail "tls.clientCertificates needs tls.clientCaSecret, a Secret with the key `ca.crt`." }}
+{{- end }}
+{{- if le (int $v.terminationGracePeriodSeconds) (add (int $v.drain.preStopSeconds) (int $v.drain.timeoutSeconds)) }}
+{{- fail (printf "terminationGracePeriodSeconds (%d) must be longer than drain.preStopSeconds + drain.timeoutSeconds (%d)." (int $v.terminationGracePeriodSeconds) (add (int $v.drain.preStopSeconds) (int $v.drain.timeoutSeconds))) }}
+{{- end }}
+{{- $none := true }}
+{{- range list $v.listeners.mqtt $v.listeners.mqtts $v.listeners.ws $v.listeners.wss }}{{ if .enabled }}{{ $none = false }}{{ end }}{{ end }}
+{{- if $none }}{{ fail "No listener is enabled: devices could not connect." }}{{ end }}
+{{- if and $v.metrics.serviceMonitor.enabled (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}
+{{- fail "metrics.serviceMonitor needs the Prometheus operator, which this cluster does not have." }}
+{{- end }}
+{{- if and $v.metrics.prometheusRule.enabled (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}
+{{- fail "metrics.prometheusRule needs the Prometheus operator, which this cluster does not have." }}
+{{- end }}
+{{- if and $v.tls.certManager.enabled (not (.Capabilities.APIVersions.Has "cert-manager.io/v1")) }}
+{{- fail "tls.certManager needs cert-manager, which this cluster does not have." }}
+{{- end }}
+{{- end }}
+
+{{/* The settings file: what the values say, with `settings` merged over it. */}}
+{{- define "mqgate.settings" -}}
+{{- $v := .Values }}
+{{- $tls := dict "certificate" "/etc/mqgate/tls/tls.crt" "key" "/etc/mqgate/tls/tls.key" }}
+{{- if ne $v.tls.clientCertificates "none" }}
+{{- $_ := set $tls "client_ca" "/etc/mqgate/client-ca/ca.crt" }}
+{{- $_ := set $tls "client_certificate" $v.tls.clientCertificates }}
+{{- end }}
+{{- $web := dict "path" $v.listeners.websocketPath "origins" $v.listeners.websocketOrigins }}
+{{- $listeners := list }}
+{{- range $each := list (dict "name" "mqtt" "port" 1883) (dict "name" "mqtts" "port" 8883 "tls" $tls) (dict "name" "ws" "port" 8083 "websocket" $web) (dict "name" "wss" "port" 8084 "tls" $tls "websocket" $web) }}
+{{- if (index $v.listeners $each.name).enabled }}
+{{- $listener := merge (dict "bind" "0.0.0.0") $each }}
+{{- if $v.listeners.proxyProtocol }}{{ $_ := set $listener "proxy_protocol" $v.listeners.proxyProtocol }}{{ end }}
+{{- $listeners = append $listeners $listener }}
+{{- end }}
+{{- end }}
+{{- $admin := dict "port" 9160 "bind" "0.0.0.0" "token_file" "/etc/mqgate/admin/token" "hosts" (concat (list (printf "%s-admin" (include "mqgate.fullname" .)) (printf "%s-admin.%s" (include "mqgate.fullname" .) .Release.Namespace) (printf "%s-admin.%s.svc" (include "mqgate.fullname" .) .Release.Namespace)) $v.admin.hosts) }}
+{{- $manager := dict }}
+{{- if include "mqgate.ibm" . }}
+{{- $ibm := dict "name" $v.queueManager.ibm.name "connection" $v.queueManager.ibm.connection "channel" $v.queueManager.ibm.channel "connections" (int $v.queueManager.ibm.connections) "driver" $v.queueManager.ibm.driver }}
+{{- if $v.queueManager.ibm.user }}
+{{- $_ := set $ibm "user" $v.queueManager.ibm.user }}
+{{- $_ := set $ibm "password_file" "/etc/mqgate/mq/password" }}
+{{- end }}
+{{- if $v.queueManager.ibm.tls.cipher }}
+{{- $mqTls := dict "cipher" $v.queueManager.ibm.tls.cipher }}
+{{- if $v.queueManager.ibm.tls.existingSecret }}{{ $_ := set $mqTls "key_repository" (printf "/etc/mqgate/mq-tls/%s" $v.queueManager.ibm.tls.keyRepository) }}{{ end }}
+{{- if $v.queueManager.ibm.tls.certificateLabel }}{{ $_ := set $mqTls "certificate_label" $v.queueManager.ibm.tls.certificateLabel }}{{ end }}
+{{- $_ := set $ibm "tls" $mqTls }}
+{{- end }}
+{{- $_ := set $manager "ibm" $ibm }}
+{{- if $v.queueManager.buffer.enabled }}
+{{- $_ := set $manager "buffer" (dict "path" "/var/lib/mqgate/buffer" "max_bytes" $v.queueManager.buffer.maxBytes) }}
+{{- end }}
+{{- else }}
+{{- $_ := set $manager "embedded" (dict "name" $v.queueManager.embedded.name "path" "/var/lib/mqgate/data" "objects" "/etc/mqgate/settings/objects.mqsc") }}
+{{- end }}
+{{- $security := dict "anonymous" $v.auth.anonymous }}
+{{- if $v.auth.user }}{{ $_ := set $security "users" (dict $v.auth.user (dict "password_file" "/etc/mqgate/auth/password")) }}{{ end }}
+{{- if $v.auth.passwordFileSecret }}{{ $_ := set $security "password_file" "/etc/mqgate/users/users" }}{{ end }}
+{{- $settings := dict "listeners" $listeners "admin" $admin "queue_manager" $manager "security" $security "log" (dict "format" "json") }}
+{{- if include "mqgate.hasMappings" . }}{{ $_ := set $settings "mappings" (list "/etc/mqgate/mappings/*.yaml") }}{{ end }}
+{{- toYaml (mergeOverwrite $settings (deepCopy $v.settings)) }}
+{{- end }}
+
+{{- define "mqgate.ports" -}}
+{{- $targets := dict "mqtt" 1883 "mqtts" 8883 "ws" 8083 "wss" 8084 }}
+{{- range $name := list "mqtt" "mqtts" "ws" "wss" }}
+{{- if (index $.Values.listeners $name).enabled }}
+- {name: {{ $name }}, containerPort: {{ index $targets $name }}, protocol: TCP}
+{{- end }}
+{{- end }}
+{{- end }}
