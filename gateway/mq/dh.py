@@ -81,6 +81,16 @@ def _record_format(flags: int, order: str) -> str:
     return order + "".join(code for flag, _, code in _FIELDS if flags & flag)
 
 
+def record_length(flags: int) -> int:
+    """Bytes of one MQPMR with these fields."""
+    return struct.calcsize(_record_format(flags, "<"))
+
+
+def feedback_offset(flags: int) -> int | None:
+    """Where Feedback lies in an MQPMR with these fields; None when it has none."""
+    return struct.calcsize(_record_format(flags & (FEEDBACK - 1), "<")) if flags & FEEDBACK else None
+
+
 def _put_record(given: Destination, flags: int, record: struct.Struct) -> bytes:
     values = [getattr(given, name) or (0 if code == "i" else b"") for flag, name, code in _FIELDS if flags & flag]
     return record.pack(*values)

@@ -140,7 +140,7 @@ def group(parameter: int, members: Iterable[Parameter]) -> Parameter:
 
 
 def _encoded(text: str, ccsid: int, size: int) -> bytes:
-    codec = codec_of(ccsid)
+    codec = codec_of(ccsid) if ccsid > 0 else "utf-8"
     if codec is None:
         raise HeaderError("MQCFST", "CodedCharSetId", 12, f"{ccsid} is not a character set known here")
     return text.encode(codec, "replace").ljust(size, " ".encode(codec)[:1])

@@ -25,8 +25,8 @@ from gateway.mq.properties import new
 QMGR = Putter("mqm", "QM1", 7, "20260102", "03040506")
 ORIGINAL = mqmd.build(
     format="MQHRF2", encoding=273, coded_char_set_id=819, msg_id=b"m" * 24, correl_id=b"c" * 24, persistence=1,
-    priority=7,    report=constants.MQRO_COA | constants.MQRO_EXCEPTION, expiry=500, reply_to_q="R", user_identifier="ana",
-    appl_origin_data="orig", put_appl_name="app", put_appl_type=28,
+    priority=7, report=constants.MQRO_COA | constants.MQRO_EXCEPTION, expiry=500, reply_to_q="R",
+    user_identifier="ana", appl_origin_data="orig", put_appl_name="app", put_appl_type=28,
 )  # fmt: skip
 DATA = rfh2.build([rfh2.folder("usr", {"a": 1})], format_name=b"MQSTR   ", order=">") + b"body"
 GROUPED = mqmd.patch(ORIGINAL, group_id=b"g" * 24, msg_seq_number=3, msg_flags=8)
