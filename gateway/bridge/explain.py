@@ -148,7 +148,8 @@ def _difference(rule: InboundRule, topic: str) -> str:
 
 def _would(prepared: Prepared, payload: bytes, now: float) -> Would:
     rule = prepared.rule
-    then = rule.spec.on_failure.then
+    asked = rule.spec.on_failure.then
+    then = "dead_letter" if asked == "hold" else asked  # waiting does not make a message follow its rule
     try:
         built = prepared.build(1 if prepared.origin.qos else 0, payload, now)
     except Refused as refused:

@@ -195,7 +195,7 @@ class Mqtt(Part):
     session_expiry_max: Duration = Field(default=604800.0, description="Longest session expiry granted.")
     keep_alive_max: Duration = Field(default=600.0, le=65535, description="Longest keep alive granted.")
     max_subscriptions: Positive = Field(default=1000, description="Subscriptions of one session.")
-    max_topic_levels: Annotated[int, Field(ge=1, le=1000)] = Field(default=64, description="Levels of a topic.")
+    max_topic_levels: Annotated[int, Field(ge=1, le=1000)] = Field(default=200, description="Levels of a topic.")
     max_user_properties: Count = Field(default=100, description="User properties of one packet (5.0).")
     max_retained: Count = Field(default=1_000_000, description="Retained messages.")
     max_retained_bytes: Size = Field(default=2**30, description="Bytes of retained messages.")
