@@ -105,11 +105,7 @@ def is_ebcdic_codec(codec: str) -> bool:
 @cache
 def is_single_byte(codec: str) -> bool:
     """Whether every one of the 256 bytes is a character (ASCII has 128 only)."""
-    return (
-        codec in {"ascii", "hp-roman8"}
-        or codec.startswith(("ebcdic", "iso8859", "koi8"))
-        or _is_single_byte_page(codec)
-    )
+    return codec == "hp-roman8" or codec.startswith(("ebcdic", "iso8859", "koi8")) or _is_single_byte_page(codec)
 
 
 def _is_single_byte_page(codec: str) -> bool:
