@@ -67,12 +67,22 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Journal:
     path = tmp_path_factory.mktemp("journal")
     store = opened(path)
     dice = random.Random(3)
-    for _ in range(40):
+    for _ in range(16):
+        commit(
+            store, StoreUnit(puts=[LanePuts("Q", heads=[HEAD] * 5, bodies=[dice.randbytes(1500) for _ in range(5)])])
+        )
+    for _ in range(1000):
         puts = LanePuts("Q", heads=[HEAD] * 5, bodies=[dice.randbytes(1500) for _ in range(5)])
         commit(store, StoreUnit(puts=[puts]))
         commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=puts.tokens)]))
-    while len(store.ring.used) < 2 or not stale_frames_behind(store):
-        commit(store, StoreUnit(puts=[LanePuts("Q", heads=[HEAD] * 5, bodies=[dice.randbytes(800) for _ in range(5)])]))
+        step = store.maintain(1.0)
+        if step is not None:
+            store.write(step)
+            store.apply(step)
+        if stale_frames_behind(store):
+            break
+    for _ in range(2):
+        commit(store, StoreUnit(puts=[LanePuts("Q", heads=[HEAD] * 2, bodies=[b"near", b"the end"])]))
     before = listed(store)
     commit(store, StoreUnit(puts=[LanePuts("Q", heads=[HEAD, HEAD[:-1] + b"x"], bodies=[b"last" * 900, b"one" * 700])]))
     current = store.ring.current

@@ -27,6 +27,7 @@ from gateway.backends.embedded.journal.layout import (
     STATE,
     TAKE,
     VERSION,
+    VERSION_AT,
     Kind,
 )
 from gateway.backends.embedded.store.index import LaneName, MoveRun, TokenRun
@@ -57,15 +58,11 @@ def header_alone(data: memoryview, offset: int) -> FrameHeader | None:
     """The same, where the data may end before the frame does."""
     if offset + FRAME_LENGTH > len(data):
         return None
-    _sum, magic, version, flags, salt, sequence, time, first, rows, length, sections, _0, _1 = FRAME.unpack_from(
+    (_sum, magic, _v, flags, salt, sequence, time, first, rows, length, sections, _0, _1) = FRAME.unpack_from(
         data, offset
     )
     if magic != FRAME_MAGIC or length < FRAME_LENGTH:
         return None
-    if version != VERSION:
-        raise StoreCorrupt(
-            f"frame {sequence} has format {version}, this program reads {VERSION}: use the release that wrote it"
-        )
     return FrameHeader(flags, salt, sequence, time, first, rows, length, sections)
 
 
@@ -77,6 +74,11 @@ def frame_at(data: memoryview, offset: int, salt: int, sequence: int | None = No
     checksum = int.from_bytes(data[offset : offset + CHECKED_FROM], "little")
     if xxh3_64_intdigest(data[offset + CHECKED_FROM : offset + header.length], seed=salt) != checksum:
         return None
+    version = int.from_bytes(data[offset + VERSION_AT : offset + VERSION_AT + 2], "little")
+    if version != VERSION:
+        raise StoreCorrupt(
+            f"frame {header.sequence} has format {version}, this program reads {VERSION}: use the release that wrote it"
+        )
     return header
 
 

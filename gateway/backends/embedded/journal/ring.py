@@ -67,6 +67,7 @@ class Ring:
         self._closing = False
         self._thread: threading.Thread | None = None
         self._goal = options.spare_segments
+        self._filled = False
 
     # ---- start and end
 
@@ -208,7 +209,7 @@ class Ring:
             return
         self._give_back()
         if self._thread is None:
-            while len(self._spares) < self._goal and self._add_spare():
+            while len(self._spares) < self._low_water() and self._add_spare():
                 pass
 
     # ---- giving back
@@ -217,7 +218,7 @@ class Ring:
         """Nothing depends on the segment any more."""
         segment = self.used.pop(slot)
         reach("journal.recycle")
-        if segment.size == self.options.segment_bytes and self._ready_spares() < self._goal:
+        if segment.size == self.options.segment_bytes and self._ready_spares() < max(2, self._goal):
             self._spares.append(segment)
             self.full = None
         else:
@@ -229,6 +230,12 @@ class Ring:
         if goal != self._goal:
             self._goal = goal
             self._kick()
+
+    def _low_water(self) -> int:
+        """Below this, segments are zeroed. One less than wanted: in steady use freed ones fill the gap instead."""
+        if len(self._spares) >= self._goal:
+            self._filled = True
+        return max(1, self._goal - self._filled)
 
     def _ready_spares(self) -> int:
         return sum(1 for segment in self._spares if segment.ready.is_set())
@@ -297,7 +304,7 @@ class Ring:
     def _prepare_ahead(self) -> None:
         while True:
             with self._wake:
-                while not self._closing and not self._wanted and len(self._spares) >= self._goal:
+                while not self._closing and not self._wanted and len(self._spares) >= self._low_water():
                     self._wake.wait()
                 if self._closing:
                     return
