@@ -22,6 +22,8 @@ _PUBACK = [b"\x40\x02" + two for two in _TWO]
 _PUBREC = b"\x50\x02"
 _PUBCOMP = b"\x70\x02"
 MAX_CACHED_ROUTES = 4096
+_KINDS = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE", 10: "UNSUBSCRIBE", 12: "PINGREQ",
+          14: "DISCONNECT", 15: "AUTH"}  # fmt: skip
 
 
 class Publishing:
@@ -72,6 +74,8 @@ class Publishing:
                     continue
             else:
                 packets_in[first >> 4] += 1
+                if engine.trace is not None:
+                    engine.trace(connection, _KINDS.get(first >> 4, "packet"), packet)
             handlers[first >> 4](connection, packet)
             if connection.state == CLOSED:
                 break
@@ -129,8 +133,8 @@ class Publishing:
         if not self.allowed(connection, first, qos):
             return
         route = self.route(connection, first, topic)
-        if route.error == reasons.TOPIC_NAME_INVALID:
-            engine.protocol_error(connection, ProtocolError(route.error_text, reasons.TOPIC_NAME_INVALID))
+        if route.error in {reasons.MALFORMED_PACKET, reasons.TOPIC_NAME_INVALID}:
+            engine.protocol_error(connection, ProtocolError(route.error_text, route.error))
             return
         if engine.trace is not None:
             engine.trace(connection, "PUBLISH", packet)
@@ -176,7 +180,7 @@ class Publishing:
             return topic
         known = connection.aliases.get(alias)
         if known is None:
-            raise ProtocolError("a Topic Alias that was never set", reasons.PROTOCOL_ERROR)
+            raise ProtocolError("a Topic Alias that was never set", reasons.TOPIC_ALIAS_INVALID)
         return known
 
     def allowed(self, connection: Connection, first: int, qos: int) -> bool:

@@ -56,6 +56,10 @@ class Router:
         self.table = table
         self._rules_generation += 1
 
+    def touch(self) -> None:
+        """Have every cached route computed again."""
+        self._rules_generation += 1
+
     # -- routes --
 
     def route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
@@ -63,8 +67,9 @@ class Router:
         problem = topic_name_error(wire_topic, self.max_levels)
         if problem is not None:
             route = Route("", wire_topic, first)
-            route.error, route.error_text = reasons.TOPIC_NAME_INVALID, problem
-            route.seen = 0
+            malformed = topic_name_error(wire_topic) is not None  # 0x90 is for well-formed names that are not accepted
+            route.error = reasons.MALFORMED_PACKET if malformed else reasons.TOPIC_NAME_INVALID
+            route.error_text, route.seen = problem, 0
             return route
         topic = wire_topic.decode()
         route = Route(topic, wire_topic, first)
@@ -103,7 +108,10 @@ class Router:
         route.shared = tuple(
             [_receiver(session, interest) for session, interest in group.members.items()] for group in matched.groups
         )
-        route.hot = bool(route.head) and not route.receivers and not route.shared and not route.first & 5
+        tracing = self.engine is not None and self.engine.trace is not None
+        route.hot = (
+            bool(route.head) and not tracing and not route.receivers and not route.shared and not route.first & 5
+        )
 
     def _may_receive(self, session: Session, topic: str) -> bool:
         listener = session.connection.link.listener if session.connection is not None else ""

@@ -150,7 +150,7 @@ def _will(body: bytes, offset: int, flags: int, version: int) -> tuple[Will | No
     topic, offset = decode_string(body, offset)  # [MQTT-3.1.3-10] [MQTT-3.1.3-11]
     problem = name_error(topic)
     if problem:
-        raise ProtocolError(f"will topic: {problem}", reasons.TOPIC_NAME_INVALID)
+        raise MalformedPacket(f"will topic: {problem}")  # 0x90 is for names that are well formed and not accepted
     payload, offset = decode_binary(body, offset)
     properties = props.decode(block, props.WILL)
     return Will(topic, payload, flags >> 3 & 3, bool(flags & 0x20), properties, block), offset

@@ -24,8 +24,6 @@ from gateway.mqtt.packets import (
 MALFORMED = (MalformedPacket, 0x81)
 PROTOCOL = (ProtocolError, 0x82)
 UNSUPPORTED = (ProtocolError, 0x84)
-BAD_TOPIC = (ProtocolError, 0x90)
-BAD_ALIAS = (ProtocolError, 0x94)
 TOO_LARGE = (PacketTooLarge, 0x95)
 
 
@@ -79,8 +77,8 @@ CONNECTS = [
     ("[MQTT-1.5.3-3] a byte order mark stays", 4, "10 0F 00 04 'MQTT' 04 02 00 00 00 03 EF BB BF",
      Connect("MQTT", 4, True, 0, "\ufeff")),
     ("an overlong encoding in the client id", 4, "10 0E 00 04 'MQTT' 04 02 00 00 00 02 C0 80", MALFORMED),
-    ("a will topic with a wildcard", 4, "10 13 00 04 'MQTT' 04 06 00 00 00 00 00 03 'a/#' 00 00", BAD_TOPIC),
-    ("an empty will topic", 4, "10 10 00 04 'MQTT' 04 06 00 00 00 00 00 00 00 00", BAD_TOPIC),
+    ("a will topic with a wildcard", 4, "10 13 00 04 'MQTT' 04 06 00 00 00 00 00 03 'a/#' 00 00", MALFORMED),
+    ("an empty will topic", 4, "10 10 00 04 'MQTT' 04 06 00 00 00 00 00 00 00 00", MALFORMED),
     ("5.0: smallest CONNECT", 5, "10 0D 00 04 'MQTT' 05 02 00 00 00 00 00", Connect("MQTT", 5, True, 0, "")),
     ("5.0: password without user name", 5, "10 10 00 04 'MQTT' 05 42 00 00 00 00 00 00 01 'p'",
      Connect("MQTT", 5, True, 0, "", None, None, b"p")),
