@@ -16,6 +16,9 @@ class ReloadableAccess(Access, Protocol):
     def reload(self, settings: Settings) -> None:
         """Use these from now on; ConfigurationError leaves the old ones in force."""
 
+    def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
+        """Which entry decides about a publication."""
+
 
 class Unrestricted(OpenAccess):
     """No user, no list, anonymous allowed."""
@@ -23,6 +26,11 @@ class Unrestricted(OpenAccess):
     def reload(self, settings: Settings) -> None:
         """Nothing to read."""
         del settings
+
+    def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
+        """Nothing forbids it."""
+        del listener, client_id, user, topic
+        return "no access list is configured: everything is allowed"
 
 
 def access_of(settings: Settings, scheduler: Scheduler) -> ReloadableAccess:

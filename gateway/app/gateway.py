@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
 import secrets
 import time
 from collections.abc import Callable
@@ -13,22 +15,27 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import LoopingCall
 
 from gateway.app.access import access_of
+from gateway.app.api import Tracer
+from gateway.app.api.state import latency
 from gateway.app.gauges import gauges_of
 from gateway.app.limits import limits_of
 from gateway.app.mappings import read_table
 from gateway.app.site import admin_root
+from gateway.backends.embedded.inspection import Inspection
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.broker.consumers import Consumers
 from gateway.broker.engine import Engine
 from gateway.broker.recovery import recover
 from gateway.broker.router import Router
 from gateway.config.model import Settings
+from gateway.errors import ConfigurationError
 from gateway.net import http
 from gateway.net.hub import Hub
 from gateway.net.listeners import Listeners
 from gateway.net.scheduler import ReactorScheduler
 from gateway.observe import logs
 from gateway.observe.health import Snapshot
+from gateway.observe.history import STEP_SECONDS, History
 from gateway.ports.batch import BatchQueueManager
 from gateway.ports.counters import Counters, Names
 from gateway.routing.table import Table
@@ -43,6 +50,8 @@ class Gateway:
 
     def __init__(self, settings: Settings, reactor: Any) -> None:
         self.settings = settings
+        self.reread: Callable[[], Settings] = lambda: settings
+        """Reads the settings again, for a reload."""
         self.reactor = reactor
         self.scheduler = ReactorScheduler(reactor)
         self.table = read_table(settings)
@@ -67,10 +76,16 @@ class Gateway:
         self.heartbeat = time.monotonic()
         self.recovered = False
         self.reload_ok, self.reloaded_at = True, time.time()
+        self.reload_findings: list[dict[str, object]] = []
         self.declare_names()
         self.gauges = gauges_of(self)
+        self.history = History()
+        self.tracer = Tracer(self)
+        embedded = self.queue_manager if isinstance(self.queue_manager, EmbeddedQueueManager) else None
+        self.inspection = Inspection(embedded) if embedded is not None else None
         self._ticking = LoopingCall(self._tick)
         self._ticking.clock = reactor
+        self._ticks = 0
         self.on_stopped: Callable[[], None] = lambda: None
 
     def _open_queue_manager(self) -> BatchQueueManager:
@@ -86,8 +101,17 @@ class Gateway:
         if embedded.objects is not None:
             path = self.settings.resolve(embedded.objects, "queue_manager.embedded.objects")
             text = Path(path).read_text(encoding="utf-8")
-        directory = Path(self.settings.resolve(embedded.path, "queue_manager.embedded.path"))
-        return EmbeddedQueueManager.open(directory, embedded.name, self.scheduler, text)
+        return EmbeddedQueueManager.open(self.directory, embedded.name, self.scheduler, text)
+
+    @property
+    def directory(self) -> Path:
+        """Where this process keeps its files: the journal's directory, or the buffer's."""
+        embedded = self.settings.queue_manager.embedded
+        if embedded is not None:
+            return Path(self.settings.resolve(embedded.path, "queue_manager.embedded.path"))
+        buffer = self.settings.queue_manager.buffer
+        name = buffer.path if buffer is not None else "./mqgate-buffer"
+        return Path(self.settings.resolve(name, "queue_manager.buffer.path"))
 
     def dead_letter_queue(self) -> str:
         """The queue manager's DEADQ."""
@@ -114,6 +138,7 @@ class Gateway:
         if admin.port is not None:
             self.admin_port = http.listen(self.reactor, admin_root(self), admin.bind, admin.port)
             log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
+        self._write_address()
         self._ticking.start(TICK_SECONDS, now=False)
         self.engine.flush()
         gc.collect()
@@ -122,6 +147,17 @@ class Gateway:
         log.info(
             "started", f"queue manager {self.queue_manager.name}", **{f"recovered_{k}": v for k, v in found.items()}
         )
+
+    def _write_address(self) -> None:
+        """Where the command line finds this process."""
+        path = self.directory / "gateway.json"
+        bind = self.settings.admin.bind
+        host = "127.0.0.1" if bind in {"0.0.0.0", "::"} else bind
+        record = {"pid": os.getpid(), "admin": f"http://{host}:{self.admin_number}" if self.admin_number else None}
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(record))
+        fresh.chmod(0o600)
+        fresh.replace(path)
 
     @property
     def admin_number(self) -> int:
@@ -165,9 +201,23 @@ class Gateway:
 
     # -- while it runs --
 
-    def reload(self, settings: Settings) -> None:
+    def reload(self) -> None:
         """New rules between two batches; a bad file changes nothing and says why (ConfigurationError)."""
-        table: Table = read_table(settings)
+        try:
+            settings = self.reread()
+            table: Table = read_table(settings)
+        except ConfigurationError as error:
+            self.reload_ok = False
+            self.counters.config_reloads["failed"] += 1
+            self.reload_findings = [
+                {"file": one.file, "line": one.line, "column": one.column, "what": one.what, "fix": one.fix}
+                for one in error.findings
+            ]
+            for finding in error.findings:
+                log.error("reload_refused", str(finding))  # noqa: TRY400 -- the finding is the message
+            raise
+        self.reload_findings = []
+        self.counters.config_reloads["ok"] += 1
         self.settings, self.table = settings, table
         self.declare_names()
         self.engine.router.use(table)
@@ -181,6 +231,40 @@ class Gateway:
         self.counters.reactor_lag_seconds["0"].observe(max(0.0, now - self.heartbeat - TICK_SECONDS))
         self.heartbeat = now
         self.engine.tick()
+        self._ticks += 1
+        if self._ticks % int(STEP_SECONDS) == 0:
+            self.history.sample(time.time(), self.sample())
+
+    def totals(self) -> dict[str, int]:
+        """What was counted since the process started."""
+        counters = self.counters
+        return {
+            "received": sum(counters.mqtt_publish_received.values()),
+            "put": sum(counters.mq_put_messages.values()),
+            "fetched": sum(counters.mq_get_messages.values()),
+            "sent": counters.packets_out[3],
+            "acknowledged": sum(sum(one.buckets) for one in counters.mqtt_puback_seconds.values()),
+            "unrouted": counters.messages_unrouted,
+            "dropped": sum(counters.messages_dropped.values()),
+            "dead_lettered": sum(counters.dlq_messages.values()),
+            "failed": sum(counters.mq_errors.values()),
+            "bytes_in": counters.bytes_in,
+            "bytes_out": counters.bytes_out,
+            "connects": sum(n for (_, _, result), n in counters.mqtt_connects.items() if result == "accepted"),
+            "disconnects": sum(counters.mqtt_disconnects.values()),
+            "auth_failures": sum(counters.mqtt_auth_failures.values()),
+        }
+
+    def sample(self) -> dict[str, float | None]:
+        """What the charts of the admin page are made of."""
+        totals: dict[str, float | None] = dict(self.totals())
+        histogram = self.counters.mqtt_puback_seconds[1]
+        totals |= {"connections": len(self.engine.connections), "latency_p99_ms": latency(histogram)["p99"]}
+        return totals
+
+    def audit(self, peer: str, role: str, what: str, status: int) -> None:
+        """Every administrative act is in the log."""
+        log.info("audit", what, peer=peer, role=role or "none", status=status)
 
     def _defect(self, error: Exception, peer: str) -> None:
         log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in

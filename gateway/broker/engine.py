@@ -67,6 +67,9 @@ class Engine:
         self.paused = False
         """True while the batch behind a running commit is full: the network edge stops reading."""
         self.on_pause: Callable[[bool], None] = lambda _paused: None
+        self.problems: dict[str, str] = {}
+        """What an operator should look at, by what it concerns; readiness and the admin page show it."""
+        self.on_committed: Callable[[], None] = lambda: None
         self.on_end: Callable[[Connection, str], None] = lambda _connection, _why: None
         self.trace: Callable[[Connection, str, Any], None] | None = None
         self._busy = False
@@ -245,6 +248,7 @@ class Engine:
         self.failures.recovered()
         self.account(turn)
         self.finish(turn)
+        self.on_committed()
         if not self._submitting:
             self.flush()
 

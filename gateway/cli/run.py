@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, StoreError
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
 
 
 @click.command()
@@ -44,7 +49,7 @@ def run(
         return load_settings(config, os.environ, given)
 
     try:
-        serve(settings())
+        serve(settings)
     except ConfigurationError as error:
         for finding in error.findings:
             click.echo(str(finding), err=True)
@@ -54,8 +59,9 @@ def run(
         sys.exit(3)
 
 
-def serve(settings: Settings) -> None:
-    """Until SIGTERM or SIGINT."""
+def serve(read: Callable[[], Settings]) -> None:
+    """Until SIGTERM or SIGINT; SIGHUP reads settings and mappings again."""
+    settings = read()
     from twisted.internet import epollreactor
 
     epollreactor.install()
@@ -70,6 +76,7 @@ def serve(settings: Settings) -> None:
     _raise_descriptor_limit()
     running: Any = reactor
     gateway = Gateway(settings, running)
+    gateway.reread = read
     gateway.on_stopped = lambda: running.stop() if running.running else None
     try:
         gateway.start()
@@ -78,7 +85,14 @@ def serve(settings: Settings) -> None:
         raise OSError(str(error)) from error
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: running.callFromThread(gateway.drain))
+    signal.signal(signal.SIGHUP, lambda *_: running.callFromThread(_reload, gateway))
     running.run(installSignalHandlers=False)
+
+
+def _reload(gateway: Gateway) -> None:
+    """All or nothing; what is wrong is in the log, and the old rules stay in force."""
+    with contextlib.suppress(ConfigurationError):
+        gateway.reload()
 
 
 def _raise_descriptor_limit() -> None:

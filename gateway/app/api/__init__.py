@@ -1,0 +1,30 @@
+"""The administration API: one module for each group of endpoints, all of them plain functions of a call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.app.api.clients import client_endpoints
+from gateway.app.api.dead_letters import dead_letter_endpoints
+from gateway.app.api.queues import queue_endpoints
+from gateway.app.api.rules import rule_endpoints
+from gateway.app.api.state import state_endpoints
+from gateway.app.api.trace import Tracer, trace_endpoints
+from gateway.net.api import Endpoint
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+
+__all__ = ["Tracer", "endpoints"]
+
+
+def endpoints(gateway: Gateway) -> list[Endpoint]:
+    """Everything below /api/v1, as openapi.json describes it."""
+    return [
+        *state_endpoints(gateway),
+        *rule_endpoints(gateway),
+        *client_endpoints(gateway),
+        *queue_endpoints(gateway.inspection),
+        *dead_letter_endpoints(gateway.inspection, lambda: gateway.engine.dead_letter_queue),
+        *trace_endpoints(gateway),
+    ]

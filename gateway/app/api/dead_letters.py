@@ -1,0 +1,182 @@
+"""Dead letters: by reason and destination, replayed with their original descriptor, or purged."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gateway.app.api.queues import QueueViews, problem_of, summary
+from gateway.backends.embedded.inspection import Inspection, Seen
+from gateway.bridge import deadletter
+from gateway.bridge.explain import reason_name
+from gateway.bridge.message import read_message
+from gateway.errors import HeaderError, MQError, Refused
+from gateway.mq import dlh, mqmd
+from gateway.mq.constants import name_of_reason
+from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.ports.batch import Puts, Takes, Unit
+
+PAGE = 500
+REPLAY_AT_ONCE = 100
+
+
+def dead_letter_endpoints(inspection: Inspection | None, queue: Callable[[], str]) -> list[Endpoint]:
+    """The endpoints of this module; `queue` names the dead-letter queue."""
+    views = DeadLetterViews(inspection, queue)
+    return [
+        endpoint("GET", "/dlq", READ_ONLY, views.listing),
+        endpoint("POST", "/dlq/replay", OPERATOR, views.replay),
+        endpoint("POST", "/dlq/purge", OPERATOR, views.purge),
+    ]
+
+
+class DeadLetterViews(QueueViews):
+    """What the API says of dead letters."""
+
+    def __init__(self, inspection: Inspection | None, queue: Callable[[], str]) -> None:
+        super().__init__(inspection)
+        self._queue = queue
+
+    def listing(self, call: Call) -> tuple[int, object]:
+        """GET /dlq."""
+        selection: dict[str, Any] = {name: call.query[name] for name in ("queue", "destination") if name in call.query}
+        if "reason" in call.query:
+            selection["reason"] = call.number("reason", 0, 1 << 30)
+        limit, after = call.number("limit", 50, PAGE), call.query.get("after")
+        counts: Counter[tuple[int, str]] = Counter()
+        items: list[dict[str, object]] = []
+        total, following = 0, None
+        for seen, header in self._selected(selection):
+            total += 1
+            counts[header.reason if header else 0, header.dest_q_name if header else ""] += 1
+            if after is not None and seen.token <= int(after):
+                continue
+            if len(items) < limit:
+                items.append(self._shown(seen, header))
+            else:
+                following = items[-1]["token"]
+        table = [
+            {"reason": reason, "reason_name": reason_text(reason), "destination": destination, "count": count}
+            for (reason, destination), count in counts.most_common()
+        ]
+        return 200, {"items": items, "total": total, "next": following, "summary": table}
+
+    def _selected(self, selection: dict[str, Any]) -> Iterator[tuple[Seen, dlh.Dlh | None]]:
+        """Dead letters for which all conditions hold, in order."""
+        name = str(selection.get("queue") or self._queue())
+        tokens = {str(token) for token in selection.get("tokens") or ()}
+        after: int | None = None
+        while True:
+            try:
+                page = self.inspection.browse(name, PAGE, after)
+            except MQError as error:
+                raise problem_of(error) from error
+            for seen in page:
+                header = header_of(seen)
+                if tokens and str(seen.token) not in tokens:
+                    continue
+                if "reason" in selection and (header is None or header.reason != int(selection["reason"])):
+                    continue
+                if "destination" in selection and (header is None or header.dest_q_name != selection["destination"]):
+                    continue
+                yield seen, header
+            if len(page) < PAGE:
+                return
+            after = page[-1].token
+
+    def _shown(self, seen: Seen, header: dlh.Dlh | None) -> dict[str, object]:
+        row = summary(seen)
+        topic = client = None
+        try:
+            message = read_message(seen.md, seen.data)
+            topic, client = message.property("mqps", "Top"), message.property("mqtt", "clientId")
+        except Refused:
+            pass
+        return {
+            **row,
+            "queue": self._queue(),
+            "reason": header.reason if header else 0,
+            "reason_name": reason_text(header.reason) if header else "no dead-letter header",
+            "destination": header.dest_q_name if header else "",
+            "destination_manager": header.dest_q_mgr_name if header else "",
+            "rule": None,
+            "topic": topic,
+            "client_id": client,
+            "dead_since": _when(header) if header else None,
+        }
+
+    def replay(self, call: Call) -> tuple[int, object]:
+        """POST /dlq/replay: each message back to its destination, in a unit of work with its removal."""
+        selection = call.body
+        limit = int(selection.get("limit") or 1 << 30)
+        matched = done = 0
+        failed: list[dict[str, object]] = []
+        for seen, header in list(self._bounded(selection, limit)):
+            matched += 1
+            if selection.get("dry_run"):
+                continue
+            problem = self._replay_one(seen, header, str(selection.get("to") or ""))
+            if problem is None:
+                done += 1
+            else:
+                failed.append({"token": str(seen.token), "reason": problem.reason, "text": str(problem)})
+        return 200, {"matched": matched, "done": done, "failed": failed}
+
+    def _bounded(self, selection: dict[str, Any], limit: int) -> Iterator[tuple[Seen, dlh.Dlh | None]]:
+        for number, found in enumerate(self._selected(selection)):
+            if number >= limit:
+                return
+            yield found
+
+    def _replay_one(self, seen: Seen, header: dlh.Dlh | None, to: str) -> MQError | None:
+        if seen.locked:
+            return MQError(2042, "somebody has it in a unit of work")
+        if header is None:
+            return MQError(2141, "it has no dead-letter header: say where to with `to`") if not to else None
+        _, md, data = deadletter.strip(seen.md, seen.data)
+        queue = to or header.dest_q_name.strip()
+        if not queue:
+            return MQError(2085, "its header names no destination: say where to with `to`")
+        persistent = mqmd.number(md, mqmd.AT_PERSISTENCE) == 1
+        priority = max(0, mqmd.number(md, mqmd.AT_PRIORITY))
+        puts = Puts(queue, priority=priority, persistent=persistent, heads=[md], bodies=[data])
+        outcome = self.inspection.commit(Unit([puts], [Takes(self._queue(), b"", [seen.token])]))
+        if outcome.failures:
+            return MQError(outcome.failures[0].reason, outcome.failures[0].text)
+        return None
+
+    def purge(self, call: Call) -> tuple[int, object]:
+        """POST /dlq/purge."""
+        selection = call.body
+        if not selection:
+            raise Problem(400, "Nothing selected", 'say which; `{"limit": 1000000}` is all of them')
+        limit = int(selection.get("limit") or 1 << 30)
+        tokens = [seen.token for seen, _ in self._bounded(selection, limit)]
+        done = 0
+        if not selection.get("dry_run"):
+            for start in range(0, len(tokens), 1000):
+                done += self.inspection.remove(self._queue(), tokens[start : start + 1000])
+        return 200, {"matched": len(tokens), "done": done, "failed": []}
+
+
+def header_of(seen: Seen) -> dlh.Dlh | None:
+    """The dead-letter header of a message, if it has one."""
+    try:
+        return deadletter.strip(seen.md, seen.data)[0]
+    except HeaderError:
+        return None
+
+
+def reason_text(reason: int) -> str:
+    """An MQRC, an MQFB or one of ours, by name."""
+    return reason_name(reason) if reason >= 65_536 else name_of_reason(reason)
+
+
+def _when(header: dlh.Dlh) -> str | None:
+    try:
+        moment = time.strptime(header.put_date + header.put_time[:6], "%Y%m%d%H%M%S")
+    except ValueError:
+        return None
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)

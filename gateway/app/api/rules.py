@@ -1,0 +1,164 @@
+"""Rules with what they did, and the try-out: where would this publication go, and why."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from typing import TYPE_CHECKING, Any
+
+from gateway.bridge.explain import Would, explain
+from gateway.bridge.inbound import Origin
+from gateway.errors import ConfigurationError
+from gateway.mqtt import properties as prop
+from gateway.mqtt.packets import Properties
+from gateway.mqtt.topics import name_error
+from gateway.net.api import READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.routing.table import compile_mappings
+from gateway.rules.mappings import InboundRule, OutboundRule
+from gateway.rules.parse import parse_mappings
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+
+
+def rule_endpoints(gateway: Gateway) -> list[Endpoint]:
+    """The endpoints of this module."""
+
+    def rules(call: Call) -> tuple[int, object]:
+        del call
+        table = gateway.table
+        items = [_inbound(gateway, route.rule) for route in table.routes]
+        items += [_outbound(gateway, rule) for rule in table.outbound]
+        return 200, {
+            "items": items,
+            "files": sorted({str(one["file"]) for one in items}),
+            "loaded": gateway.reloaded_at,
+        }
+
+    def tried(call: Call) -> tuple[int, object]:
+        return 200, try_out(gateway, call.body)
+
+    return [endpoint("GET", "/rules", READ_ONLY, rules), endpoint("POST", "/explain", READ_ONLY, tried)]
+
+
+def _counts(gateway: Gateway, name: str) -> dict[str, object]:
+    counters = gateway.counters
+    return {
+        "transform_errors": sum(n for (rule, _), n in counters.transform_errors.items() if rule == name),
+        "dead_lettered": sum(n for (rule, _), n in counters.dlq_messages.items() if rule == name),
+        "dropped": sum(n for (rule, _), n in counters.messages_dropped.items() if rule == name),
+        "backouts": sum(n for (_, rule), n in counters.mq_backouts.items() if rule == name),
+        "last_matched": None,
+        "last_error": None,
+    }
+
+
+def _inbound(gateway: Gateway, rule: InboundRule) -> dict[str, object]:
+    counters, name = gateway.counters, rule.name
+    received = sum(n for (one, _), n in counters.mqtt_publish_received.items() if one == name)
+    return {
+        "name": name,
+        "direction": "to_mq",
+        "file": rule.file,
+        "line": rule.line,
+        "topic": rule.spec.topic,
+        "queue": rule.spec.queue or f"topic {rule.spec.mq_topic}",
+        "queue_manager": rule.spec.queue_manager,
+        "continue": rule.spec.goes_on,
+        "on_failure": rule.spec.on_failure.then,
+        "matched": received,
+        "done": sum(n for (_, one), n in counters.mq_put_messages.items() if one == name),
+        **_counts(gateway, name),
+    }
+
+
+def _outbound(gateway: Gateway, rule: OutboundRule) -> dict[str, object]:
+    counters, name = gateway.counters, rule.name
+    return {
+        "name": name,
+        "direction": "to_mqtt",
+        "file": rule.file,
+        "line": rule.line,
+        "topic": rule.spec.topic or "",
+        "queue": rule.spec.queue or rule.spec.transmission_queue or f"topic {rule.spec.mq_topic}",
+        "queue_manager": "",
+        "continue": False,
+        "on_failure": "dead_letter",
+        "matched": counters.route_matched[name],
+        "done": sum(n for (_, one), n in counters.mq_get_messages.items() if one == name),
+        **_counts(gateway, name),
+    }
+
+
+def try_out(gateway: Gateway, given: dict[str, Any]) -> dict[str, object]:
+    """POST /explain: what would happen; nothing is put."""
+    topic = str(given.get("topic", ""))
+    wrong = name_error(topic)
+    if wrong is not None:
+        raise Problem(400, "Bad request", f"topic: {wrong}")
+    try:
+        payload = base64.b64decode(given["base64"]) if "base64" in given else str(given.get("text", "")).encode()
+    except (binascii.Error, ValueError) as error:
+        raise Problem(400, "Bad request", f"base64: {error}") from error
+    table = gateway.table
+    if given.get("mapping"):
+        try:
+            table = compile_mappings(parse_mappings([("(given)", str(given["mapping"]))]))
+        except ConfigurationError as error:
+            findings = [_finding(one) for one in error.findings]
+            return {"allowed": True, "access": "", "puts": [], "others": [], "subscribers": 0, "findings": findings}
+    client, user = str(given.get("client_id", "try-out")), str(given.get("user", ""))
+    listener = str(given.get("listener", ""))
+    properties: Properties = {}
+    if given.get("properties"):
+        properties[prop.USER_PROPERTY] = [(str(name), str(value)) for name, value in given["properties"]]
+    origin = Origin(client, user, topic, int(given.get("qos", 1)), bool(given.get("retain", False)), listener=listener)
+    answer = explain(table, origin, properties, payload, time.time())
+    allowed = gateway.access.may_publish(listener, client, user or None, topic)
+    matched = gateway.engine.router.subscriptions.match(topic)
+    return {
+        "allowed": allowed,
+        "access": gateway.access.why(listener, client, user or None, topic),
+        "puts": [_would(one, gateway) for one in answer.puts],
+        "others": [
+            {"rule": one.rule, "file": one.place.rpartition(":")[0], "line": _line(one.place), "why": one.why}
+            for one in answer.considered
+            if not one.applies
+        ],
+        "subscribers": len(matched.direct) + len(matched.groups),
+        "findings": [],
+        "unmatched": answer.unmatched,
+    }
+
+
+def _line(place: str) -> int:
+    last = place.rpartition(":")[2]
+    return int(last) if last.isdigit() else 0
+
+
+def _would(one: Would, gateway: Gateway) -> dict[str, object]:
+    rule = next((route.rule for route in gateway.table.routes if route.rule.name == one.rule), None)
+    return {
+        "rule": one.rule,
+        "file": rule.file if rule else "",
+        "line": rule.line if rule else 0,
+        "queue": one.queue,
+        "queue_manager": one.queue_manager,
+        "mq_topic": None,
+        "descriptor": one.descriptor,
+        "properties": one.properties,
+        "headers": [],
+        "body": {"length": one.body_bytes, "truncated": False, "text": None, "base64": None, "ccsid": 0},
+        "error": one.refused or None,
+    }
+
+
+def _finding(finding: Any) -> dict[str, object]:
+    return {
+        "file": finding.file,
+        "line": finding.line,
+        "column": finding.column,
+        "what": finding.what,
+        "fix": finding.fix,
+    }

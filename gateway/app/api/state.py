@@ -1,0 +1,179 @@
+"""The state of the gateway: who am I, overview, history, settings, log level, reload, drain, pipeline."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from gateway.config.load import display
+from gateway.errors import ConfigurationError
+from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.observe import health, logs
+from gateway.ports.counters import Histogram
+from gateway.session.connection import ONLINE
+from gateway.version import VERSION
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def state_endpoints(gateway: Gateway) -> list[Endpoint]:
+    """The endpoints of this module."""
+    views = StateViews(gateway)
+    return [
+        endpoint("GET", "/me", READ_ONLY, views.me),
+        endpoint("GET", "/overview", READ_ONLY, views.overview),
+        endpoint("GET", "/history", READ_ONLY, lambda _call: (200, gateway.history.columns())),
+        endpoint("GET", "/settings", READ_ONLY, views.settings),
+        endpoint("GET", "/log", READ_ONLY, views.log),
+        endpoint("PUT", "/log", OPERATOR, views.set_log),
+        endpoint("POST", "/reload", OPERATOR, views.reload),
+        endpoint("POST", "/drain", OPERATOR, views.drain),
+        endpoint("GET", "/pipeline", READ_ONLY, lambda _call: (200, {"queues": [], "jobs": []})),
+    ]
+
+
+class StateViews:
+    """What the API says of the process."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def me(self, call: Call) -> tuple[int, object]:
+        """GET /me."""
+        gateway = self._gateway
+        websockets = [
+            {"name": name, "port": one.number, "path": one.settings.websocket.path, "tls": one.settings.tls is not None}
+            for name, one in gateway.listeners.all.items()
+            if one.settings.websocket is not None
+        ]
+        return 200, {
+            "role": call.role,
+            "name": call.role,
+            "version": VERSION,
+            "queue_manager": gateway.queue_manager.name,
+            "websocket_listeners": websockets,
+        }
+
+    def overview(self, call: Call) -> tuple[int, object]:
+        """GET /overview."""
+        del call
+        gateway, engine = self._gateway, self._gateway.engine
+        now = gateway.snapshot()
+        ready, live = health.readyz(now), health.livez(now)
+        problems = [f"{check.name}: {check.why}" for check in (*ready.checks, *live.checks) if not check.ok]
+        problems += [f"{what}: {text}" for what, text in engine.problems.items()]
+        held = engine.failures.held_since
+        if held:
+            problems.append(f"nothing could be committed for {time.time() - held:.0f} s: {engine.failures.last_text}")
+        online = [one for one in engine.connections if one.state == ONLINE]
+        backend = "ibm" if gateway.settings.queue_manager.ibm else "embedded"
+        return 200, {
+            "time": time.time(),
+            "version": VERSION,
+            "backend": backend,
+            "started": gateway.started_at,
+            "ready": ready.ok,
+            "live": live.ok,
+            "draining": engine.draining,
+            "problems": problems,
+            "queue_managers": [
+                {"name": gateway.queue_manager.name, "connected": not held, "connections": 1,
+                 "detail": engine.failures.last_text if held else backend}
+            ],
+            "listeners": [self._listener(one) for one in gateway.listeners.all.values()],
+            "connections": len(online),
+            "sessions": len(engine.sessions),
+            "subscriptions": len(engine.router.subscriptions),
+            "retained": engine.retained.count,
+            "inflight": sum(len(one.outflow.inflight) + len(one.inbound) for one in engine.sessions),
+            "paused": gateway.hub.count if engine.paused else 0,
+            "spool": None,
+            "dead_letters": gateway.queue_manager.depth(engine.dead_letter_queue) if engine.dead_letter_queue else 0,
+            "latency_ms": latency(gateway.counters.mqtt_puback_seconds[1]),
+            "totals": gateway.totals(),
+            "last_reload": {"time": gateway.reloaded_at, "ok": gateway.reload_ok, "findings": gateway.reload_findings},
+        }  # fmt: skip
+
+    def _listener(self, listening: Any) -> dict[str, object]:
+        settings = listening.settings
+        kind = "websocket" if settings.websocket else "unix" if settings.unix else "tcp"
+        if settings.tls:
+            kind = "secure_websocket" if settings.websocket else "tls"
+        return {
+            "name": settings.name,
+            "address": listening.address,
+            "transport": kind,
+            "connections": listening.connections,
+            "limit": settings.max_connections or self._gateway.settings.mqtt.max_connections,
+            "certificate_not_after": None,
+        }
+
+    def settings(self, call: Call) -> tuple[int, object]:
+        """GET /settings."""
+        del call
+        items = [
+            {
+                "key": key,
+                "value": value,
+                "origin": origin,
+                "reloadable": key.startswith(("mappings", "security", "log")),
+            }
+            for key, value, origin in display(self._gateway.settings)
+        ]
+        return 200, {"items": items}
+
+    def log(self, call: Call) -> tuple[int, object]:
+        """GET /log."""
+        del call
+        return 200, {"level": logs.level_name(logging.getLogger().level)}
+
+    def set_log(self, call: Call) -> tuple[int, object]:
+        """PUT /log."""
+        level = call.body.get("level")
+        if level not in _LEVELS:
+            raise Problem(400, "Bad request", f"level is one of {', '.join(_LEVELS)}")
+        logs.set_level(str(level))
+        return 200, {"level": level}
+
+    def reload(self, call: Call) -> tuple[int, object]:
+        """POST /reload: all or nothing."""
+        del call
+        gateway = self._gateway
+        try:
+            gateway.reload()
+        except ConfigurationError as error:
+            findings = [
+                {"file": one.file, "line": one.line, "column": one.column, "what": one.what, "fix": one.fix}
+                for one in error.findings
+            ]
+            raise Problem(422, "Not reloaded", "the old rules stay in force", findings=findings) from error
+        rules = len(gateway.table.routes) + len(gateway.table.outbound)
+        return 200, {"ok": True, "rules": rules, "changed": [], "findings": []}
+
+    def drain(self, call: Call) -> tuple[int, object]:
+        """POST /drain."""
+        del call
+        self._gateway.scheduler.later(0.1, self._gateway.drain)
+        return 202, {"draining": True, "pid": os.getpid()}
+
+
+def latency(histogram: Histogram) -> dict[str, float | None]:
+    """Median and 99th percentile, as the upper bound of their bucket, in milliseconds."""
+    return {"p50": _share(histogram, 0.5), "p99": _share(histogram, 0.99)}
+
+
+def _share(histogram: Histogram, share: float) -> float | None:
+    total = sum(histogram.buckets)
+    if not total:
+        return None
+    so_far = 0
+    for bound, count in zip(histogram.bounds, histogram.buckets, strict=False):
+        so_far += count
+        if so_far >= share * total:
+            return bound * 1000
+    return histogram.bounds[-1] * 1000

@@ -1,0 +1,241 @@
+"""The JSON API and the page beneath and beside it: tokens, roles, Host and Origin checks, security headers.
+
+Endpoints are plain functions of a `Call`; what they answer is JSON, or a `Stream` of server-sent events. This module
+knows HTTP and none of their business.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import mimetypes
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request
+
+READ_ONLY, OPERATOR = "read_only", "operator"
+MAX_BODY = 4 << 20
+_HEADERS = {
+    "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
+
+
+class Problem(Exception):
+    """An error answer; `detail` says what to do."""
+
+    def __init__(self, status: int, title: str, detail: str, **more: object) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.body = {"title": title, "status": status, "detail": detail, **more}
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, taken apart."""
+
+    path: dict[str, str]
+    query: dict[str, str]
+    body: dict[str, Any]
+    role: str
+    peer: str = ""
+
+    def number(self, name: str, default: int, most: int) -> int:
+        """A number of the query."""
+        text = self.query.get(name)
+        if text is None:
+            return default
+        if not text.isdigit():
+            raise Problem(400, "Bad request", f"{name} has to be a number")
+        return min(int(text), most)
+
+
+@dataclass(slots=True)
+class Stream:
+    """Server-sent events: `begin(send)` starts them and answers what stops them."""
+
+    begin: Callable[[Callable[[str, object], None]], Callable[[], None]]
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """A method and path of the API."""
+
+    method: str
+    pattern: re.Pattern[str]
+    role: str
+    handle: Callable[[Call], tuple[int, object]]
+
+
+@dataclass(slots=True)
+class Guard:
+    """Who may call: tokens by role, and the values of Host that are ours."""
+
+    tokens: dict[str, str] = field(default_factory=dict)
+    """Token: role."""
+    hosts: frozenset[str] = frozenset()
+    audit: Callable[[str, str, str, int], None] = lambda _peer, _role, _what, _status: None
+
+    def role_of(self, authorization: str) -> str | None:
+        """The role of a bearer token, compared in constant time."""
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        found = None
+        for token, role in self.tokens.items():
+            if hmac.compare_digest(token.encode(), given.strip().encode()):
+                found = role
+        return found
+
+
+def endpoint(method: str, path: str, role: str, handle: Callable[[Call], tuple[int, object]]) -> Endpoint:
+    """`/queues/{queue}` matches one path segment, percent-encoded."""
+    pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)
+    return Endpoint(method, re.compile(pattern + r"\Z"), role, handle)
+
+
+class Api(Resource):
+    """Everything below /api/v1."""
+
+    isLeaf = True
+
+    def __init__(self, endpoints: list[Endpoint], guard: Guard) -> None:
+        super().__init__()
+        self._endpoints = endpoints
+        self._guard = guard
+
+    def render(self, request: Request) -> Any:
+        """Answer a request."""
+        for name, value in _HEADERS.items():
+            request.setHeader(name, value)
+        peer = str(getattr(request.getClientAddress(), "host", ""))
+        role = ""
+        try:
+            role, status, answer = self._dispatch(request, peer)
+        except Problem as problem:
+            status, answer = problem.status, problem.body
+        method = request.method.decode()
+        if method != "GET":
+            self._guard.audit(peer, role, f"{method} {request.path.decode('latin-1')}", status)
+        if isinstance(answer, Stream):
+            return _stream(request, answer)
+        request.setResponseCode(status)
+        if status == 401:
+            request.setHeader("www-authenticate", "Bearer")
+        if status == 204:
+            return b""
+        kind = "application/problem+json" if status >= 400 else "application/json"
+        request.setHeader("content-type", kind)
+        return json.dumps(answer, ensure_ascii=False, default=str).encode()
+
+    def _dispatch(self, request: Request, peer: str) -> tuple[str, int, object]:
+        check_host(request, self._guard.hosts)
+        role = self._guard.role_of(request.getHeader("authorization") or "")
+        if role is None:
+            raise Problem(401, "Not signed in", "send the token of admin.token_file as a bearer token")
+        path = "/" + "/".join(segment.decode("latin-1") for segment in request.postpath or ())
+        method = request.method.decode()
+        found = [(one, match) for one in self._endpoints if (match := one.pattern.match(path))]
+        if not found:
+            raise Problem(404, "Not found", f"there is nothing at {path}")
+        for one, match in found:
+            if one.method == method:
+                if one.role == OPERATOR and role != OPERATOR:
+                    raise Problem(403, "Not allowed", "this token may only read")
+                arguments = {name: unquote(value) for name, value in match.groupdict().items()}
+                call = Call(arguments, _query(request), _body(request, method), role, peer)
+                status, answer = one.handle(call)
+                return role, status, answer
+        request.setHeader("allow", ", ".join(sorted({one.method for one, _ in found})))
+        raise Problem(405, "Method not allowed", f"{method} is not offered at {path}")
+
+
+def check_host(request: Request, hosts: frozenset[str]) -> None:
+    """A page of somebody else must not reach us under another name, nor write from another origin."""
+    name = re.sub(r":\d+\Z", "", request.getHeader("host") or "")
+    if hosts and name not in hosts:
+        raise Problem(421, "Unknown host", f"add {name!r} to admin.hosts if this is the gateway's name")
+    origin = request.getHeader("origin")
+    if origin and request.method != b"GET" and urlsplit(origin).netloc != (request.getHeader("host") or ""):
+        raise Problem(403, "Foreign origin", "write from the gateway's own page, or without an Origin header")
+
+
+def _query(request: Request) -> dict[str, str]:
+    return {
+        name.decode("utf-8", "replace"): values[-1].decode("utf-8", "replace") for name, values in request.args.items()
+    }
+
+
+def _body(request: Request, method: str) -> dict[str, Any]:
+    if method in {"GET", "DELETE"}:
+        return {}
+    content: Any = request.content
+    raw = content.read(MAX_BODY + 1)
+    if len(raw) > MAX_BODY:
+        raise Problem(413, "Too long", f"a request has at most {MAX_BODY} bytes")
+    if not raw.strip():
+        return {}
+    try:
+        value = json.loads(raw)
+    except ValueError as error:
+        raise Problem(400, "Bad request", f"the body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise Problem(400, "Bad request", "the body has to be a JSON object")
+    return value
+
+
+def _stream(request: Request, stream: Stream) -> int:
+    request.setHeader("content-type", "text/event-stream")
+    request.write(b": open\n\n")
+
+    def send(event: str, data: object) -> None:
+        request.write(f"event: {event}\ndata: {json.dumps(data, default=str)}\n\n".encode())
+
+    stop = stream.begin(send)
+    request.notifyFinish().addBoth(lambda _: stop())
+    return int(NOT_DONE_YET)
+
+
+class Static(Resource):
+    """The page: files of the package, no directory listing, nothing else reachable."""
+
+    isLeaf = True
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self._guard = guard
+        self._cache: dict[str, bytes] = {}
+
+    def render_GET(self, request: Request) -> bytes:
+        """A file, or the page itself."""
+        for name, value in _HEADERS.items():
+            request.setHeader(name, value)
+        try:
+            check_host(request, self._guard.hosts)
+        except Problem as problem:
+            request.setResponseCode(problem.status)
+            return str(problem).encode()
+        path = "/".join(segment.decode("latin-1") for segment in request.postpath or ()) or "index.html"
+        if not re.fullmatch(r"(views/)?[a-z_]+\.(html|js|css|svg|json)", path):
+            request.setResponseCode(404)
+            return b"not found"
+        data = self._cache.get(path)
+        if data is None:
+            found = files("gateway.net").joinpath("static", *path.split("/"))
+            if not found.is_file():
+                request.setResponseCode(404)
+                return b"not found"
+            data = self._cache[path] = found.read_bytes()
+        kind = "text/javascript" if path.endswith(".js") else mimetypes.guess_type(path)[0] or "text/plain"
+        request.setHeader("content-type", f"{kind}; charset=utf-8" if "svg" not in kind else kind)
+        return data
