@@ -156,7 +156,8 @@ class Administration:
         return dict(given)
 
     def _put_down(self, definition: Definition) -> None:
-        self._core.save((definition,))
+        if definition.dynamic != mq.MQQDT_TEMPORARY_DYNAMIC:
+            self._core.save((definition,))
         self._core.install(definition)
 
     def _discard(self, name: str) -> int:

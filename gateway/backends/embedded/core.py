@@ -40,6 +40,10 @@ class Core:
         self.closed = False
         self.hooks: list[Callable[[LocalQueue], None]] = []
         """Told of queues that got messages (the command server)."""
+        self.on_installed: list[Callable[[Definition], None]] = []
+        self.on_removed: list[Callable[[Definition], None]] = []
+        self.on_state: list[Callable[[dict[bytes, bytes | None]], None]] = []
+        """Told of definitions that come and go, and of small records when they are committed."""
         self._gathered: StoreUnit | None = None
         self._serial = int(scheduler.now() * 1_000_000) & ((1 << 62) - 1)
         self._depth_of_lock = 0
@@ -106,6 +110,8 @@ class Core:
             else:
                 queue.refresh(definition)
                 self.wake(queue)
+        for told in self.on_installed:
+            told(definition)
 
     def uninstall(self, definition: Definition) -> None:
         """A definition goes; a local queue with it."""
@@ -114,6 +120,8 @@ class Core:
             queue = self.queues.pop(definition.name)
             queue.deleted = True
             self.wake(queue)
+        for told in self.on_removed:
+            told(definition)
 
     def save(self, definitions: Iterable[Definition], removed: Iterable[Definition] = ()) -> None:
         """Write definitions down, so that a restart brings them back."""
@@ -159,6 +167,9 @@ class Core:
 
     def settled(self, unit: StoreUnit) -> None:
         """After a frame has been applied: accounts, locks, and who is to be woken."""
+        if unit.state:
+            for told in self.on_state:
+                told(unit.state)
         queues = self.queues
         now = self.now()
         for takes in unit.takes:

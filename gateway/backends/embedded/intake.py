@@ -149,7 +149,7 @@ class Intake:
             queue.name, puts.key, self._priority(queue, target, puts.priority), puts.persistent, heads, bodies
         )
         if any(head[16:20] != UNLIMITED for head in distinct):
-            lane.expiries = expiries(heads, self._core.now())
+            lane.expiries = tuple(expiries(heads, self._core.now()))
         own.puts.append(lane)
         entry.puts.append((puts, lane))
         return sum(map(len, bodies)) + sum(map(len, distinct))

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.backends.embedded.descriptor import CORREL_ID, MSG_ID
-from gateway.backends.embedded.journal.store import Prepared, Store
+from gateway.backends.embedded.journal.prepared import Prepared
+from gateway.backends.embedded.journal.store import Store
 from gateway.backends.embedded.store.place import NUMBER_MASK
 from gateway.backends.embedded.store.unit import Message, StoreUnit
 

@@ -106,6 +106,7 @@ class MemoryStore:
             shelf = self._shelf(takes.queue, takes.key)
             for token in takes.tokens:
                 shelf.remove(token)
+            self._hidden.difference_update(takes.tokens)
         for moves in frame.moves:
             self._move(moves)
         for queue, key, token, times in frame.backouts:
@@ -210,6 +211,7 @@ class MemoryStore:
             entry = source.remove(token)
             if entry is None:
                 continue
+            self._hidden.discard(token)
             message, persistent = entry
             if moves.heads is not None:
                 head = moves.heads[index]

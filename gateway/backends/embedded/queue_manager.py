@@ -8,6 +8,8 @@ from pathlib import Path
 
 from gateway.backends.embedded.administration import Administration
 from gateway.backends.embedded.attributes import Value
+from gateway.backends.embedded.authority import Authority
+from gateway.backends.embedded.connection import Connection
 from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.intake import STATE_PREFIX, Intake, complete
 from gateway.backends.embedded.journal_store import JournalStore
@@ -16,9 +18,11 @@ from gateway.backends.embedded.memory import MemoryStore
 from gateway.backends.embedded.mqsc import Mqsc, Report
 from gateway.backends.embedded.mqsc_parse import commands, parse
 from gateway.backends.embedded.objects import Definition, defaults
+from gateway.backends.embedded.placing import Placer
 from gateway.backends.embedded.resolution import Target
 from gateway.backends.embedded.storage import MessageStore
 from gateway.backends.embedded.store.unit import LaneTakes, Message, StoreUnit
+from gateway.backends.embedded.topics import Topics
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH, Done, Scheduler, Stored, Token, Unit
@@ -39,7 +43,8 @@ class EmbeddedQueueManager:
         self.core = Core(name, store, scheduler)
         self._administration = Administration(self.core)
         self._mqsc = Mqsc(self.core, self._administration)
-        self._intake = Intake(self.core, self._slow_put, self._define_state)
+        self._placer = Placer(self.core)
+        self._intake = Intake(self.core, self._placer.place_columns, self._define_state)
 
     @classmethod
     def open(
@@ -63,10 +68,11 @@ class EmbeddedQueueManager:
 
     def start(self, objects_text: str, users: Mapping[str, str]) -> None:
         """Define what is missing and what the settings ask for."""
-        self.users = dict(users)
         with self.core.entered():
             with self.core.saved_together():
                 self._define_missing()
+            self.topics = Topics(self.core, self._placer)
+            self.authority = Authority(self.core, users)
             report = self._mqsc.run(objects_text)
         if not report.ok:
             findings = [Finding("objects", 1, 1, line) for line in report.lines]
@@ -86,6 +92,43 @@ class EmbeddedQueueManager:
                 self._mqsc.execute(parsed)
         if made:
             core.save(made)
+
+    # The MQI
+
+    def connect(
+        self,
+        *,
+        application: str = "",
+        user: str = "",
+        password: str | None = None,
+        channel: str = "",
+        connection_name: str = "",
+        options: int = 0,
+    ) -> Connection:
+        """MQCONNX. Channel and connection name are labels; the options are the library's business."""
+        del options
+        core = self.core
+        with core.entered():
+            if core.closed:
+                raise MQError(mq.MQRC_Q_MGR_NOT_AVAILABLE, f"queue manager {self.name} is closed")
+            if core.quiescing:
+                raise MQError(mq.MQRC_Q_MGR_QUIESCING, f"queue manager {self.name} is being stopped")
+            admitted = self.authority.admit(user, password)
+            self.authority.check(admitted, "QMGR", self.name, "CONNECT")
+            connection = Connection(
+                core, self._placer, self.topics, self._administration, self.authority,
+                application=application, user=admitted, channel=channel, connection_name=connection_name,
+            )  # fmt: skip
+            self.authority.connections.add(connection)
+            return connection
+
+    def quiesce(self) -> None:
+        """Calls that fail if quiescing do from now on; so do new connections."""
+        core = self.core
+        with core.entered():
+            core.quiescing = True
+            for queue in list(core.queues.values()):
+                core.wake(queue)
 
     def mqsc(self, text: str) -> Report:
         """Run MQSC commands."""
@@ -177,9 +220,6 @@ class EmbeddedQueueManager:
 
     def _stored(self, message: Message) -> Stored:
         return Stored(message.token, complete(message, self.name), message.head[MQMD_LENGTH:] + message.body)
-
-    def _slow_put(self, target: Target, puts: object, unit: StoreUnit) -> None:
-        raise MQError(mq.MQRC_UNEXPECTED_ERROR, f"{target} {puts} {unit}")
 
 
 def open_store(path: Path | None, name: str, scheduler: Scheduler) -> MessageStore:

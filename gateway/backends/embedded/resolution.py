@@ -6,7 +6,7 @@ queues.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.local_queue import LocalQueue
@@ -152,3 +152,18 @@ def reply_to(core: Core, queue: str, queue_manager: str) -> tuple[str, str]:
     if definition is not None and definition.kind == "QREMOTE":
         return definition.text("RNAME"), definition.text("RQMNAME") or core.name
     return queue, core.name
+
+
+_LEADING = ("TARGET", "TARGTYPE", "RNAME", "RQMNAME", "XMITQ")
+
+
+def refreshed(core: Core, target: Target) -> Target:
+    """The same target with the attributes of now; 2041 when its names lead elsewhere than when it was opened."""
+    get = core.catalogue.get
+    now = [get(old.kind, old.name) for old in target.chain]
+    if all(new is old for new, old in zip(now, target.chain, strict=True)):
+        return target
+    for new, old in zip(now, target.chain, strict=True):
+        if new is None or any(new.attributes.get(word) != old.attributes.get(word) for word in _LEADING):
+            raise MQError(mq.MQRC_OBJECT_CHANGED, f"{old.name!r} has changed since it was opened: open it again")
+    return replace(target, chain=tuple(new for new in now if new is not None))

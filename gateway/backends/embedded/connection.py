@@ -1,0 +1,586 @@
+"""One connection of a program: its handles, its unit of work, and the verbs of the MQI. Implements `ports.mqi`.
+
+Every verb enters the queue manager's lock; nothing waits inside it. Waiting gets are parked on their queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gateway.backends.embedded import descriptor, inquiring, opening, putting, subscribing, taking
+from gateway.backends.embedded.administration import Administration
+from gateway.backends.embedded.authority import Authority
+from gateway.backends.embedded.core import Core
+from gateway.backends.embedded.descriptor import Descriptor
+from gateway.backends.embedded.handles import Handle, UnitOfWork
+from gateway.backends.embedded.local_queue import LocalQueue, Waiter
+from gateway.backends.embedded.placing import Placer
+from gateway.backends.embedded.resolution import Target, refreshed, resolve
+from gateway.backends.embedded.searching import Candidate, wanted
+from gateway.backends.embedded.store.unit import Backout, LaneTakes, StoreUnit
+from gateway.backends.embedded.topics import Topics
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.mqi import (
+    Arrived,
+    Cancel,
+    GetOptions,
+    Got,
+    Inquired,
+    ObjectDescriptor,
+    Opened,
+    PutOptions,
+    PutRecord,
+    PutResult,
+    Response,
+    Status,
+    Subscribed,
+    SubscriptionDescriptor,
+)
+
+MQRC_ACTION_ERROR = 2535
+PutCall = Callable[[], PutResult]
+
+
+class Connection:
+    """See the module."""
+
+    def __init__(
+        self,
+        core: Core,
+        placer: Placer,
+        topics: Topics,
+        administration: Administration,
+        authority: Authority,
+        *,
+        application: str,
+        user: str,
+        channel: str = "",
+        connection_name: str = "",
+    ) -> None:
+        self.core = core
+        self.placer = placer
+        self.topics = topics
+        self.administration = administration
+        self.authority = authority
+        self.application = application
+        self.user = user
+        self.channel = channel
+        self.connection_name = connection_name
+        self.queue_manager = core.name
+        self.connection_id = core.new_identifier()
+        self.since = core.now()
+        self.work = UnitOfWork()
+        self.gone = False
+        self._handles: dict[int, Handle] = {}
+        self._next_handle = 1
+        self._waiters: set[Waiter] = set()
+        self._status = Status()
+
+    # Objects
+
+    def open(self, descriptor: ObjectDescriptor, options: int) -> Opened:
+        """MQOPEN."""
+        with self.core.entered():
+            self._check()
+            if options & mq.MQOO_FAIL_IF_QUIESCING:
+                self._check_quiescing()
+            return Opened(self._keep(opening.open_object(self, descriptor, options)))
+
+    def close(self, handle: int, options: int = 0) -> None:
+        """MQCLOSE."""
+        with self.core.entered():
+            self._check()
+            known = self._handle(handle)
+            self._end_waits(known.queue)
+            if known.subscription:
+                subscribing.close_subscription(self, known, options)
+            elif known.object_type == mq.MQOT_Q and not known.records:
+                opening.close_queue(self, known, options)
+            elif options != mq.MQCO_NONE:
+                raise MQError(
+                    mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "close options are for dynamic queues and subscriptions"
+                )
+            del self._handles[handle]
+
+    def _keep(self, handle: Handle) -> int:
+        if len(self._handles) >= self.core.attribute("MAXHANDS"):
+            raise MQError(mq.MQRC_HANDLE_NOT_AVAILABLE, "MAXHANDS objects are open: close some")
+        handle.number = self._next_handle
+        self._next_handle += 1
+        self._handles[handle.number] = handle
+        return handle.number
+
+    def _handle(self, number: int) -> Handle:
+        handle = self._handles.get(number)
+        if handle is None:
+            raise MQError(mq.MQRC_HOBJ_ERROR, f"{number} is no handle of an open object")
+        return handle
+
+    def _check(self) -> None:
+        if self.gone or self.core.closed:
+            raise MQError(mq.MQRC_HCONN_ERROR if self.gone else mq.MQRC_CONNECTION_BROKEN, "connect again")
+
+    def _check_quiescing(self) -> None:
+        if self.core.quiescing:
+            raise MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped: disconnect")
+
+    def handles(self) -> list[Handle]:
+        """What is open."""
+        return list(self._handles.values())
+
+    def resolve_for_output(self, name: str, queue_manager: str) -> Target:
+        """A destination of a distribution list."""
+        self.authorise_open(name, queue_manager, mq.MQOO_OUTPUT)
+        return resolve(self.core, name, queue_manager)
+
+    def delete_when_closed(self, queue: LocalQueue) -> None:
+        """The managed queue of a subscription that has ended while the queue is open."""
+        for handle in self._handles.values():
+            if handle.queue is queue:
+                handle.delete_on_close = True
+
+    # Authority
+
+    def authorise(self, kind: str, name: str, right: str) -> None:
+        """2035 unless the user may do this with the object."""
+        self.authority.check(self.user, kind, name, right)
+
+    def authorise_open(self, name: str, queue_manager: str, options: int) -> None:
+        """The rights the options of MQOPEN ask for."""
+        remote = queue_manager not in {"", self.core.name}
+        self.authority.check_open(self.user, queue_manager if remote else name, options)
+
+    # Putting
+
+    def put(self, handle: int, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+        """MQPUT."""
+        with self.core.entered():
+            self._check()
+            known = self._handle(handle)
+            known.needs(mq.MQOO_OUTPUT, mq.MQRC_NOT_OPEN_FOR_OUTPUT, "MQOO_OUTPUT")
+            return self._counted(options, known, lambda: self._put(known, md, options, data))
+
+    def put1(self, descriptor: ObjectDescriptor, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+        """MQPUT1."""
+        with self.core.entered():
+            self._check()
+            contexts = options.options & (
+                mq.MQPMO_PASS_IDENTITY_CONTEXT
+                | mq.MQPMO_PASS_ALL_CONTEXT
+                | mq.MQPMO_SET_IDENTITY_CONTEXT
+                | mq.MQPMO_SET_ALL_CONTEXT
+            )
+            # The context options of MQPMO and of MQOPEN have the same values.
+            handle = opening.open_object(self, descriptor, mq.MQOO_OUTPUT | contexts)
+            try:
+                return self._counted(options, handle, lambda: self._put(handle, md, options, data))
+            finally:
+                if not handle.records and handle.object_type == mq.MQOT_Q:
+                    opening.close_queue(self, handle, mq.MQCO_NONE)
+
+    def _put(self, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+        putting.check_options(options)
+        if options.options & mq.MQPMO_FAIL_IF_QUIESCING:
+            self._check_quiescing()
+        if handle.records:
+            return self._put_to_list(handle, md, options, data)
+        if handle.topic:
+            return self._publish(handle, md, options, data)
+        target = handle.target
+        if target is None:
+            raise MQError(mq.MQRC_NOT_OPEN_FOR_OUTPUT, "the object is not one messages are put to")
+        if target.queue is not None and target.queue.deleted:
+            raise MQError(mq.MQRC_Q_DELETED, f"{target.queue.name} has been deleted")
+        target = handle.target = refreshed(self.core, target)
+        return putting.put(self, handle, target, md, options, data)
+
+    def _publish(self, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+        message = putting.prepared(self, handle, md, options)
+        md, data = putting.with_message_properties(self.core, message.pack(), data, options.properties)
+        own = StoreUnit()
+        reached = self.topics.publish("", handle.topic, md, data, options.options, own)
+        self.accept(own, options.options)
+        if not reached and options.options & mq.MQPMO_WARN_IF_NO_SUBS_MATCHED:
+            return PutResult(md, "", self.core.name, 1, mq.MQRC_NO_SUBS_MATCHED)
+        return PutResult(md, "", self.core.name)
+
+    def _put_to_list(self, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+        """A distribution list: each destination with its own record; differing reasons are 2136."""
+        responses: list[Response] = []
+        last = PutResult(md, "", "")
+        known = unknown = 0
+        plain = PutOptions(options.options, options.context, options.properties)
+        for index, target in enumerate(handle.targets):
+            if isinstance(target, MQError):
+                responses.append(Response(target.comp_code, target.reason))
+                continue
+            record = options.records[index] if index < len(options.records) else PutRecord()
+            try:
+                last = putting.put(self, handle, target, putting.with_record(md, record), plain, data)
+                responses.append(Response(last.comp_code, last.reason))
+                known, unknown = known + (not target.remote), unknown + target.remote
+            except MQError as error:
+                responses.append(Response(error.comp_code, error.reason))
+        return _judged(responses, last, known, unknown)
+
+    def give_context(self, message: Descriptor, handle: Handle | None, options: PutOptions) -> None:
+        """The context of a message, as the options ask."""
+        saved = None
+        if options.options & (mq.MQPMO_PASS_ALL_CONTEXT | mq.MQPMO_PASS_IDENTITY_CONTEXT):
+            source = self._handles.get(options.context)
+            if source is None or not source.options & mq.MQOO_SAVE_ALL_CONTEXT:
+                raise MQError(
+                    mq.MQRC_CONTEXT_HANDLE_ERROR, "MQPMO.Context is no handle opened with MQOO_SAVE_ALL_CONTEXT"
+                )
+            saved = source.saved_context
+        putting.context(self, message, handle, options, saved)
+
+    def accept(self, own: StoreUnit, options: int) -> None:
+        """What a put became: into the unit of work, or committed now."""
+        if not options & mq.MQPMO_SYNCPOINT:
+            self.core.commit(own)
+            return
+        rows = sum(len(puts.heads) for puts in own.puts)
+        self.check_room(rows)
+        for puts in own.puts:
+            queue = self.core.queues[puts.queue]
+            queue.uncommitted_puts += len(puts.heads)
+            self.work.puts[queue] = self.work.puts.get(queue, 0) + len(puts.heads)
+        self.work.unit.puts += own.puts
+        self.work.unit.state.update(own.state)
+
+    def _counted(self, options: PutOptions, handle: Handle, put: PutCall) -> PutResult:
+        """Asynchronous puts report through MQSTAT; a persistent one that failed in a unit of work spoils it."""
+        if not options.options & mq.MQPMO_ASYNC_RESPONSE:
+            return put()
+        status = self._status
+        try:
+            result = put()
+        except MQError as error:
+            status.failures += 1
+            if options.options & mq.MQPMO_SYNCPOINT:
+                self.work.failed += 1
+            self._note(error.comp_code, error.reason, handle)
+            raise
+        if result.comp_code:
+            status.warnings += 1
+            self._note(result.comp_code, result.reason, handle)
+        else:
+            status.successes += 1
+        return result
+
+    def _note(self, comp_code: int, reason: int, handle: Handle) -> None:
+        status = self._status
+        if status.comp_code < comp_code:
+            status.comp_code, status.reason = comp_code, reason
+            status.object_type = handle.object_type
+            status.object_name = handle.definition.name if handle.definition is not None else ""
+            status.object_queue_manager = self.core.name
+            queue = handle.target.queue if handle.target is not None else None
+            status.resolved_name = queue.name if queue is not None else ""
+            status.resolved_queue_manager = self.core.name
+
+    # Getting
+
+    def get(self, handle: int, md: bytes, options: GetOptions, buffer_length: int) -> Got:
+        """MQGET without the wait."""
+        with self.core.entered():
+            self._check()
+            if options.options & mq.MQGMO_FAIL_IF_QUIESCING:
+                self._check_quiescing()
+            return taking.get(self, self._handle(handle), md, options, buffer_length)
+
+    def wait(
+        self, handle: int, md: bytes, options: GetOptions, buffer_length: int, deadline: float | None, arrived: Arrived
+    ) -> Cancel:
+        """MQGET with the wait."""
+        with self.core.entered():
+            self._check()
+            known = self._handle(handle)
+            taking.check_options(options)
+            waiter = Waiter(lambda: False, plain=wanted(md, options).plain and known.selector is None)
+            park = _Parked(self, known, md, options, buffer_length, arrived, waiter)
+            waiter.attempt = park.attempt
+            if park.attempt():
+                return lambda: None
+            queue = known.queue
+            if queue is None:
+                raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
+            queue.waiters.append(waiter)
+            self._waiters.add(waiter)
+            if deadline is not None:
+                delay = max(0.0, deadline - self.core.scheduler.monotonic())
+                park.timer = self.core.scheduler.later(delay, park.expire)
+            return park.cancel
+
+    def discard_expired(self, queue: LocalQueue, expired: list[Candidate]) -> None:
+        """Messages found to have expired are gone; those that ask for it are reported."""
+        unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [one.token for one in expired])])
+        for one in expired:
+            if descriptor.integer(one.md, "report") & mq.MQRO_EXPIRATION:
+                self.placer.report(one.md, one.data, mq.MQFB_EXPIRATION, unit)
+        self.core.commit(unit)
+
+    def confirm_delivery(self, md: bytes, data: bytes, unit: StoreUnit) -> None:
+        """COD, when it is asked for."""
+        if descriptor.integer(md, "report") & mq.MQRO_COD:
+            self.placer.report(md, data, mq.MQFB_COD, unit)
+
+    def forget_waiter(self, waiter: Waiter) -> None:
+        """It has been answered."""
+        self._waiters.discard(waiter)
+
+    def _end_waits(self, queue: LocalQueue | None) -> None:
+        for waiter in list(self._waiters):
+            if queue is not None and waiter in queue.waiters:
+                waiter.attempt()
+
+    # Units of work
+
+    def check_room(self, messages: int) -> None:
+        """2024 when the unit of work would hold more than MAXUMSGS."""
+        limit = self.core.attribute("MAXUMSGS")
+        if self.work.messages + messages > limit:
+            raise MQError(
+                mq.MQRC_SYNCPOINT_LIMIT_REACHED, f"the unit of work holds MAXUMSGS({limit}) messages: commit it"
+            )
+
+    def begin(self) -> None:
+        """MQBEGIN."""
+        with self.core.entered():
+            self._check()
+            if self.work.open:
+                raise MQError(mq.MQRC_UOW_IN_PROGRESS, "a unit of work is open: commit it or back it out")
+            raise MQError(mq.MQRC_NO_EXTERNAL_PARTICIPANTS, "no other resource managers take part", 1)
+
+    def commit(self) -> None:
+        """MQCMIT."""
+        with self.core.entered():
+            self._check()
+            self._commit()
+
+    def _commit(self) -> None:
+        work = self.work
+        if work.failed:
+            self._back()
+            raise MQError(mq.MQRC_BACKED_OUT, "an asynchronous put of the unit of work had failed: MQSTAT says which")
+        if not work.open:
+            return
+        unit = work.unit
+        for queue, tokens in _by_queue(work).items():
+            unit.takes.append(LaneTakes(queue.name, b"", tokens))
+        for taken in work.taken:
+            self.confirm_delivery(taken.md, taken.data, unit)
+        for queue, rows in work.puts.items():
+            queue.uncommitted_puts -= rows
+        self.work = UnitOfWork()
+        try:
+            self.core.commit(unit)
+        except MQError as error:
+            self._return(work)
+            raise MQError(
+                mq.MQRC_BACKED_OUT, f"the unit of work could not be stored and is backed out: {error}"
+            ) from error
+
+    def back(self) -> None:
+        """MQBACK."""
+        with self.core.entered():
+            self._check()
+            self._back()
+
+    def _back(self) -> None:
+        work, self.work = self.work, UnitOfWork()
+        for queue, rows in work.puts.items():
+            queue.uncommitted_puts -= rows
+        self._return(work)
+
+    def _return(self, work: UnitOfWork) -> None:
+        """Messages got go back to their places with their count raised; those marked to skip backout stay got."""
+        unit = StoreUnit()
+        skipped = [taken for taken in work.taken if taken.skip]
+        for taken in work.taken:
+            if not taken.skip:
+                unit.backouts.append(Backout(taken.queue.name, b"", taken.token, taken.backout + 1))
+        try:
+            if unit:
+                self.core.commit(unit)
+        finally:
+            for queue, tokens in _by_queue(work).items():
+                self.core.unlock_messages(queue, tokens)
+                self.core.wake(queue)
+        for taken in skipped:  # a new unit of work begins with it
+            self.core.lock_messages(taken.queue, [taken.token], self)
+            taken.skip = False
+            self.work.taken.append(taken)
+
+    # Attributes, subscriptions, status
+
+    def inquire(self, handle: int, selectors: Sequence[int]) -> Inquired:
+        """MQINQ."""
+        with self.core.entered():
+            self._check()
+            return inquiring.inquire(self, self._handle(handle), selectors)
+
+    def set(self, handle: int, selectors: Sequence[int], integers: Sequence[int], characters: Sequence[bytes]) -> None:
+        """MQSET."""
+        with self.core.entered():
+            self._check()
+            inquiring.set_attributes(self, self._handle(handle), selectors, integers, characters)
+
+    def subscribe(self, descriptor: SubscriptionDescriptor, queue_handle: int = 0) -> Subscribed:
+        """MQSUB."""
+        with self.core.entered():
+            self._check()
+            own = self._handles.get(queue_handle)
+            managed, subscription = subscribing.subscribe(self, descriptor, own)
+            queue_number = queue_handle if managed is None else self._keep(managed)
+            number = self._keep(subscription)
+            if managed is not None:
+                managed.managed_by = number
+            return Subscribed(queue_number, number)
+
+    def subscription_in_use(self, name: str) -> bool:
+        """Whether this connection has a handle of it (others are asked through the queue manager)."""
+        return any(handle.subscription == name for one in self.authority.connections for handle in one.handles())
+
+    def subscription_request(self, handle: int, action: int = 1, options: int = 0) -> int:
+        """MQSUBRQ."""
+        with self.core.entered():
+            self._check()
+            known = self._handle(handle)
+            if not known.subscription or action != mq.MQSR_ACTION_PUBLICATION or options & ~mq.MQSO_FAIL_IF_QUIESCING:
+                raise MQError(
+                    MQRC_ACTION_ERROR if known.subscription else mq.MQRC_HOBJ_ERROR,
+                    "not a request on a subscription",
+                )
+            sent = subscribing.request(self, known.subscription)
+            if not sent:
+                raise MQError(mq.MQRC_NO_RETAINED_MSG, "nothing is retained on the topics of the subscription")
+            return sent
+
+    def status(self, kind: int = 0) -> Status:
+        """MQSTAT."""
+        with self.core.entered():
+            self._check()
+            if kind not in {mq.MQSTAT_TYPE_ASYNC_ERROR, mq.MQSTAT_TYPE_RECONNECTION, mq.MQSTAT_TYPE_RECONNECTION_ERROR}:
+                raise MQError(mq.MQRC_STAT_TYPE_ERROR, f"{kind} is no type of status")
+            status, self._status = self._status, Status()
+            return status
+
+    # The end
+
+    def disconnect(self, *, commit: bool = True) -> None:
+        """MQDISC, or the connection was lost."""
+        with self.core.entered():
+            if self.gone:
+                return
+            failure: MQError | None = None
+            try:
+                if commit:
+                    self._commit()
+                else:
+                    self._back()
+            except MQError as error:
+                failure = error
+            self.gone = True
+            for waiter in list(self._waiters):
+                waiter.attempt()
+            self._close_all()
+            self.authority.connections.discard(self)
+            if failure is not None and commit:
+                raise failure
+
+    def _close_all(self) -> None:
+        # Subscriptions first: a managed queue of one that ends goes with its own handle.
+        for handle in sorted(self._handles.values(), key=lambda one: not one.subscription):
+            try:
+                if handle.subscription:
+                    subscribing.close_subscription(self, handle, mq.MQCO_NONE)
+                elif handle.object_type == mq.MQOT_Q and not handle.records:
+                    opening.close_queue(self, handle, mq.MQCO_NONE)
+            except MQError:  # the store is away: the restart will clear up
+                continue
+        self._handles.clear()
+
+
+class _Parked:
+    """A get that waits: what to try, whom to tell."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        handle: Handle,
+        md: bytes,
+        options: GetOptions,
+        buffer_length: int,
+        arrived: Arrived,
+        waiter: Waiter,
+    ) -> None:
+        self._connection = connection
+        self._handle = handle
+        self._md = md
+        self._options = options
+        self._buffer_length = buffer_length
+        self._arrived = arrived
+        self._waiter = waiter
+        self.timer: Cancel | None = None
+
+    def attempt(self) -> bool:
+        """Try; True when the wait is over."""
+        connection = self._connection
+        if connection.gone:
+            return self._end(MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended"))
+        if connection.core.quiescing and self._options.options & mq.MQGMO_FAIL_IF_QUIESCING:
+            return self._end(MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped"))
+        try:
+            got = taking.get(connection, self._handle, self._md, self._options, self._buffer_length)
+        except MQError as error:
+            return error.reason != mq.MQRC_NO_MSG_AVAILABLE and self._end(error)
+        return self._end(got)
+
+    def expire(self) -> None:
+        """The time is over."""
+        with self._connection.core.entered():
+            if not self._waiter.gone:
+                self.timer = None
+                self._end(MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time"))
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        with self._connection.core.entered():
+            self._finish()
+
+    def _end(self, outcome: Got | MQError) -> bool:
+        if not self._waiter.gone:
+            self._finish()
+            self._connection.core.afterwards(lambda: self._arrived(outcome))
+        return True
+
+    def _finish(self) -> None:
+        self._waiter.gone = True
+        self._connection.forget_waiter(self._waiter)
+        if self.timer is not None:
+            self.timer()
+            self.timer = None
+
+
+def _by_queue(work: UnitOfWork) -> dict[LocalQueue, list[int]]:
+    tokens: dict[LocalQueue, list[int]] = {}
+    for taken in work.taken:
+        tokens.setdefault(taken.queue, []).append(taken.token)
+    return tokens
+
+
+def _judged(responses: list[Response], last: PutResult, known: int, unknown: int) -> PutResult:
+    """One answer for a distribution list."""
+    reasons = {response.reason for response in responses}
+    invalid = sum(1 for response in responses if response.comp_code == mq.MQCC_FAILED)
+    if invalid == len(responses):
+        reason = reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
+        raise MQError(reason, "the message reached no queue of the distribution list")
+    comp_code = 1 if reasons != {0} else 0
+    reason = 0 if not comp_code else reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
+    return last._replace(
+        comp_code=comp_code, reason=reason, known=known, unknown=unknown, invalid=invalid, responses=responses
+    )

@@ -1,0 +1,210 @@
+"""A finished message goes where it belongs: on a local queue, behind MQXQH on a transmission queue, to the
+subscribers of a topic.
+
+Works on a unit of the store; committing it is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.backends.embedded import descriptor
+from gateway.backends.embedded.core import Core
+from gateway.backends.embedded.descriptor import Descriptor
+from gateway.backends.embedded.intake import check_length
+from gateway.backends.embedded.local_queue import LocalQueue
+from gateway.backends.embedded.resolution import Target, resolve
+from gateway.backends.embedded.store.unit import LanePuts, StoreUnit
+from gateway.errors import HeaderError, MQError
+from gateway.mq import constants as mq
+from gateway.mq import dlh, xqh
+from gateway.ports.batch import MQMD_LENGTH, Puts
+
+Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
+"""Topic object, topic string, descriptor, data, options, unit: how many subscriptions got it."""
+
+DATA_IN_REPORT = 100
+NO_PUBLISHER = 0
+
+
+class Placer:
+    """See the module. `publish` is set once the topics are there."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.publish: Publish | None = None
+
+    def place(self, target: Target, md: bytes, data: bytes, unit: StoreUnit) -> LocalQueue | None:
+        """Add the message to the unit; the queue it will be on (None: a topic)."""
+        queue = target.queue
+        if queue is None:
+            if not target.topic or self.publish is None:
+                raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "messages cannot be put to a model queue")
+            self.publish(target.topic, "", md, data, 0, unit)
+            return None
+        if target.remote:
+            md, data = self._for_transmission(target, md, data)
+            self.put_local(queue, md, data, unit)
+            return queue
+        self.put_local(queue, md, data, unit)
+        self._confirm_arrival(md, data, unit)
+        return queue
+
+    def put_local(self, queue: LocalQueue, md: bytes, data: bytes, unit: StoreUnit) -> None:
+        """The limits of the queue, then a row of the unit."""
+        if queue.put_inhibited:
+            raise MQError(mq.MQRC_PUT_INHIBITED, f"ALTER QLOCAL('{queue.name}') PUT(ENABLED) allows it")
+        check_length(self._core, queue, data, b"", md[32:40])
+        pending = sum(len(puts.heads) for puts in unit.puts if puts.queue == queue.name)
+        depth = self._core.depth(queue) + pending
+        if depth >= queue.max_depth:
+            raise MQError(mq.MQRC_Q_FULL, f"{queue.name} holds MAXDEPTH({queue.max_depth}) messages")
+        priority = 0 if queue.fifo else max(0, min(9, descriptor.integer(md, "priority")))
+        persistent = descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT
+        tenths = descriptor.integer(md, "expiry")
+        expiry = 0 if tenths < 0 else int(self._core.now() * 1_000_000) + tenths * 100_000
+        add_row(unit, LanePuts(queue.name, b"", priority, persistent, [md], [data]), expiry)
+
+    def _for_transmission(self, target: Target, md: bytes, data: bytes) -> tuple[bytes, bytes]:
+        """MQXQH in front; the descriptor outside is the queue manager's own."""
+        header = xqh.build(target.remote_queue, target.remote_queue_manager, md)
+        outside = Descriptor(md)
+        outside.msg_id, outside.correl_id = self._core.new_identifier(), outside.msg_id
+        outside.format, outside.encoding, outside.ccsid = (
+            mq.MQFMT_XMIT_Q_HEADER,
+            descriptor.NATIVE,
+            self._core.attribute("CCSID"),
+        )
+        outside.report, outside.type, outside.feedback = 0, mq.MQMT_DATAGRAM, 0
+        outside.reply_to_q, outside.reply_to_qmgr = b" " * 48, b" " * 48
+        outside.put_application_type = mq.MQAT_QMGR
+        outside.put_application_name = self._core.name.encode()[:28].ljust(28)
+        outside.group_id, outside.sequence, outside.offset, outside.flags, outside.original_length = (
+            bytes(24),
+            1,
+            0,
+            0,
+            -1,
+        )
+        return outside.pack(), header + data
+
+    # Reports
+
+    def _confirm_arrival(self, md: bytes, data: bytes, unit: StoreUnit) -> None:
+        if descriptor.integer(md, "report") & mq.MQRO_COA:
+            self.report(md, data, mq.MQFB_COA, unit)
+
+    def report(self, md: bytes, data: bytes, feedback: int, unit: StoreUnit) -> None:
+        """A report about a message, to its ReplyToQ; to the dead-letter queue if that cannot be."""
+        about = Descriptor(md)
+        if descriptor.text(about.reply_to_q) == "":
+            return
+        made, content = self._report_message(about, data, feedback)
+        name, queue_manager = descriptor.text(about.reply_to_q), descriptor.text(about.reply_to_qmgr)
+        try:
+            target = resolve(self._core, name, queue_manager)
+            target.check_put()
+            self.place(target, made, content, unit)
+        except (MQError, HeaderError) as error:
+            reason = getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR)
+            self.dead_letter(made, content, reason, name, queue_manager, unit)
+
+    def _report_message(self, about: Descriptor, data: bytes, feedback: int) -> tuple[bytes, bytes]:
+        with_data, with_all = _data_options(feedback)
+        content = data if about.report & with_all == with_all else data[:DATA_IN_REPORT]
+        if about.report & with_data != with_data:
+            content = b""
+        made = Descriptor(about.pack())
+        made.type, made.feedback, made.report = mq.MQMT_REPORT, feedback, 0
+        made.msg_id = about.msg_id if about.report & mq.MQRO_PASS_MSG_ID else self._core.new_identifier()
+        made.correl_id = about.correl_id if about.report & mq.MQRO_PASS_CORREL_ID else about.msg_id
+        if about.report & mq.MQRO_PASS_DISCARD_AND_EXPIRY:
+            made.report = about.report & mq.MQRO_DISCARD_MSG
+        else:
+            made.expiry = mq.MQEI_UNLIMITED
+        if not content:
+            made.format = mq.MQFMT_NONE
+        made.reply_to_q, made.reply_to_qmgr = b" " * 48, b" " * 48
+        made.backout_count = 0
+        self.stamp_as_queue_manager(made)
+        return made.pack(), content
+
+    def stamp_as_queue_manager(self, md: Descriptor) -> None:
+        """The origin of messages the queue manager makes."""
+        md.put_application_type = mq.MQAT_QMGR
+        md.put_application_name = self._core.name.encode()[:28].ljust(28)
+        md.put_date, md.put_time = split_time(self._core.now())
+        md.application_origin = b" " * 4
+
+    def dead_letter(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit) -> bool:
+        """To the dead-letter queue with an MQDLH in front; False when there is none that takes it."""
+        if descriptor.integer(md, "report") & mq.MQRO_DISCARD_MSG:
+            return True
+        name = self._core.catalogue.queue_manager.text("DEADQ")
+        if not name:
+            return False
+        about = Descriptor(md)
+        day, time = split_time(self._core.now())
+        header = dlh.Dlh(
+            reason, queue, queue_manager or self._core.name, about.encoding, about.ccsid, about.format, mq.MQAT_QMGR,
+            self._core.name[:28], day.decode(), time.decode(),
+        ).pack()  # fmt: skip
+        about.format, about.encoding, about.ccsid = (
+            mq.MQFMT_DEAD_LETTER_HEADER,
+            descriptor.NATIVE,
+            self._core.attribute("CCSID"),
+        )
+        try:
+            target = resolve(self._core, name)
+            if target.queue is None:
+                return False
+            self.put_local(target.queue, about.pack(), header + data, unit)
+        except MQError:
+            return False
+        return True
+
+    # The batch port's columns
+
+    def place_columns(self, target: Target, puts: Puts, unit: StoreUnit) -> None:
+        """Columns whose destination asks for every message alone."""
+        default = target.chain[0].number("DEFPRTY") if target.chain else 0
+        priority = default if puts.priority < 0 else puts.priority
+        for head, body in zip(puts.heads, puts.bodies, strict=True):
+            md = Descriptor(head[:MQMD_LENGTH])
+            md.priority = priority
+            md.persistence = mq.MQPER_PERSISTENT if puts.persistent else mq.MQPER_NOT_PERSISTENT
+            stamped = descriptor.stamp(descriptor.normalise(md).pack(), self._core.new_identifier(), self._core.now())
+            self.place(target, stamped, head[MQMD_LENGTH:] + body, unit)
+
+
+def _data_options(feedback: int) -> tuple[int, int]:
+    """The report option bits that ask for 100 bytes of data, and for all of it."""
+    if feedback == mq.MQFB_COA:
+        return mq.MQRO_COA_WITH_DATA, mq.MQRO_COA_WITH_FULL_DATA
+    if feedback == mq.MQFB_COD:
+        return mq.MQRO_COD_WITH_DATA, mq.MQRO_COD_WITH_FULL_DATA
+    if feedback == mq.MQFB_EXPIRATION:
+        return mq.MQRO_EXPIRATION_WITH_DATA, mq.MQRO_EXPIRATION_WITH_FULL_DATA
+    return mq.MQRO_EXCEPTION_WITH_DATA, mq.MQRO_EXCEPTION_WITH_FULL_DATA
+
+
+def split_time(now: float) -> tuple[bytes, bytes]:
+    """PutDate and PutTime."""
+    whole = descriptor.date_and_time(int(now * 100))
+    return whole[:8], whole[8:]
+
+
+def add_row(unit: StoreUnit, row: LanePuts, expiry: int) -> None:
+    """A message behind the others; those of one lane in a row share its columns."""
+    last = unit.puts[-1] if unit.puts else None
+    if (
+        last is not None
+        and (last.queue, last.key, last.priority, last.persistent) == (row.queue, row.key, row.priority, row.persistent)
+        and isinstance(last.expiries, list)
+    ):
+        last.heads += row.heads
+        last.bodies += row.bodies
+        last.expiries.append(expiry)
+        return
+    row.expiries = [expiry]
+    unit.puts.append(row)

@@ -1,0 +1,337 @@
+"""Message selectors: the subset of SQL92 conditions over message properties and descriptor fields. Pure.
+
+Comparison with an absent property is unknown, not false; NOT unknown is unknown; only what is true selects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from gateway.errors import HeaderError, MQError
+from gateway.mq import constants as mq
+from gateway.mq import properties, property_names
+
+Value = None | bool | int | float | str | bytes
+Truth = bool | None
+Lookup = Callable[[str], Value]
+Evaluate = Callable[[Lookup], Value]
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+    (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)
+  | (?P<text>'(?:[^']|'')*')
+  | (?P<quoted>"(?:[^"]|"")*")
+  | (?P<word>[A-Za-z_$][A-Za-z0-9_.$]*)
+  | (?P<operator><>|<=|>=|[=<>()+\-*/,])
+    )""",
+    re.VERBOSE,
+)
+_KEYWORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "LIKE", "IN", "IS", "NULL", "ESCAPE", "TRUE", "FALSE"})
+MAX_LENGTH = 10_240
+MAX_DEPTH = 64
+
+
+class Selector:
+    """A compiled selector."""
+
+    __slots__ = ("_evaluate", "text")
+
+    def __init__(self, text: str, evaluate: Evaluate) -> None:
+        self.text = text
+        self._evaluate = evaluate
+
+    def accepts(self, md: bytes, data: bytes) -> bool:
+        """Whether the message is selected."""
+        known: dict[str, Value] = {}
+        try:
+            known = {one.name: one.value for one in properties.properties_of(md, data)}
+        except (MQError, HeaderError):
+            known = {}
+
+        def lookup(name: str) -> Value:
+            full = property_names.SYNONYMS.get(name) or name.removeprefix("usr.")
+            if full.startswith(property_names.DESCRIPTOR):
+                return _of_descriptor(md, full)
+            return known.get(full)
+
+        return self._evaluate(lookup) is True
+
+
+def _of_descriptor(md: bytes, name: str) -> Value:
+    try:
+        return properties.descriptor_property(md, name).value
+    except MQError:
+        return None
+
+
+@lru_cache(maxsize=1024)
+def compile_selector(text: str) -> Selector:
+    """2459 when it is not a condition."""
+    if len(text) > MAX_LENGTH:
+        raise MQError(mq.MQRC_SELECTION_STRING_ERROR, f"a selector has at most {MAX_LENGTH} characters")
+    parser = _Parser(text)
+    evaluate = parser.condition()
+    parser.end()
+    return Selector(text, evaluate)
+
+
+class _Parser:
+    """Recursive descent; each level is one line of the grammar."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._split(text)
+        self._at = 0
+        self._depth = 0
+
+    def _split(self, text: str) -> list[tuple[str, str]]:
+        tokens: list[tuple[str, str]] = []
+        at = 0
+        while at < len(text.rstrip()):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise self._wrong(at)
+            kind = match.lastgroup or ""
+            value = match.group(kind)
+            if kind == "word" and value.upper() in _KEYWORDS:
+                kind, value = "keyword", value.upper()
+            tokens.append((kind, value))
+            at = match.end()
+        return tokens
+
+    def _wrong(self, at: int) -> MQError:
+        text = f"selector {self._text!r} cannot be read at {self._text[at : at + 20]!r}"
+        return MQError(mq.MQRC_SELECTOR_SYNTAX_ERROR, text)
+
+    def _error(self) -> MQError:
+        found = self._tokens[self._at][1] if self._at < len(self._tokens) else "its end"
+        return MQError(mq.MQRC_SELECTOR_SYNTAX_ERROR, f"selector {self._text!r} cannot be read at {found!r}")
+
+    def _next_is(self, kind: str, value: str) -> bool:
+        if self._at < len(self._tokens) and self._tokens[self._at] == (kind, value):
+            self._at += 1
+            return True
+        return False
+
+    def _expect(self, kind: str, value: str) -> None:
+        if not self._next_is(kind, value):
+            raise self._error()
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self._at != len(self._tokens):
+            raise self._error()
+
+    def condition(self) -> Evaluate:
+        """term OR term ..."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._error()
+        parts = [self._conjunction()]
+        while self._next_is("keyword", "OR"):
+            parts.append(self._conjunction())
+        self._depth -= 1
+        return parts[0] if len(parts) == 1 else _any_of(parts)
+
+    def _conjunction(self) -> Evaluate:
+        parts = [self._negation()]
+        while self._next_is("keyword", "AND"):
+            parts.append(self._negation())
+        return parts[0] if len(parts) == 1 else _all_of(parts)
+
+    def _negation(self) -> Evaluate:
+        if self._next_is("keyword", "NOT"):
+            inner = self._negation()
+            return lambda lookup: _not(_truth(inner(lookup)))
+        return self._predicate()
+
+    def _predicate(self) -> Evaluate:
+        left = self._sum()
+        for operator, compare in _COMPARISONS.items():
+            if self._next_is("operator", operator):
+                right = self._sum()
+                return lambda lookup, c=compare: _compare(c, left(lookup), right(lookup))  # type: ignore[misc]
+        if self._next_is("keyword", "IS"):
+            absent = not self._next_is("keyword", "NOT")
+            self._expect("keyword", "NULL")
+            return lambda lookup: (left(lookup) is None) is absent
+        negated = self._next_is("keyword", "NOT")
+        found = self._ranged(left)
+        if found is None:
+            if negated:
+                raise self._error()
+            return left
+        chosen = found
+        return (lambda lookup: _not(_truth(chosen(lookup)))) if negated else chosen
+
+    def _ranged(self, left: Evaluate) -> Evaluate | None:
+        if self._next_is("keyword", "BETWEEN"):
+            low = self._sum()
+            self._expect("keyword", "AND")
+            high = self._sum()
+            return lambda lookup: _between(left(lookup), low(lookup), high(lookup))
+        if self._next_is("keyword", "IN"):
+            values = self._list()
+            return lambda lookup: None if left(lookup) is None else left(lookup) in values
+        if self._next_is("keyword", "LIKE"):
+            pattern = self._pattern()
+            return lambda lookup: _matches(pattern, left(lookup))
+        return None
+
+    def _list(self) -> frozenset[Value]:
+        self._expect("operator", "(")
+        values = {self._text_literal()}
+        while self._next_is("operator", ","):
+            values.add(self._text_literal())
+        self._expect("operator", ")")
+        return frozenset(values)
+
+    def _text_literal(self) -> str:
+        if self._at < len(self._tokens) and self._tokens[self._at][0] == "text":
+            self._at += 1
+            return self._tokens[self._at - 1][1][1:-1].replace("''", "'")
+        raise self._error()
+
+    def _pattern(self) -> re.Pattern[str]:
+        text = self._text_literal()
+        escape = self._text_literal() if self._next_is("keyword", "ESCAPE") else ""
+        parts: list[str] = []
+        characters = iter(text)
+        for character in characters:
+            if escape and character == escape:
+                parts.append(re.escape(next(characters, "")))
+            else:
+                parts.append({"%": ".*", "_": "."}.get(character) or re.escape(character))
+        return re.compile("".join(parts) + r"\Z", re.DOTALL)
+
+    def _sum(self) -> Evaluate:
+        left = self._product()
+        while True:
+            if self._next_is("operator", "+"):
+                left = _arithmetic(lambda a, b: a + b, left, self._product())
+            elif self._next_is("operator", "-"):
+                left = _arithmetic(lambda a, b: a - b, left, self._product())
+            else:
+                return left
+
+    def _product(self) -> Evaluate:
+        left = self._unary()
+        while True:
+            if self._next_is("operator", "*"):
+                left = _arithmetic(lambda a, b: a * b, left, self._unary())
+            elif self._next_is("operator", "/"):
+                left = _arithmetic(lambda a, b: a / b, left, self._unary())
+            else:
+                return left
+
+    def _unary(self) -> Evaluate:
+        if self._next_is("operator", "-"):
+            return _arithmetic(lambda a, b: a - b, lambda _: 0, self._unary())
+        if self._next_is("operator", "+"):
+            return self._unary()
+        return self._operand()
+
+    def _operand(self) -> Evaluate:
+        if self._next_is("operator", "("):
+            inner = self.condition()
+            self._expect("operator", ")")
+            return inner
+        if self._at >= len(self._tokens):
+            raise self._error()
+        kind, value = self._tokens[self._at]
+        self._at += 1
+        if kind == "number":
+            number: Value = int(value) if value.isdigit() else float(value)
+            return lambda _: number
+        if kind == "text":
+            content = value[1:-1].replace("''", "'")
+            return lambda _: content
+        if kind == "keyword" and value in {"TRUE", "FALSE"}:
+            truth = value == "TRUE"
+            return lambda _: truth
+        if kind in {"word", "quoted"}:
+            name = value[1:-1].replace('""', '"') if kind == "quoted" else value
+            return lambda lookup: lookup(name)
+        self._at -= 1
+        raise self._error()
+
+
+def _truth(value: Value) -> Truth:
+    return value if isinstance(value, bool) else None
+
+
+def _not(value: Truth) -> Truth:
+    return None if value is None else not value
+
+
+def _any_of(parts: list[Evaluate]) -> Evaluate:
+    def evaluate(lookup: Lookup) -> Truth:
+        values = [_truth(part(lookup)) for part in parts]
+        return True if True in values else None if None in values else False
+
+    return evaluate
+
+
+def _all_of(parts: list[Evaluate]) -> Evaluate:
+    def evaluate(lookup: Lookup) -> Truth:
+        values = [_truth(part(lookup)) for part in parts]
+        return False if False in values else None if None in values else True
+
+    return evaluate
+
+
+def _numeric(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _compare(compare: Callable[[Value, Value], bool], left: Value, right: Value) -> Truth:
+    if left is None or right is None:
+        return None
+    both_numbers = _numeric(left) and _numeric(right)
+    if not both_numbers and type(left) is not type(right):
+        return False
+    if not both_numbers and compare not in {_EQUAL, _UNEQUAL}:
+        return False  # texts and truth values have no order
+    return compare(left, right)
+
+
+def _between(value: Value, low: Value, high: Value) -> Truth:
+    values = [_compare(_COMPARISONS[">="], value, low), _compare(_COMPARISONS["<="], value, high)]
+    return False if False in values else None if None in values else True
+
+
+def _matches(pattern: re.Pattern[str], value: Value) -> Truth:
+    return None if value is None else isinstance(value, str) and pattern.match(value) is not None
+
+
+def _arithmetic(operation: Callable[[float, float], float], left: Evaluate, right: Evaluate) -> Evaluate:
+    def evaluate(lookup: Lookup) -> Value:
+        first, second = left(lookup), right(lookup)
+        if isinstance(first, int | float) and isinstance(second, int | float):
+            try:
+                return operation(first, second)
+            except (ZeroDivisionError, OverflowError):
+                return None
+        return None
+
+    return evaluate
+
+
+def _EQUAL(left: Value, right: Value) -> bool:  # noqa: N802  a constant of the table below
+    return left == right
+
+
+def _UNEQUAL(left: Value, right: Value) -> bool:  # noqa: N802
+    return left != right
+
+
+_COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
+    "<>": _UNEQUAL,
+    "<=": lambda left, right: left <= right,  # type: ignore[operator]
+    ">=": lambda left, right: left >= right,  # type: ignore[operator]
+    "=": _EQUAL,
+    "<": lambda left, right: left < right,  # type: ignore[operator]
+    ">": lambda left, right: left > right,  # type: ignore[operator]
+}

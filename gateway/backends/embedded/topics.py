@@ -1,0 +1,292 @@
+"""Topics: which objects govern a topic string, which subscriptions match it, what is retained, and how a publication
+fans out.
+
+Subscriptions are definitions of type SUB in the catalogue; this keeps the index of them that publications are
+matched with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway.backends.embedded import descriptor
+from gateway.backends.embedded.attributes import Value
+from gateway.backends.embedded.core import Core
+from gateway.backends.embedded.descriptor import LENGTH, Descriptor, padded
+from gateway.backends.embedded.objects import Definition
+from gateway.backends.embedded.placing import Placer
+from gateway.backends.embedded.resolution import resolve
+from gateway.backends.embedded.selectors import Selector, compile_selector
+from gateway.backends.embedded.store.unit import StoreUnit
+from gateway.errors import HeaderError, MQError
+from gateway.mq import constants as mq
+from gateway.mq import properties
+
+RETAINED_STATE = b"retained/"
+BASE = "SYSTEM.BASE.TOPIC"
+MAX_TOPIC = 10_240
+CHARACTER_WILDCARDS = 1
+AT_MOST_ALL, AT_MOST_DURABLE = 1, 2
+"""Values of PMSGDLV and NPMSGDLV: to all or none; to all durable ones or none; otherwise to those that can be
+reached."""
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A SUB definition, ready to be matched."""
+
+    definition: Definition
+    topic: str
+    pattern: re.Pattern[str] | None
+    """None: only the very topic."""
+    destination: str
+    destination_queue_manager: str
+    correl_id: bytes
+    selector: Selector | None
+    priority: int
+    user_data: str
+    durable: bool
+    on_request: bool
+    user: str
+
+    def matches(self, topic: str) -> bool:
+        """Whether a publication on this topic is for it."""
+        return self.topic == topic if self.pattern is None else self.pattern.match(topic) is not None
+
+
+def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
+    """A topic with wildcards as a pattern. Levels: `+` one, `#` any number, also none. Characters: `*` any, `?` one."""
+    if schema == CHARACTER_WILDCARDS:
+        if "*" not in topic and "?" not in topic:
+            return None
+        body = re.escape(topic).replace(r"\*", ".*").replace(r"\?", ".")
+        return re.compile(body + r"\Z", re.DOTALL)
+    levels = topic.split("/")
+    if "+" not in levels and "#" not in levels:
+        return None
+    return re.compile(_levels(levels) + r"\Z")
+
+
+def _levels(levels: list[str]) -> str:
+    """`#` takes its separator with it, so that a/# matches a, and #/b matches b."""
+    parts: list[str] = []
+    for index, level in enumerate(levels):
+        first, last = index == 0, index == len(levels) - 1
+        if level == "#":
+            if first and last:
+                return ".*"
+            parts.append("(?:.*/)?" if first else "(?:/.*)?")
+            continue
+        behind_first_many = index == 1 and levels[0] == "#"
+        separator = "" if first or behind_first_many else "/"
+        parts.append(separator + ("[^/]*" if level == "+" else re.escape(level)))
+    return "".join(parts)
+
+
+class Topics:
+    """See the module."""
+
+    def __init__(self, core: Core, placer: Placer) -> None:
+        self._core = core
+        self._placer = placer
+        self._exact: dict[str, dict[str, Subscription]] = {}
+        self._wild: dict[str, Subscription] = {}
+        self.retained: dict[str, tuple[bytes, bytes]] = {}
+        self.published: dict[str, int] = {}
+        core.on_installed.append(self._installed)
+        core.on_removed.append(self._removed)
+        core.on_state.append(self._state_changed)
+        for definition in core.catalogue.matching(("SUB",)):
+            self._installed(definition)
+        self._state_changed(dict(core.store.state()))
+        placer.publish = self.publish
+
+    # The index
+
+    def _installed(self, definition: Definition) -> None:
+        if definition.kind != "SUB":
+            return
+        self._removed(definition)
+        if not definition.text("TOPICSTR") and not definition.text("TOPICOBJ"):
+            return
+        subscription = self._compile(definition)
+        if subscription.pattern is None:
+            self._exact.setdefault(subscription.topic, {})[definition.name] = subscription
+        else:
+            self._wild[definition.name] = subscription
+
+    def _removed(self, definition: Definition) -> None:
+        if definition.kind != "SUB":
+            return
+        self._wild.pop(definition.name, None)
+        for topic in [topic for topic, known in self._exact.items() if definition.name in known]:
+            del self._exact[topic][definition.name]
+            if not self._exact[topic]:
+                del self._exact[topic]
+
+    def _compile(self, definition: Definition) -> Subscription:
+        topic = self.full(definition.text("TOPICOBJ"), definition.text("TOPICSTR"))
+        selector = definition.text("SELECTOR")
+        correlation = definition.text("DESTCORL")
+        return Subscription(
+            definition,
+            topic,
+            compile_topic(topic, definition.number("WSCHEMA")),
+            definition.text("DEST"),
+            definition.text("DESTQMGR"),
+            bytes.fromhex(correlation)[:24].ljust(24, b"\0") if correlation else bytes(24),
+            compile_selector(selector) if selector else None,
+            definition.number("PUBPRTY"),
+            definition.text("USERDATA"),
+            definition.number("DURABLE") == 1,
+            definition.number("REQONLY") == 1,
+            definition.text("SUBUSER"),
+        )
+
+    def matching(self, topic: str) -> Iterator[Subscription]:
+        """The subscriptions a publication on this topic is for."""
+        yield from self._exact.get(topic, {}).values()
+        for subscription in self._wild.values():
+            if subscription.matches(topic):
+                yield subscription
+
+    def find(self, name: str) -> Subscription | None:
+        """A subscription by its name."""
+        found = self._wild.get(name)
+        if found is None:
+            found = next((known[name] for known in self._exact.values() if name in known), None)
+        return found
+
+    def _state_changed(self, records: dict[bytes, bytes | None]) -> None:
+        for key, record in records.items():
+            if key.startswith(RETAINED_STATE):
+                topic = key.removeprefix(RETAINED_STATE).decode()
+                if record is None:
+                    self.retained.pop(topic, None)
+                else:
+                    self.retained[topic] = (record[:LENGTH], record[LENGTH:])
+
+    # Topic strings and the objects over them
+
+    def full(self, topic_object: str, topic_string: str) -> str:
+        """The topic string of an object and a string together."""
+        prefix = ""
+        if topic_object:
+            definition = self._core.catalogue.get("TOPIC", topic_object)
+            if definition is None:
+                raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no topic object {topic_object!r}")
+            prefix = definition.text("TOPICSTR")
+        topic = f"{prefix}/{topic_string}" if prefix and topic_string else prefix or topic_string
+        if not topic or len(topic) > MAX_TOPIC or "\0" in topic:
+            raise MQError(mq.MQRC_TOPIC_STRING_ERROR, "a topic string has 1 to 10,240 characters")
+        return topic
+
+    def governing(self, topic: str, keyword: str, as_parent: Value) -> Value:
+        """An attribute of the nearest topic object over a topic string that does not leave it to its parent."""
+        best, value = -1, as_parent
+        for definition in self._core.catalogue.matching(("TOPIC",)):
+            over = definition.text("TOPICSTR")
+            base = definition.name == BASE
+            inside = base or (over and (topic == over or topic.startswith(over + "/")))
+            found = definition.attributes[keyword]
+            if inside and found != as_parent and len(over) > best:
+                best, value = len(over), found
+        return value
+
+    def check_publish(self, topic: str) -> None:
+        """2051 where publishing is disabled."""
+        if self.governing(topic, "PUB", 0) == 1:
+            raise MQError(mq.MQRC_PUT_INHIBITED, f"publishing on {topic!r} is disabled: ALTER TOPIC PUB(ENABLED)")
+
+    def check_subscribe(self, topic: str, *, durable: bool) -> None:
+        """2503 where subscribing is disabled, 2436 where durable subscriptions are."""
+        if self.governing(topic, "SUB", 0) == 1:
+            raise MQError(mq.MQRC_SUB_INHIBITED, f"subscribing to {topic!r} is disabled: ALTER TOPIC SUB(ENABLED)")
+        if durable and self.governing(topic, "DURSUB", 0) == 2:
+            raise MQError(
+                mq.MQRC_DURABILITY_NOT_ALLOWED, f"no durable subscriptions to {topic!r}: ALTER TOPIC DURSUB(YES)"
+            )
+
+    # Publishing
+
+    def publish(
+        self, topic_object: str, topic_string: str, md: bytes, data: bytes, options: int, unit: StoreUnit
+    ) -> int:
+        """A copy for every subscription; how many there were."""
+        topic = self.full(topic_object, topic_string) if topic_object else topic_string
+        self.check_publish(topic)
+        if options & mq.MQPMO_RETAIN:
+            unit.state[RETAINED_STATE + topic.encode()] = md + data
+        self.published[topic] = self.published.get(topic, 0) + 1
+        reached = 0
+        failed: list[tuple[Subscription, MQError]] = []
+        for subscription in list(self.matching(topic)):
+            if subscription.on_request or (subscription.selector and not subscription.selector.accepts(md, data)):
+                continue
+            try:
+                self.deliver(subscription, topic, md, data, unit)
+                reached += 1
+            except MQError as error:
+                failed.append((subscription, error))
+        if failed:
+            self._judge(topic, md, failed)
+        return reached
+
+    def _judge(self, topic: str, md: bytes, failed: list[tuple[Subscription, MQError]]) -> None:
+        """2502 when PMSGDLV or NPMSGDLV does not allow the publication to miss these subscriptions."""
+        persistent = descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT
+        delivery = self.governing(topic, "PMSGDLV" if persistent else "NPMSGDLV", 0)
+        durable = any(subscription.durable for subscription, _ in failed)
+        if delivery == AT_MOST_ALL or (delivery == AT_MOST_DURABLE and durable):
+            subscription, error = failed[0]
+            text = f"subscription {subscription.definition.name!r} could not be reached: {error}"
+            raise MQError(mq.MQRC_PUBLICATION_FAILURE, text)
+
+    def deliver(
+        self, subscription: Subscription, topic: str, md: bytes, data: bytes, unit: StoreUnit, *, retained: bool = False
+    ) -> None:
+        """One copy to one subscription's queue, or to the dead-letter queue."""
+        copy, content = self._copy(subscription, topic, md, data, retained=retained)
+        try:
+            target = resolve(self._core, subscription.destination, subscription.destination_queue_manager)
+            target.check_put()
+            self._placer.place(target, copy, content, unit)
+        except MQError as error:
+            use_dead_letter = self.governing(topic, "USEDLQ", 0) != 1
+            destination = subscription.destination
+            if not use_dead_letter or not self._placer.dead_letter(copy, content, error.reason, destination, "", unit):
+                raise
+
+    def _copy(
+        self, subscription: Subscription, topic: str, md: bytes, data: bytes, *, retained: bool
+    ) -> tuple[bytes, bytes]:
+        message = Descriptor(md)
+        message.msg_id = self._core.new_identifier()
+        message.correl_id = subscription.correl_id
+        message.report, message.type = 0, mq.MQMT_DATAGRAM
+        if subscription.priority >= 0:
+            message.priority = subscription.priority
+        message.user = padded(subscription.user, 12)
+        message.put_application_type = mq.MQAT_QMGR_PUBLISH
+        message.put_application_name = padded(topic, 28)
+        held = [properties.Property("mqps.Top", topic)]
+        if subscription.user_data:
+            held.append(properties.Property("mqps.Sud", subscription.user_data))
+        if retained:
+            held.append(properties.Property("mqps.Ret", value=True, dt="boolean"))
+        try:
+            return properties.with_properties(message.pack(), data, held)
+        except (MQError, HeaderError):  # the publisher's own MQRFH2 is broken: it travels as it is
+            return message.pack(), data
+
+    def send_retained(self, subscription: Subscription, unit: StoreUnit) -> int:
+        """What is retained on the topics of a subscription; how many."""
+        sent = 0
+        for topic, (md, data) in sorted(self.retained.items()):
+            chosen = subscription.selector is None or subscription.selector.accepts(md, data)
+            if subscription.matches(topic) and chosen:
+                self.deliver(subscription, topic, md, data, unit, retained=True)
+                sent += 1
+        return sent

@@ -1,0 +1,439 @@
+"""The contract of the MQI port: MQOPEN, MQPUT, MQGET, units of work. Section 7 of the MQI reference."""
+
+from __future__ import annotations
+
+import pytest
+from strategies_embedded import md, refused
+
+from gateway.backends.embedded.descriptor import Descriptor, text
+from gateway.errors import MQError
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, ObjectRecord, PutOptions, PutRecord
+
+SYNC, NO_SYNC = 2, 4
+BROWSE_FIRST, BROWSE_NEXT, UNDER_CURSOR, BROWSE_UNDER_CURSOR, LOCK, UNLOCK = 16, 32, 256, 2048, 512, 1024
+
+
+def test_put_fills_the_descriptor_in(mqi):
+    handle = mqi.open("A")
+    result = mqi.put(handle, b"hello", descriptor=md(format=b"MQSTR", reply_to_q=b"B"))
+    put = Descriptor(result.md)
+    assert put.msg_id.startswith(b"AMQ QM1         ")
+    assert (put.priority, put.persistence, put.ccsid) == (0, 0, 1208)
+    assert (put.format, text(put.reply_to_qmgr), text(put.user)) == (b"MQSTR   ", "QM1", "ana")
+    assert (put.put_application_type, text(put.put_application_name)) == (6, "tests")
+    assert put.put_date == b"20270115"
+    assert (result.resolved_name, result.resolved_queue_manager) == ("A", "QM1")
+    got = mqi.get(handle)
+    assert (got.data, got.length, got.md) == (b"hello", 5, result.md)
+
+
+def test_order_is_priority_then_arrival(mqi):
+    handle = mqi.open("A")
+    for priority, data in ((1, b"c"), (9, b"a"), (1, b"d"), (5, b"b")):
+        mqi.put(handle, data, descriptor=md(priority=priority))
+    assert mqi.drain(handle) == [b"a", b"b", b"c", b"d"]
+
+
+def test_fifo_queues_ignore_priority(mqi):
+    mqi.mqsc("ALTER QLOCAL(A) MSGDLVSQ(FIFO)")
+    handle = mqi.open("A")
+    for priority, data in ((1, b"a"), (9, b"b"), (3, b"c")):
+        mqi.put(handle, data, descriptor=md(priority=priority))
+    assert Descriptor(mqi.get(handle, BROWSE_FIRST).md).priority == 1
+    assert mqi.drain(handle) == [b"a", b"b", b"c"]
+
+
+def test_priority_above_the_maximum_is_a_warning(mqi):
+    handle = mqi.open("A")
+    result = mqi.put(handle, b"x", descriptor=md(priority=20))
+    assert (result.comp_code, result.reason) == (1, 2049)
+    assert Descriptor(mqi.get(handle).md).priority == 20
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"expiry": 0}, 2013),
+        ({"persistence": 7}, 2047),
+        ({"priority": -2}, 2050),
+        ({"type": 0}, 2029),
+        ({"type": 1}, 2027),
+        ({"report": 256}, 2027),
+        ({"flags": 64}, 2249),
+    ],
+)
+def test_wrong_descriptors_are_refused(mqi, fields, reason):
+    handle = mqi.open("A")
+    with refused(reason):
+        mqi.put(handle, b"x", descriptor=md(**fields))
+    assert mqi.depth("A") == 0
+
+
+@pytest.mark.parametrize("options", [2 | 4, 32 | 512, 1 << 30])
+def test_put_options_that_clash(mqi, options):
+    handle = mqi.open("A")
+    with refused(2046):
+        mqi.put(handle, b"x", options=options)
+
+
+def test_match_by_identifiers(mqi):
+    handle = mqi.open("A")
+    ids = [
+        mqi.put(handle, bytes([65 + i]), descriptor=md(correl_id=bytes([i % 2 + 1]) * 24)).md[48:72] for i in range(4)
+    ]
+    assert mqi.get(handle, descriptor=md(msg_id=ids[2])).data == b"C"
+    assert mqi.get(handle, descriptor=md(correl_id=b"\2" * 24)).data == b"B"
+    with refused(2033):
+        mqi.get(handle, descriptor=md(msg_id=ids[0], correl_id=b"\2" * 24))
+    assert mqi.get(handle, descriptor=md(msg_id=ids[3]), match=0).data == b"A"
+    assert mqi.get(handle, descriptor=md(msg_id=ids[0]), match=2).data == b"D"
+
+
+def test_match_by_token(mqi):
+    handle = mqi.open("A")
+    for data in (b"1", b"2"):
+        mqi.put(handle, data)
+    mqi.get(handle, BROWSE_FIRST)
+    token = mqi.get(handle, BROWSE_NEXT).token
+    assert mqi.get(handle, match=32, message_token=token).data == b"2"
+    with refused(2033):
+        mqi.get(handle, match=32, message_token=token)
+
+
+def test_truncation(mqi):
+    handle = mqi.open("A")
+    sent = mqi.put(handle, b"0123456789")
+    got = mqi.get(handle, length=4)
+    assert (got.comp_code, got.reason, got.data, got.length, got.md) == (1, 2080, b"0123", 10, sent.md)
+    got = mqi.get(handle, 4 | 64, length=4)
+    assert (got.comp_code, got.reason, got.data, got.length) == (1, 2079, b"0123", 10)
+    with refused(2033):
+        mqi.get(handle)
+    mqi.put(handle, b"")
+    assert mqi.get(handle, length=0).reason == 0
+
+
+def test_browse_and_cursor(mqi):
+    handle = mqi.open("A")
+    for data in (b"1", b"2", b"3"):
+        mqi.put(handle, data)
+    assert mqi.get(handle, BROWSE_NEXT).data == b"1"
+    assert mqi.get(handle, BROWSE_NEXT).data == b"2"
+    assert mqi.get(handle, BROWSE_UNDER_CURSOR).data == b"2"
+    assert mqi.get(handle, UNDER_CURSOR).data == b"2"
+    with refused(2034):
+        mqi.get(handle, UNDER_CURSOR)
+    assert mqi.get(handle, BROWSE_NEXT).data == b"3"
+    with refused(2033):
+        mqi.get(handle, BROWSE_NEXT)
+    assert mqi.get(handle, BROWSE_FIRST).data == b"1"
+    assert mqi.depth("A") == 2
+
+
+def test_a_locked_message_is_hidden_until_unlocked(mqi):
+    one, two = mqi.open("A"), mqi.open("A")
+    mqi.put(one, b"1")
+    assert mqi.get(one, BROWSE_FIRST | LOCK).data == b"1"
+    with refused(2033):
+        mqi.get(two)
+    mqi.get(one, UNLOCK)
+    assert mqi.get(two).data == b"1"
+
+
+def test_marks_of_browsers(mqi):
+    handle = mqi.open("A")
+    for data in (b"1", b"2"):
+        mqi.put(handle, data)
+    marking = BROWSE_FIRST | 0x100000 | 0x1000000
+    assert mqi.get(handle, marking).data == b"1"
+    assert mqi.get(handle, marking).data == b"2"
+    with refused(2033):
+        mqi.get(handle, marking)
+
+
+def test_syncpoint_hides_until_commit(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"1", SYNC)
+    other = mqi.queue_manager.connect(user="bea")
+    reader = other.open(ObjectDescriptor("A"), 2).handle
+    with refused(2033):
+        other.get(reader, md(), GetOptions(4), 100)
+    with refused(2033):
+        mqi.get(handle)
+    assert mqi.depth("A") == 1
+    mqi.connection.commit()
+    assert other.get(reader, md(), GetOptions(SYNC), 100).data == b"1"
+    with refused(2033):
+        mqi.get(handle)
+    assert mqi.depth("A") == 1
+    other.commit()
+    assert mqi.depth("A") == 0
+
+
+def test_back_returns_messages_to_their_places(mqi):
+    handle = mqi.open("A")
+    for data in (b"1", b"2", b"3"):
+        mqi.put(handle, data, descriptor=md(persistence=1))
+    mqi.put(handle, b"4", SYNC)
+    assert [mqi.get(handle, SYNC).data for _ in range(2)] == [b"1", b"2"]
+    mqi.connection.back()
+    got = [mqi.get(handle, SYNC) for _ in range(3)]
+    assert [one.data for one in got] == [b"1", b"2", b"3"]
+    assert [Descriptor(one.md).backout_count for one in got] == [1, 1, 0]
+    mqi.connection.back()
+    mqi.restart()
+    handle = mqi.open("A")
+    assert [Descriptor(mqi.get(handle).md).backout_count for _ in range(3)] == [2, 2, 1]
+
+
+def test_skip_backout(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"1")
+    mqi.get(handle, SYNC | 128)
+    mqi.connection.back()
+    with refused(2033):
+        mqi.get(handle)
+    mqi.connection.back()
+    assert Descriptor(mqi.get(handle).md).backout_count == 1
+
+
+def test_a_lost_connection_backs_out_and_disc_commits(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"1", SYNC)
+    mqi.connection.disconnect(commit=False)
+    mqi.connection = mqi.queue_manager.connect(user="ana")
+    mqi.put(mqi.open("A"), b"2", SYNC)
+    mqi.connection.disconnect()
+    with refused(2018):
+        mqi.put("A", b"3")
+    mqi.connection = mqi.queue_manager.connect(user="ana")
+    assert mqi.drain(mqi.open("A")) == [b"2"]
+
+
+def test_limits(mqi):
+    mqi.mqsc("ALTER QLOCAL(A) MAXDEPTH(2) MAXMSGL(10)\nALTER QMGR MAXUMSGS(2)")
+    handle = mqi.open("A")
+    with refused(2030):
+        mqi.put(handle, b"x" * 11)
+    mqi.put(handle, b"1", SYNC)
+    mqi.put(handle, b"2", SYNC)
+    with refused(2053):
+        mqi.put(handle, b"3", SYNC)
+    with refused(2024):
+        mqi.put("B", b"3", SYNC)
+    mqi.connection.back()
+    mqi.put(handle, b"3")
+
+
+def test_inhibited_queues(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"1")
+    mqi.connection.set(handle, [10, 9], [1, 1], [])
+    with refused(2051):
+        mqi.put(handle, b"2")
+    with refused(2016):
+        mqi.get(handle)
+    mqi.connection.set(handle, [10, 9], [0, 0], [])
+    assert mqi.get(handle).data == b"1"
+
+
+def test_expiry(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"short", descriptor=md(expiry=50, report=0x200000, reply_to_q=b"B"))
+    mqi.put(handle, b"long", descriptor=md(expiry=500))
+    mqi.scheduler.advance(5)
+    got = mqi.get(handle)
+    assert (got.data, Descriptor(got.md).expiry) == (b"long", 450)
+    report = mqi.get(mqi.open("B"))
+    assert (Descriptor(report.md).feedback, Descriptor(report.md).type, report.data) == (258, 4, b"")
+
+
+def test_reports_of_arrival_and_delivery(mqi):
+    handle, replies = mqi.open("A"), mqi.open("B")
+    sent = mqi.put(handle, b"data", SYNC, md(report=768 | 0x3800 | 64, reply_to_q=b"B", correl_id=b"c" * 24))
+    assert mqi.depth("B") == 1  # counted, not to be seen
+    with refused(2033):
+        mqi.get(replies)
+    mqi.connection.commit()
+    arrival = mqi.get(replies)
+    put, made = Descriptor(sent.md), Descriptor(arrival.md)
+    assert (made.feedback, made.correl_id, arrival.data) == (259, b"c" * 24, b"data")
+    assert made.msg_id != put.msg_id
+    mqi.get(handle, SYNC)
+    with refused(2033):
+        mqi.get(replies)
+    mqi.connection.commit()
+    assert Descriptor(mqi.get(replies).md).feedback == 260
+
+
+def test_persistence_survives_restart(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"kept", descriptor=md(persistence=1))
+    mqi.put(handle, b"lost", descriptor=md(persistence=0))
+    mqi.restart()
+    assert mqi.drain(mqi.open("A")) == [b"kept"]
+
+
+def test_context(mqi):
+    source, target = mqi.open("A", 2 | 16 | 128 | 2048), mqi.open("B", 2 | 16 | 512 | 1024)
+    given = md(user=b"eva", application_identity=b"id", put_application_name=b"maker", put_date=b"20200101",
+               put_time=b"11223344", put_application_type=28, application_origin=b"orig")  # fmt: skip
+    mqi.put(source, b"1", 4 | 2048, given)
+    with refused(2046):
+        mqi.put(target, b"x", 4 | 2048, given)
+    with refused(2098):
+        mqi.connection.put(target, md(), PutOptions(4 | 512, context=source), b"x")
+    mqi.get(source)
+    mqi.connection.put(target, md(), PutOptions(4 | 512, context=source), b"2")
+    got = Descriptor(mqi.get(target).md)
+    assert (text(got.user), text(got.put_application_name), got.put_time) == ("eva", "maker", b"11223344")
+    mqi.connection.put(target, given, PutOptions(4 | 1024), b"3")
+    got = Descriptor(mqi.get(target).md)
+    assert (text(got.user), text(got.put_application_name)) == ("eva", "tests")
+    mqi.put(target, b"4", 4 | 0x4000)
+    assert text(Descriptor(mqi.get(target).md).user) == ""
+
+
+def test_open_refusals(mqi):
+    with refused(2085):
+        mqi.open("NONE")
+    with refused(2046):
+        mqi.open("A", 0x2000)
+    with refused(2046):
+        mqi.open("A", 2 | 4)
+    with refused(2043):
+        mqi.open("A", object_type=99)
+    handle = mqi.open("A", 16)
+    with refused(2037):
+        mqi.get(handle)
+    with refused(2019):
+        mqi.put(99, b"")
+    reader = mqi.open("A", 2)
+    with refused(2039):
+        mqi.put(reader, b"")
+    with refused(2036):
+        mqi.get(reader, BROWSE_FIRST)
+    with refused(2042):
+        mqi.open("A", 4)
+    mqi.connection.close(reader)
+    mqi.open("A", 4)
+    with refused(2042):
+        mqi.open("A", 2)
+
+
+def test_model_queues_become_dynamic(mqi):
+    descriptor = ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="TEMP.*")
+    handle = mqi.connection.open(descriptor, 2 | 16).handle
+    assert descriptor.name.startswith("TEMP.")
+    assert len(descriptor.name) == 20
+    mqi.put(handle, b"1")
+    with refused(2048):
+        mqi.put(handle, b"1", descriptor=md(persistence=1))
+    mqi.connection.close(handle)
+    with refused(2085):
+        mqi.open(descriptor.name)
+    mqi.mqsc("DEFINE QMODEL(M) DEFTYPE(PERMDYN)")
+    handle = mqi.connection.open(ObjectDescriptor("M", dynamic_name="KEPT"), 2 | 16).handle
+    mqi.put(handle, b"1", descriptor=md(persistence=1))
+    mqi.connection.close(handle)
+    mqi.restart()
+    handle = mqi.open("KEPT")
+    with refused(2055):
+        mqi.connection.close(handle, 1)
+    mqi.connection.close(handle, 2)
+    with refused(2085):
+        mqi.open("KEPT")
+
+
+def test_waiters_get_one_message_each_in_order(mqi):
+    handle = mqi.open("A")
+    answers = []
+    for name in ("first", "second"):
+        mqi.connection.wait(
+            handle, md(), GetOptions(1), 100, None, lambda got, name=name: answers.append((name, got.data))
+        )
+    mqi.connection.wait(
+        handle, md(correl_id=b"k" * 24), GetOptions(1), 100, None, lambda got: answers.append(("keyed", got.data))
+    )
+    mqi.put("A", b"k", descriptor=md(correl_id=b"k" * 24), options=SYNC)
+    mqi.put("A", b"1", SYNC)
+    assert not answers
+    mqi.connection.commit()
+    assert answers == [("first", b"k"), ("second", b"1")]
+    mqi.put("A", b"2")
+    mqi.put("A", b"3", descriptor=md(correl_id=b"k" * 24))
+    assert answers[2:] == [("keyed", b"3")]
+    assert mqi.drain(handle) == [b"2"]
+
+
+def test_waits_end(mqi):
+    handle = mqi.open("A")
+    answers = []
+    told = answers.append
+    mqi.connection.wait(handle, md(), GetOptions(1), 100, mqi.scheduler.monotonic() + 2, told)
+    mqi.scheduler.advance(1)
+    assert not answers
+    mqi.scheduler.advance(1.5)
+    assert answers.pop().reason == 2033
+    cancel = mqi.connection.wait(handle, md(), GetOptions(1), 100, None, told)
+    cancel()
+    mqi.put("A", b"1")
+    assert not answers
+    mqi.drain(handle)
+    mqi.connection.wait(handle, md(), GetOptions(1), 100, None, told)
+    mqi.mqsc("ALTER QLOCAL(A) GET(DISABLED)")
+    assert answers.pop().reason == 2016
+
+
+def test_distribution_lists(mqi):
+    records = [ObjectRecord("A"), ObjectRecord("B"), ObjectRecord("NONE")]
+    descriptor = ObjectDescriptor(records=records)
+    handle = mqi.connection.open(descriptor, 16).handle
+    assert (descriptor.known, descriptor.invalid, [one.reason for one in descriptor.responses]) == (2, 1, [0, 0, 2085])
+    result = mqi.connection.put(
+        handle, md(), PutOptions(4, records=[PutRecord(), PutRecord(correl_id=b"b" * 24)]), b"to all"
+    )
+    assert (result.comp_code, result.reason, result.known, result.invalid) == (1, 2136, 2, 1)
+    assert mqi.get(mqi.open("A")).data == b"to all"
+    assert mqi.get(mqi.open("B")).md[72:96] == b"b" * 24
+    with refused(2085):
+        mqi.connection.open(ObjectDescriptor(records=[ObjectRecord("NO"), ObjectRecord("NEITHER")]), 16)
+
+
+def test_inquire(mqi):
+    handle = mqi.open("A")
+    found = mqi.connection.inquire(handle, [3, 2016, 15, 2013, 20])
+    assert found.integers == [0, 5000, 1]
+    assert found.characters == [b"A".ljust(48), b" " * 64]
+    assert mqi.connection.inquire(handle, [31]).reason == 2068
+    with refused(2067):
+        mqi.connection.inquire(handle, [1999])
+    manager = mqi.connection.open(ObjectDescriptor(object_type=5), 32).handle
+    assert mqi.connection.inquire(manager, [2015, 2006]).characters[0] == b"QM1".ljust(48)
+    other = mqi.open("A", 16)
+    with refused(2038):
+        mqi.connection.inquire(other, [3])
+
+
+def test_async_puts_report_through_status(mqi):
+    handle = mqi.open("A")
+    mqi.mqsc("ALTER QLOCAL(A) MAXDEPTH(1)")
+    mqi.put(handle, b"1", SYNC | 0x10000)
+    with pytest.raises(MQError):
+        mqi.put(handle, b"2", SYNC | 0x10000)
+    status = mqi.connection.status()
+    assert (status.comp_code, status.reason, status.successes, status.failures) == (2, 2053, 1, 1)
+    assert status.object_name == "A"
+    assert mqi.connection.status().failures == 0
+    with refused(2003):
+        mqi.connection.commit()
+    assert mqi.depth("A") == 0
+
+
+def test_selectors_on_open(mqi):
+    handle = mqi.connection.open(ObjectDescriptor("A", selection="Root.MQMD.Priority > 3"), 2).handle
+    for priority in (1, 5, 2, 7):
+        mqi.put("A", bytes([priority]), descriptor=md(priority=priority))
+    assert mqi.drain(handle) == [b"\7", b"\5"]
+    with refused(2459):
+        mqi.connection.open(ObjectDescriptor("A", selection="a = = 3"), 2)
