@@ -1,0 +1,186 @@
+"""The systemd unit, the Dockerfile and the compose file: clean by their linters; in the long form the image is built
+and run for real (buildah on a base made by debootstrap)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ops_machine import CACHE, DEPLOY, ROOT, free_port, program, run
+
+from gateway.config.load import load_settings
+
+pytestmark = pytest.mark.ops
+
+UNIT = DEPLOY / "systemd" / "mqgate.service"
+COMPOSE = DEPLOY / "compose"
+DOCKERFILE = DEPLOY / "container" / "Dockerfile"
+LONG = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="builds an image; with tests/run --long")
+
+
+def test_systemd_finds_nothing_to_complain_of_in_the_unit(tmp_path: Path) -> None:
+    """`verify` exits 0 on unknown keys, so what it prints decides; the program is only absent here."""
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/mqgate/bin/mqgate", "/bin/true"))
+    done = subprocess.run(
+        [program("systemd-analyze"), "verify", str(unit)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout + done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_the_unit_is_hardened() -> None:
+    done = run(program("systemd-analyze"), "security", "--offline=true", "--threshold=25", str(UNIT))
+    score = re.search(r"exposure level for mqgate\.service: ([\d.]+)", done.stdout)
+    assert score is not None
+    assert float(score[1]) <= 2.5
+
+
+def test_the_unit_checks_before_start_and_before_reload() -> None:
+    text = UNIT.read_text()
+    for line in ("Type=notify", "WatchdogSec=30", "ExecReload=/bin/kill -HUP $MAINPID"):
+        assert line in text
+    assert text.count("mqgate check /etc/mqgate/mqgate.yaml") == 2
+    assert text.index("ExecReload=/opt/mqgate/bin/mqgate check") < text.index("ExecReload=/bin/kill")
+
+
+def test_hadolint_finds_nothing_to_complain_of() -> None:
+    run(program("hadolint"), str(DOCKERFILE))
+
+
+def test_what_the_dockerfile_copies_is_in_the_build_context() -> None:
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.read_text(), re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists(), source
+            assert any(source.removeprefix("./").startswith(each) for each in kept), source
+
+
+@pytest.mark.parametrize(
+    "path", [DEPLOY / "container" / "mqgate.yaml", COMPOSE / "mqgate.yaml"], ids=lambda p: p.parent.name
+)
+def test_shipped_settings_are_accepted(path: Path) -> None:
+    accepted = load_settings(path, {})
+    assert accepted.admin.port == 9160
+    assert all(listener.bind == "0.0.0.0" for listener in accepted.listeners)
+
+
+def test_compose_mounts_files_that_exist_and_publishes_ports_that_are_listened_on() -> None:
+    compose: dict[str, Any] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    for service in compose["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in compose["volumes"] or (COMPOSE / source).exists(), volume
+    settings = load_settings(COMPOSE / "mqgate.yaml", {})
+    listened = {listener.port for listener in settings.listeners} | {settings.admin.port}
+    published = {int(each.rsplit(":", 1)[1]) for each in compose["services"]["gateway"]["ports"]}
+    assert published == listened
+    assert all(
+        each.startswith("127.0.0.1:") for service in compose["services"].values() for each in service.get("ports", [])
+    )
+
+
+def test_compose_uses_the_rules_dashboard_and_job_that_are_tested_here() -> None:
+    promtool = program("promtool")
+    text = (COMPOSE / "prometheus.yml").read_text()
+    folder = DEPLOY / "prometheus"
+    mounted = folder / ".compose-check.yml"
+    try:
+        mounted.write_text(text)
+        run(promtool, "check", "config", str(mounted))
+    finally:
+        mounted.unlink()
+    job = pytest.importorskip("gateway.pipeline.job_file")
+    job.parse_job("pipeline.yaml", (COMPOSE / "pipeline.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    """The image, built from the Dockerfile on a local base: registries of images are not needed."""
+    base = CACHE / "base"
+    if not (base / "usr" / "bin" / "python3").exists():
+        include = "--include=python3,python3-venv,ca-certificates"
+        run(program("debootstrap"), "--variant=minbase", include, "bookworm", str(base), *_mirror())
+    os.environ["BUILDAH_ISOLATION"] = "chroot"
+    container = run("buildah", "from", "scratch").stdout.strip()
+    run("buildah", "add", "-q", container, str(base), "/")
+    run("buildah", "commit", "-q", container, "mqgate-base")
+    run("buildah", "rm", container)
+    volumes = [
+        f"--volume={each}:{each}:ro"
+        for each in ("/etc/pip.conf", "/etc/ssl/certs", "/root/.config/pip")
+        if Path(each).exists()
+    ]
+    environment = [f"--build-arg={key}={value}" for key, value in os.environ.items() if key.startswith("PIP_")]
+    command = [
+        "buildah",
+        "bud",
+        "-q",
+        "--network=host",
+        *volumes,
+        *environment,
+        "--build-arg=BASE_IMAGE=localhost/mqgate-base",
+    ]
+    run(*command, "-f", str(DOCKERFILE), "--target", "runtime", "-t", "mqgate-test", str(ROOT))
+    return "mqgate-test"
+
+
+def _mirror() -> list[str]:
+    for line in Path("/etc/apt").rglob("*.sources"):
+        if match := re.search(r"^URIs: (\S+)", line.read_text(), re.MULTILINE):
+            return [match[1]]
+    for line in [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*.list")]:
+        if line.exists() and (match := re.search(r"^deb (?:\[[^\]]*\] )?(\S+)", line.read_text(), re.MULTILINE)):
+            return [match[1]]
+    return []
+
+
+@LONG
+@pytest.mark.timeout(900)
+def test_the_image_runs_as_nobody_and_serves(image: str) -> None:
+    program("buildah")
+    config = json.loads(run("buildah", "inspect", "--type", "image", image).stdout)["OCIv1"]["config"]
+    assert config["User"] == "10001:10001"
+    container = run("buildah", "from", image).stdout.strip()
+    port, admin = free_port(), free_port()
+    try:
+        assert "uid=10001" in run("buildah", "run", "--isolation=chroot", container, "id").stdout
+        version = run("buildah", "run", "--isolation=chroot", container, "--", "mqgate", "version").stdout
+        assert version.strip()
+        command = [
+            "buildah",
+            "run",
+            "--isolation=chroot",
+            "--network=host",
+            container,
+            "--",
+            "mqgate",
+            "run",
+            "--data",
+            "/tmp/data",
+        ]
+        with subprocess.Popen([*command, "--port", str(port), "--admin-port", str(admin)]) as running:
+            try:
+                assert _answers(f"http://127.0.0.1:{admin}/readyz")
+            finally:
+                running.terminate()
+    finally:
+        run("buildah", "rm", container)
+
+
+def _answers(url: str) -> bool:
+    for _ in range(60):
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            time.sleep(0.5)
+    return False
