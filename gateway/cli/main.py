@@ -8,6 +8,13 @@ import click
 
 COMMANDS = {
     "run": ("gateway.cli.run", "Run the gateway."),
+    "check": ("gateway.cli.check", "Validate settings and mappings, run the mappings' tests."),
+    "explain": ("gateway.cli.explain", "Where a publication would go, and why."),
+    "queue": ("gateway.cli.queue", "Queues: list, show, browse, put, get, clear."),
+    "mqsc": ("gateway.cli.mqsc", "Define, alter, delete, display objects."),
+    "dlq": ("gateway.cli.dlq", "Dead letters: list, show, replay, export, purge."),
+    "client": ("gateway.cli.client", "Devices: list, show, kick, purge."),
+    "schema": ("gateway.cli.schema", "JSON Schema of settings and mappings."),
     "probe": ("gateway.cli.probe", "Connect, publish, wait for the acknowledgement."),
     "demo": ("gateway.cli.demo", "Simulated devices and a live summary."),
     "version": ("gateway.cli.version", "Show the version."),

@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.load import display
 from gateway.errors import ConfigurationError
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
@@ -33,6 +34,7 @@ def state_endpoints(gateway: Gateway) -> list[Endpoint]:
         endpoint("PUT", "/log", OPERATOR, views.set_log),
         endpoint("POST", "/reload", OPERATOR, views.reload),
         endpoint("POST", "/drain", OPERATOR, views.drain),
+        endpoint("POST", "/mqsc", OPERATOR, views.mqsc),
         endpoint("GET", "/pipeline", READ_ONLY, lambda _call: (200, {"queues": [], "jobs": []})),
     ]
 
@@ -154,6 +156,14 @@ class StateViews:
             raise Problem(422, "Not reloaded", "the old rules stay in force", findings=findings) from error
         rules = len(gateway.table.routes) + len(gateway.table.outbound)
         return 200, {"ok": True, "rules": rules, "changed": [], "findings": []}
+
+    def mqsc(self, call: Call) -> tuple[int, object]:
+        """POST /mqsc: commands for the embedded queue manager."""
+        queue_manager = self._gateway.queue_manager
+        if not isinstance(queue_manager, EmbeddedQueueManager):
+            raise Problem(503, "Not offered", "use runmqsc on the IBM MQ queue manager")
+        report = queue_manager.mqsc(str(call.body.get("text", "")))
+        return 200, {"lines": report.lines, "ok": report.ok}
 
     def drain(self, call: Call) -> tuple[int, object]:
         """POST /drain."""

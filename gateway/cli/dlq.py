@@ -1,0 +1,169 @@
+"""`mqgate dlq`: dead letters by reason and destination; replay, export, purge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from gateway.cli.queue import show_message
+from gateway.cli.reach import common, reach, segment, show_json
+
+BATCH = 100
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters."""
+
+
+def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Which dead letters."""
+    command = click.option("--reason", type=int, help="MQRC, MQFB or mqgate's own code.")(command)
+    command = click.option("--destination", help="Queue they were meant for.")(command)
+    return click.option("--token", "tokens", multiple=True, help="These alone.")(command)
+
+
+def _selection(reason: int | None, destination: str | None, tokens: tuple[str, ...]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    if reason is not None:
+        chosen["reason"] = reason
+    if destination is not None:
+        chosen["destination"] = destination
+    if tokens:
+        chosen["tokens"] = list(tokens)
+    return chosen
+
+
+@dlq.command("list")
+@click.option("--reason", type=int, help="MQRC, MQFB or mqgate's own code.")
+@click.option("--destination", help="Queue they were meant for.")
+@click.option("-n", "--number", default=20, show_default=True, help="Messages.")
+@common
+def list_(
+    reason: int | None, destination: str | None, number: int, config: str | None, data: str | None, as_json: bool
+) -> None:
+    """By reason and destination, and the first ones."""
+    with reach(config, data) as there:
+        answer = there.get("/dlq", reason=reason, destination=destination, limit=min(number, 500))
+    if as_json:
+        show_json(answer)
+        return
+    table = Table("reason", "name", "destination", "count")
+    for row in answer["summary"]:
+        table.add_row(str(row["reason"]), row["reason_name"], row["destination"], f"{row['count']:,}")
+    Console().print(table)
+    for one in answer["items"]:
+        click.echo(f"{one['token']}  {one['reason_name']:<28}  {one['destination']:<24}  {one['preview']}")
+
+
+@dlq.command()
+@click.argument("token")
+@common
+def show(token: str, config: str | None, data: str | None, as_json: bool) -> None:
+    """One dead letter, decoded."""
+    with reach(config, data) as there:
+        listing = there.get("/dlq", limit=1)
+        name = listing["items"][0]["queue"] if listing["items"] else "SYSTEM.DEAD.LETTER.QUEUE"
+        message = there.get(f"/queues/{segment(name)}/messages/{token}")
+    if as_json:
+        show_json(message)
+    else:
+        show_message(message)
+
+
+@dlq.command()
+@selecting
+@click.option("--to", help="Another queue than the one in the header.")
+@click.option("--limit", type=int, help="At most so many.")
+@click.option("--rate", type=float, default=0.0, help="Messages a second; 0: as fast as it goes.")
+@click.option("--dry-run", is_flag=True, help="Only say how many.")
+@common
+def replay(
+    reason: int | None, destination: str | None, tokens: tuple[str, ...], to: str | None, limit: int | None,
+    rate: float, dry_run: bool, config: str | None, data: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Put dead letters back on their destination, with their original descriptor. Interrupt and go on at will."""
+    import time
+
+    chosen = _selection(reason, destination, tokens)
+    if to:
+        chosen["to"] = to
+    with reach(config, data) as there:
+        matched = there.post("/dlq/replay", {**chosen, "dry_run": True, **({"limit": limit} if limit else {})})[
+            "matched"
+        ]
+        if dry_run:
+            click.echo(f"{matched} would be replayed")
+            return
+        done, failed = 0, []
+        for start in track(range(0, matched, BATCH), description="replaying", disable=as_json):
+            answer = there.post("/dlq/replay", {**chosen, "limit": min(BATCH, matched - start) + len(failed)})
+            done += answer["done"]
+            failed = answer["failed"]
+            if rate:
+                time.sleep(BATCH / rate)
+    result = {"matched": matched, "done": done, "failed": failed}
+    if as_json:
+        show_json(result)
+    else:
+        click.echo(f"{done} of {matched} replayed")
+        for one in failed:
+            click.echo(f"  {one['token']}: {one['text']}", err=True)
+    if failed:
+        raise SystemExit(1)
+
+
+@dlq.command()
+@selecting
+@click.argument("file", type=click.File("w"))
+@common
+def export(
+    reason: int | None, destination: str | None, tokens: tuple[str, ...], file: Any, config: str | None,
+    data: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Write dead letters, decoded, to FILE as JSON lines. Removes nothing."""
+    del as_json
+    count, after = 0, None
+    with reach(config, data) as there:
+        while True:
+            page = there.get("/dlq", reason=reason, destination=destination, limit=500, after=after)
+            for one in page["items"]:
+                if tokens and one["token"] not in tokens:
+                    continue
+                message = there.get(f"/queues/{segment(one['queue'])}/messages/{one['token']}")
+                file.write(json.dumps({**one, **message}, ensure_ascii=False, default=str) + "\n")
+                count += 1
+            after = page["next"]
+            if after is None:
+                break
+    click.echo(f"{count} dead letters written", err=True)
+
+
+@dlq.command()
+@selecting
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@click.option("--dry-run", is_flag=True, help="Only say how many.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@common
+def purge(
+    reason: int | None, destination: str | None, tokens: tuple[str, ...], everything: bool, dry_run: bool, yes: bool,
+    config: str | None, data: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Remove dead letters for good."""
+    chosen = _selection(reason, destination, tokens)
+    if not chosen and not everything:
+        raise click.UsageError("say which (--reason, --destination, --token) or --all")
+    if not yes and not dry_run:
+        click.confirm("Remove these dead letters for good?", abort=True)
+    with reach(config, data) as there:
+        answer = there.post("/dlq/purge", {**chosen, "dry_run": dry_run, "limit": 1 << 30})
+    if as_json:
+        show_json(answer)
+    else:
+        click.echo(f"{answer['matched']} would be removed" if dry_run else f"{answer['done']} removed")

@@ -1,0 +1,75 @@
+"""`mqgate explain`: where would this publication go, and why."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from gateway.bridge.explain import explain as explained
+from gateway.bridge.inbound import Origin
+from gateway.cli.reach import read_settings, show_json
+from gateway.errors import ConfigurationError
+from gateway.mqtt import properties as prop
+from gateway.mqtt.packets import Properties
+from gateway.mqtt.topics import name_error
+from gateway.routing.table import compile_mappings
+from gateway.rules.parse import load_mappings
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True)
+@click.option("--retain", is_flag=True)
+@click.option("--payload", default="", help="Text of the payload.")
+@click.option("--client", default="device", show_default=True, help="Client identifier.")
+@click.option("--as", "user", default="", help="User name.")
+@click.option("--property", "properties", multiple=True, help="MQTT 5 user property NAME=VALUE.")
+@click.option("-m", "--mapping", "files", multiple=True, type=click.Path(), help="Mapping files to use.")
+@click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def explain(
+    topic: str, qos: int, retain: bool, payload: str, client: str, user: str, properties: tuple[str, ...],
+    files: tuple[str, ...], config: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Which rule matches TOPIC, why the others don't, the queue, and the descriptor and properties that would be put."""
+    wrong = name_error(topic)
+    if wrong is not None:
+        raise click.UsageError(wrong)
+    try:
+        if files:
+            table = compile_mappings(load_mappings(files))
+        else:
+            from gateway.app.mappings import read_table
+
+            table = read_table(read_settings(config, None))
+    except ConfigurationError as error:
+        for finding in error.findings:
+            click.echo(str(finding), err=True)
+        sys.exit(1)
+    block: Properties = {}
+    if properties:
+        block[prop.USER_PROPERTY] = [(name, value) for name, _, value in (one.partition("=") for one in properties)]
+    answer = explained(table, Origin(client, user, topic, qos, retain), block, payload.encode(), time.time())
+    if as_json:
+        show_json(answer.as_dict())
+    else:
+        for put in answer.puts:
+            if put.refused:
+                click.secho(f"rule {put.rule}: refused: {put.refused} ({put.refused_as}); then {put.then}", fg="red")
+                continue
+            kept = "persistent" if put.persistent else "not persistent"
+            where = f"{put.queue} at {put.queue_manager}" if put.queue_manager else put.queue
+            click.secho(f"rule {put.rule}: to queue {where}", bold=True)
+            click.echo(f"  {kept}, priority {put.priority}, format {put.format or 'none'}, body {put.body_bytes} bytes")
+            shown = {key: value for key, value in put.descriptor.items() if str(value).strip("0 ") and value != -1}
+            click.echo("  MQMD  " + "  ".join(f"{key}={value}" for key, value in shown.items()))
+            for key, value in put.properties.items():
+                click.echo(f"    {key} = {value}")
+        if answer.unmatched:
+            click.echo(answer.unmatched)
+        for one in answer.considered:
+            if not one.applies:
+                click.echo(f"not rule {one.rule} ({one.place}): {one.why}")
+    sys.exit(0 if answer.puts else 1)

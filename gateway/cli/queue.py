@@ -1,0 +1,200 @@
+"""`mqgate queue`: look at queues, put, get, clear; on a running gateway or a stopped one."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from gateway.cli.reach import Reach, Refused, common, reach, segment, show_json
+
+
+@click.group()
+def queue() -> None:
+    """The queue manager's queues."""
+
+
+@queue.command("list")
+@click.argument("pattern", default="")
+@click.option("--all", "everything", is_flag=True, help="State and system queues too.")
+@common
+def list_(pattern: str, everything: bool, config: str | None, data: str | None, as_json: bool) -> None:
+    """Names, depths, ages. PATTERN: part of a name."""
+    with reach(config, data) as there:
+        answer = there.get("/queues", search=pattern or None, all="true" if everything else None, limit=500)
+    if as_json:
+        show_json(answer["items"])
+        return
+    table = Table("queue", "type", "depth", "limit", "oldest", "put", "get")
+    for one in answer["items"]:
+        oldest = f"{one['oldest_seconds']:.0f} s" if one["oldest_seconds"] is not None else ""
+        table.add_row(
+            one["name"], one["type"], _number(one["depth"]), _number(one["max_depth"]), oldest,
+            "yes" if one["put_allowed"] else "inhibited", "yes" if one["get_allowed"] else "inhibited",
+        )  # fmt: skip
+    Console().print(table)
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+@queue.command()
+@click.argument("name")
+@common
+def show(name: str, config: str | None, data: str | None, as_json: bool) -> None:
+    """One queue with its attributes."""
+    with reach(config, data) as there:
+        answer = there.get(f"/queues/{segment(name)}")
+    if as_json:
+        show_json(answer)
+        return
+    for key, value in answer["attributes"].items():
+        click.echo(f"{key}({value})")
+
+
+@queue.command()
+@click.argument("name")
+@click.option("-n", "--number", default=10, show_default=True, help="Messages.")
+@click.option("--after", help="Continue after this token.")
+@click.option("--short", is_flag=True, help="One line a message.")
+@common
+def browse(
+    name: str, number: int, after: str | None, short: bool, config: str | None, data: str | None, as_json: bool
+) -> None:
+    """The messages, oldest first, with their header chain decoded. Removes nothing."""
+    with reach(config, data) as there:
+        page = there.get(f"/queues/{segment(name)}/messages", limit=min(number, 500), after=after)
+        items = page["items"]
+        if not short:
+            items = [there.get(f"/queues/{segment(name)}/messages/{one['token']}") for one in items]
+    if as_json:
+        show_json(items)
+    elif short:
+        for one in items:
+            click.echo(f"{one['token']}  {one['put_time']}  {one['length']:>8}  {one['preview']}")
+    else:
+        for one in items:
+            show_message(one)
+        click.echo(f"{len(items)} of {page['total']} messages")
+
+
+def show_message(message: dict[str, Any]) -> None:
+    """One message in words."""
+    descriptor = message["descriptor"]
+    click.secho(f"message {message['token']}", bold=True)
+    _fields("MQMD", {key: value for key, value in descriptor.items() if _worth(value)})
+    for header in message["headers"]:
+        _fields(header["structure"], {key: value for key, value in header["fields"].items() if key != "folders"})
+    for key, value in message["properties"].items():
+        click.echo(f"    {key} = {value}")
+    body = message["body"]
+    shown = body["text"] if body["text"] is not None else base64.b64decode(body["base64"]).hex(" ")
+    click.echo(f"  body, {body['length']} bytes{' (cut)' if body['truncated'] else ''}: {shown}")
+    if message["error"]:
+        click.secho(f"  {message['error']}", fg="red")
+    click.echo()
+
+
+def _worth(value: object) -> bool:
+    return not (isinstance(value, str) and not value.strip("0 ")) and value not in (0, -1)
+
+
+def _fields(name: str, fields: dict[str, Any]) -> None:
+    click.echo(f"  {name}  " + "  ".join(f"{key}={value}" for key, value in fields.items()))
+
+
+@queue.command()
+@click.argument("name")
+@click.argument("text", required=False)
+@click.option("--file", "path", type=click.File("rb"), help="The body from a file; - is standard input.")
+@click.option("--format", "form", help="Format of the body (MQSTR for text).")
+@click.option("--property", "properties", multiple=True, help="NAME=VALUE, as often as needed.")
+@click.option("--not-persistent", is_flag=True, help="Does not survive a restart.")
+@click.option("--priority", type=click.IntRange(0, 9), default=0)
+@click.option("--expiry", type=float, help="Seconds.")
+@common
+def put(
+    name: str, text: str | None, path: Any, form: str | None, properties: tuple[str, ...], not_persistent: bool,
+    priority: int, expiry: float | None, config: str | None, data: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Put one message: TEXT, or a file."""
+    body: dict[str, Any] = {"persistent": not not_persistent, "priority": priority}
+    if path is not None:
+        body["base64"] = base64.b64encode(path.read()).decode()
+    elif text is not None:
+        body["text"] = text
+    else:
+        raise click.UsageError("give TEXT or --file")
+    if form is not None:
+        body["format"] = form
+    if expiry is not None:
+        body["expiry_seconds"] = expiry
+    if properties:
+        body["properties"] = dict(_pair(one) for one in properties)
+    with reach(config, data) as there:
+        answer = there.post(f"/queues/{segment(name)}/messages", body)
+    if as_json:
+        show_json(answer)
+    else:
+        click.echo(f"put, MsgId {answer['msg_id']}")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+@queue.command()
+@click.argument("name")
+@click.option("-n", "--number", default=1, show_default=True, help="Messages.")
+@click.option("--raw", is_flag=True, help="The body alone, byte for byte.")
+@common
+def get(name: str, number: int, raw: bool, config: str | None, data: str | None, as_json: bool) -> None:
+    """Take messages from the queue (they are gone from it)."""
+    with reach(config, data) as there:
+        taken = _take(there, name, number)
+    if not taken:
+        raise Refused(f"no message on {name} (MQRC 2033)")
+    if as_json:
+        show_json(taken)
+        return
+    for one in taken:
+        if raw:
+            body = one["body"]
+            text = body["text"]
+            sys.stdout.buffer.write(text.encode() if text is not None else base64.b64decode(body["base64"]))
+        else:
+            show_message(one)
+
+
+def _take(there: Reach, name: str, number: int) -> list[dict[str, Any]]:
+    page = there.get(f"/queues/{segment(name)}/messages", limit=min(number, 500))
+    taken = []
+    for one in page["items"]:
+        message = there.get(f"/queues/{segment(name)}/messages/{one['token']}")
+        there.delete(f"/queues/{segment(name)}/messages/{one['token']}")
+        taken.append(message)
+    return taken
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@common
+def clear(name: str, yes: bool, config: str | None, data: str | None, as_json: bool) -> None:
+    """Remove every message."""
+    if not yes:
+        click.confirm(f"Remove every message from {name}?", abort=True)
+    with reach(config, data) as there:
+        answer = there.delete(f"/queues/{segment(name)}/messages", confirm=name)
+    if as_json:
+        show_json(answer)
+    else:
+        click.echo(f"{answer['removed']} messages removed")

@@ -1,0 +1,192 @@
+"""How commands reach a queue manager: through the running gateway's API, or by opening a stopped one's store."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import click
+
+from gateway.config.load import load_settings
+from gateway.config.model import Settings
+from gateway.errors import ConfigurationError, StoreError, StoreInUse
+from gateway.net.api import OPERATOR, Call, Endpoint, Problem
+
+
+class Refused(click.ClickException):
+    """The API said no: exit code 1 (the answer is no) or 3 (not reached)."""
+
+    def __init__(self, text: str, code: int = 1) -> None:
+        super().__init__(text)
+        self.exit_code = code
+
+
+class Reach:
+    """One question at a time, in the API's terms."""
+
+    def __init__(self, ask: Callable[[str, str, dict[str, str], dict[str, Any]], Any], running: bool) -> None:
+        self._ask = ask
+        self.running = running
+
+    def get(self, path: str, **query: object) -> Any:
+        """GET."""
+        return self._ask("GET", path, {key: str(value) for key, value in query.items() if value is not None}, {})
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """POST."""
+        return self._ask("POST", path, {}, body)
+
+    def delete(self, path: str, **query: object) -> Any:
+        """DELETE."""
+        return self._ask("DELETE", path, {key: str(value) for key, value in query.items()}, {})
+
+
+class LocalClock:
+    """Time for a queue manager that nobody runs: commits are written on the caller's thread."""
+
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Nothing waits here."""
+        del seconds, call
+        return lambda: None
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """At once."""
+        call()
+
+
+def read_settings(config: str | None, data: str | None) -> Settings:
+    """The settings a command works with; wrong ones end it with every finding."""
+    overrides = {"queue_manager.embedded.path": data} if data else {}
+    try:
+        return load_settings(config, os.environ, overrides)
+    except ConfigurationError as error:
+        for finding in error.findings:
+            click.echo(str(finding), err=True)
+        sys.exit(1)
+
+
+def data_directory(settings: Settings) -> Path:
+    """Where the gateway of these settings keeps its files."""
+    embedded = settings.queue_manager.embedded
+    if embedded is None:
+        return Path(settings.resolve("./mqgate-buffer", "queue_manager.buffer.path"))
+    return Path(settings.resolve(embedded.path, "queue_manager.embedded.path"))
+
+
+@contextmanager
+def reach(config: str | None, data: str | None) -> Iterator[Reach]:
+    """The running gateway of this data directory, or its store opened here."""
+    settings = read_settings(config, data)
+    directory = data_directory(settings)
+    if not directory.is_dir():
+        raise Refused(f"{directory} does not exist: name the data directory with --data, or start mqgate run first", 3)
+    with _opened(settings, directory) as opened:
+        yield opened
+
+
+@contextmanager
+def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
+    from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+
+    embedded = settings.queue_manager.embedded
+    name = embedded.name if embedded is not None else "MQGATE"
+    try:
+        queue_manager = EmbeddedQueueManager.open(directory, name, LocalClock())
+    except StoreInUse as busy:
+        yield remote(directory, busy)
+        return
+    except StoreError as error:
+        raise Refused(str(error), 3) from error
+    try:
+        yield Reach(_local(queue_manager), running=False)
+    finally:
+        queue_manager.close()
+
+
+def _local(queue_manager: Any) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
+    from gateway.app.api.dead_letters import dead_letter_endpoints
+    from gateway.app.api.queues import queue_endpoints
+    from gateway.backends.embedded.inspection import Inspection
+
+    inspection = Inspection(queue_manager)
+    dead = getattr(queue_manager, "dead_letter_queue", "SYSTEM.DEAD.LETTER.QUEUE")
+    offered: list[Endpoint] = [*queue_endpoints(inspection), *dead_letter_endpoints(inspection, lambda: dead)]
+
+    def ask(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
+        from urllib.parse import unquote
+
+        for one in offered:
+            match = one.pattern.match(path)
+            if match is not None and one.method == method:
+                arguments = {name: unquote(value) for name, value in match.groupdict().items()}
+                try:
+                    return one.handle(Call(arguments, query, body, OPERATOR))[1]
+                except Problem as problem:
+                    raise Refused(str(problem)) from problem
+        raise Refused("this needs a running gateway: start mqgate run", 3)
+
+    return ask
+
+
+def remote(directory: Path, busy: StoreInUse) -> Reach:
+    try:
+        record = json.loads((directory / "gateway.json").read_text())
+        token = (directory / "admin.token").read_text().strip()
+    except (OSError, ValueError) as error:
+        raise Refused(f"{busy}; its administration port cannot be found ({error})", 3) from error
+    base = record.get("admin")
+    if not base:
+        raise Refused(f"{busy}; its administration port is switched off", 3)
+
+    def ask(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:
+        url = f"{base}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        data = json.dumps(body).encode() if method in {"POST", "PUT"} else None
+        request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"}, method=method)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 -- the address is our own file's
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            raise Refused(_detail(error)) from error
+        except OSError as error:
+            raise Refused(f"the gateway at {base} does not answer: {error}", 3) from error
+        return json.loads(text) if text else None
+
+    return Reach(ask, running=True)
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {error.code}"
+
+
+def segment(text: str) -> str:
+    """A path segment."""
+    return quote(text, safe="")
+
+
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options every command on a queue manager has."""
+    command = click.option("--json", "as_json", is_flag=True, help="For programs.")(command)
+    command = click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")(
+        command
+    )
+    return click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")(command)
+
+
+def show_json(value: object) -> None:
+    """For programs."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
