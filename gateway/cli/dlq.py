@@ -101,7 +101,8 @@ def replay(
         if dry_run:
             click.echo(f"{matched} would be replayed")
             return
-        done, failed = 0, []
+        done = 0
+        failed: list[dict[str, Any]] = []
         for start in track(range(0, matched, BATCH), description="replaying", disable=as_json):
             answer = there.post("/dlq/replay", {**chosen, "limit": min(BATCH, matched - start) + len(failed)})
             done += answer["done"]

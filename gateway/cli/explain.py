@@ -7,6 +7,7 @@ import time
 
 import click
 
+from gateway.bridge.explain import Explanation, Would
 from gateway.bridge.explain import explain as explained
 from gateway.bridge.inbound import Origin
 from gateway.cli.reach import read_settings, show_json
@@ -33,7 +34,7 @@ def explain(
     topic: str, qos: int, retain: bool, payload: str, client: str, user: str, properties: tuple[str, ...],
     files: tuple[str, ...], config: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Which rule matches TOPIC, why the others don't, the queue, and the descriptor and properties that would be put."""
+    """Which rule matches TOPIC, why the others don't, the queue, and the MQMD and properties that would be put."""
     wrong = name_error(topic)
     if wrong is not None:
         raise click.UsageError(wrong)
@@ -55,21 +56,31 @@ def explain(
     if as_json:
         show_json(answer.as_dict())
     else:
-        for put in answer.puts:
-            if put.refused:
-                click.secho(f"rule {put.rule}: refused: {put.refused} ({put.refused_as}); then {put.then}", fg="red")
-                continue
-            kept = "persistent" if put.persistent else "not persistent"
-            where = f"{put.queue} at {put.queue_manager}" if put.queue_manager else put.queue
-            click.secho(f"rule {put.rule}: to queue {where}", bold=True)
-            click.echo(f"  {kept}, priority {put.priority}, format {put.format or 'none'}, body {put.body_bytes} bytes")
-            shown = {key: value for key, value in put.descriptor.items() if str(value).strip("0 ") and value != -1}
-            click.echo("  MQMD  " + "  ".join(f"{key}={value}" for key, value in shown.items()))
-            for key, value in put.properties.items():
-                click.echo(f"    {key} = {value}")
-        if answer.unmatched:
-            click.echo(answer.unmatched)
-        for one in answer.considered:
-            if not one.applies:
-                click.echo(f"not rule {one.rule} ({one.place}): {one.why}")
+        show(answer)
     sys.exit(0 if answer.puts else 1)
+
+
+def show(answer: Explanation) -> None:
+    """For people."""
+    for put in answer.puts:
+        if put.refused:
+            click.secho(f"rule {put.rule}: refused: {put.refused} ({put.refused_as}); then {put.then}", fg="red")
+        else:
+            show_put(put)
+    if answer.unmatched:
+        click.echo(answer.unmatched)
+    for one in answer.considered:
+        if not one.applies:
+            click.echo(f"not rule {one.rule} ({one.place}): {one.why}")
+
+
+def show_put(put: Would) -> None:
+    """One message that would be put."""
+    kept = "persistent" if put.persistent else "not persistent"
+    where = f"{put.queue} at {put.queue_manager}" if put.queue_manager else put.queue
+    click.secho(f"rule {put.rule}: to queue {where}", bold=True)
+    click.echo(f"  {kept}, priority {put.priority}, format {put.format or 'none'}, body {put.body_bytes} bytes")
+    shown = {key: value for key, value in put.descriptor.items() if str(value).strip("0 ") and value != -1}
+    click.echo("  MQMD  " + "  ".join(f"{key}={value}" for key, value in shown.items()))
+    for key, value in put.properties.items():
+        click.echo(f"    {key} = {value!s}")

@@ -27,7 +27,7 @@ class Refused(click.ClickException):
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
-        self.exit_code = code
+        vars(self)["exit_code"] = code
 
 
 class Reach:
@@ -141,6 +141,7 @@ def _local(queue_manager: Any) -> Callable[[str, str, dict[str, str], dict[str, 
 
 
 def remote(directory: Path, busy: StoreInUse) -> Reach:
+    """The gateway that has the directory open."""
     try:
         record = json.loads((directory / "gateway.json").read_text())
         token = (directory / "admin.token").read_text().strip()
