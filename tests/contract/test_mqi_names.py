@@ -1,0 +1,114 @@
+"""The contract of the MQI port: queue name resolution and transmission queues."""
+
+from __future__ import annotations
+
+from strategies_embedded import md, refused
+
+from gateway.backends.embedded.descriptor import Descriptor, text
+from gateway.mq import xqh
+from gateway.ports.mqi import ObjectDescriptor
+
+DEFINITIONS = """
+DEFINE QLOCAL(QM2) USAGE(XMITQ)
+DEFINE QLOCAL(OTHER.XMIT) USAGE(XMITQ)
+DEFINE QALIAS(ALIAS.A) TARGET(A) DEFPRTY(7) DEFPSIST(YES)
+DEFINE QALIAS(ALIAS.NONE) TARGET(NONE)
+DEFINE QALIAS(ALIAS.ALIAS) TARGET(ALIAS.A)
+DEFINE QREMOTE(REMOTE) RNAME(THERE) RQMNAME(QM2)
+DEFINE QREMOTE(REMOTE.NAMED) RNAME(THERE) RQMNAME(QM9) XMITQ(OTHER.XMIT)
+DEFINE QREMOTE(REMOTE.LOST) RNAME(THERE) RQMNAME(QM9)
+DEFINE QREMOTE(REMOTE.WRONG) RNAME(THERE) RQMNAME(QM9) XMITQ(NONE)
+DEFINE QREMOTE(REMOTE.USAGE) RNAME(THERE) RQMNAME(QM9) XMITQ(A)
+DEFINE QREMOTE(REMOTE.TYPE) RNAME(THERE) RQMNAME(QM9) XMITQ(ALIAS.A)
+DEFINE QREMOTE(REMOTE.HERE) RNAME(A) RQMNAME(QM1)
+DEFINE QREMOTE(QM5) RNAME(' ') RQMNAME(QM2)
+DEFINE QREMOTE(MYSELF) RNAME(' ') RQMNAME(QM1)
+DEFINE QREMOTE(REPLY.ALIAS) RNAME(REPLIES) RQMNAME(QM7)
+"""
+
+
+def test_aliases(mqi):
+    mqi.mqsc(DEFINITIONS)
+    descriptor = ObjectDescriptor("ALIAS.A")
+    handle = mqi.connection.open(descriptor, 2 | 16).handle
+    assert (descriptor.resolved_name, descriptor.resolved_queue_manager) == ("A", "QM1")
+    put = Descriptor(mqi.put(handle, b"1").md)
+    assert (put.priority, put.persistence) == (7, 1)
+    assert mqi.get(handle).data == b"1"
+    with refused(2082):
+        mqi.open("ALIAS.NONE")
+    with refused(2001):
+        mqi.open("ALIAS.ALIAS")
+    mqi.mqsc("ALTER QALIAS(ALIAS.A) PUT(DISABLED)")
+    with refused(2051):
+        mqi.put(handle, b"2")
+    mqi.mqsc("ALTER QALIAS(ALIAS.A) PUT(ENABLED) TARGET(B)")
+    with refused(2041):
+        mqi.put(handle, b"2")
+
+
+def test_remote_queues_go_through_a_transmission_queue(mqi):
+    mqi.mqsc(DEFINITIONS)
+    descriptor = ObjectDescriptor("REMOTE")
+    handle = mqi.connection.open(descriptor, 16).handle
+    assert (descriptor.resolved_name, descriptor.resolved_queue_manager) == ("THERE", "QM2")
+    sent = mqi.put(handle, b"data", descriptor=md(format=b"MQSTR", correl_id=b"c" * 24, priority=3, persistence=1))
+    got = mqi.get(mqi.open("QM2"))
+    outside = Descriptor(got.md)
+    header, inner, begin = xqh.unwrap(got.data)
+    original = Descriptor(sent.md)
+    assert (outside.format, outside.priority, outside.persistence) == (b"MQXMIT  ", 3, 1)
+    assert outside.correl_id == original.msg_id != outside.msg_id
+    assert (header.remote_q_name, header.remote_q_mgr_name, got.data[begin:]) == ("THERE", "QM2", b"data")
+    embedded = Descriptor(inner)
+    assert (embedded.msg_id, embedded.correl_id, embedded.format) == (original.msg_id, b"c" * 24, b"MQSTR   ")
+
+
+def test_transmission_queue_choice(mqi):
+    mqi.mqsc(DEFINITIONS)
+    mqi.put("REMOTE.NAMED", b"1")
+    assert mqi.depth("OTHER.XMIT") == 1
+    mqi.put("REMOTE.HERE", b"1")
+    assert mqi.get(mqi.open("A")).data == b"1"
+    for name, reason in (("REMOTE.LOST", 2087), ("REMOTE.WRONG", 2196), ("REMOTE.USAGE", 2092), ("REMOTE.TYPE", 2091)):
+        with refused(reason):
+            mqi.put(name, b"1")
+    mqi.mqsc("ALTER QMGR DEFXMITQ(OTHER.XMIT)")
+    mqi.put("REMOTE.LOST", b"2")
+    assert mqi.depth("OTHER.XMIT") == 2
+    mqi.mqsc("ALTER QMGR DEFXMITQ(NONE)")
+    with refused(2197):
+        mqi.put("REMOTE.LOST", b"2")
+    with refused(2045):
+        mqi.open("REMOTE", 2)
+
+
+def test_queue_manager_names(mqi):
+    mqi.mqsc(DEFINITIONS)
+    for queue_manager, transmission in (("QM2", "QM2"), ("QM5", "QM2")):
+        descriptor = ObjectDescriptor("X", queue_manager)
+        handle = mqi.connection.open(descriptor, 16).handle
+        mqi.put(handle, b"x")
+        got = mqi.get(mqi.open(transmission))
+        assert xqh.parse(got.data).remote_q_mgr_name == "QM2"
+    handle = mqi.connection.open(ObjectDescriptor("A", "MYSELF"), 16).handle
+    mqi.put(handle, b"me")
+    assert mqi.get(mqi.open("A")).data == b"me"
+    with refused(2087):
+        mqi.connection.open(ObjectDescriptor("X", "NOBODY"), 16)
+
+
+def test_a_reply_alias_replaces_both_names(mqi):
+    mqi.mqsc(DEFINITIONS)
+    put = Descriptor(mqi.put("A", b"x", descriptor=md(reply_to_q=b"REPLY.ALIAS")).md)
+    assert (text(put.reply_to_q), text(put.reply_to_qmgr)) == ("REPLIES", "QM7")
+    put = Descriptor(mqi.put("A", b"x", descriptor=md(reply_to_q=b"REPLY.ALIAS", reply_to_qmgr=b"QM3")).md)
+    assert (text(put.reply_to_q), text(put.reply_to_qmgr)) == ("REPLY.ALIAS", "QM3")
+
+
+def test_a_report_that_cannot_be_sent_is_dead_lettered(mqi):
+    mqi.put("A", b"x", descriptor=md(report=256, reply_to_q=b"NONE"))
+    got = mqi.get(mqi.open("SYSTEM.DEAD.LETTER.QUEUE"))
+    assert got.data[:4] == b"DLH "
+    assert int.from_bytes(got.data[8:12], "little") == 2085
+    assert got.data[12:16] == b"NONE"

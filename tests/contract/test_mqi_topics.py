@@ -1,0 +1,164 @@
+"""The contract of the MQI port: publish and subscribe."""
+
+from __future__ import annotations
+
+import pytest
+from strategies_embedded import md, refused
+
+from gateway.backends.embedded.descriptor import Descriptor
+from gateway.backends.embedded.topics import compile_topic
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions, SubscriptionDescriptor
+
+CREATE, RESUME, ALTER, DURABLE, MANAGED, NEW_ONLY, ON_REQUEST = 2, 4, 1, 8, 32, 0x1000, 0x800
+RETAIN = 0x200000
+
+
+def publish(mqi, topic, data, options=4, descriptor=None):
+    handle = mqi.connection.open(ObjectDescriptor(object_type=8, object_string=topic), 16).handle
+    result = mqi.connection.put(handle, descriptor or md(), PutOptions(options), data)
+    mqi.connection.close(handle)
+    return result
+
+
+def subscribe(mqi, topic, options=CREATE | MANAGED, queue=0, **others):
+    descriptor = SubscriptionDescriptor(options, object_string=topic, **others)
+    return mqi.connection.subscribe(descriptor, queue), descriptor
+
+
+def test_a_managed_subscription_gets_copies(mqi):
+    made, descriptor = subscribe(mqi, "a/+/c", user_data="mine")
+    sent = publish(mqi, "a/b/c", b"1", descriptor=md(format=b"MQSTR", priority=4))
+    publish(mqi, "a/b", b"2")
+    got = mqi.connection.get(made.queue_handle, md(), GetOptions(4, handle_given=True), 100)
+    copy = Descriptor(got.md)
+    assert (got.data, copy.format, copy.correl_id, copy.priority) == (b"1", b"MQSTR   ", descriptor.correl_id, 4)
+    assert copy.msg_id != Descriptor(sent.md).msg_id
+    assert {one.name: one.value for one in got.properties} == {"mqps.Top": "a/b/c", "mqps.Sud": "mine"}
+    with refused(2033):
+        mqi.get(made.queue_handle)
+    mqi.connection.close(made.subscription_handle)
+    assert publish(mqi, "a/b/c", b"3", 4 | 0x80000).reason == 2550
+
+
+def test_durable_subscriptions_outlive_handle_and_restart(mqi):
+    made, _ = subscribe(mqi, "news", CREATE | MANAGED | DURABLE, name="S1")
+    with refused(2432):
+        subscribe(mqi, "news", CREATE | MANAGED | DURABLE, name="S1")
+    with refused(2429):
+        subscribe(mqi, "news", RESUME | MANAGED | DURABLE, name="S1")
+    mqi.connection.close(made.queue_handle)
+    mqi.connection.close(made.subscription_handle)
+    publish(mqi, "news", b"kept", descriptor=md(persistence=1))
+    mqi.restart()
+    publish(mqi, "news", b"more", descriptor=md(persistence=1))
+    made, descriptor = subscribe(mqi, "", RESUME | MANAGED | DURABLE, name="S1")
+    assert descriptor.resolved_string == "news"
+    assert mqi.drain(made.queue_handle) == [b"kept", b"more"]
+    mqi.connection.close(made.subscription_handle, 8)
+    mqi.connection.close(made.queue_handle)
+    with refused(2428):
+        subscribe(mqi, "", RESUME | MANAGED | DURABLE, name="S1")
+    with refused(2440):
+        subscribe(mqi, "news", CREATE | MANAGED | DURABLE)
+
+
+def test_subscription_to_a_queue_of_ones_own(mqi):
+    queue = mqi.open("A")
+    subscribe(mqi, "t", CREATE | 0x400000, queue, correl_id=b"mine".ljust(24, b"."))
+    publish(mqi, "t", b"1", 2)
+    with refused(2033):
+        mqi.get(queue)
+    mqi.connection.commit()
+    got = mqi.get(queue)
+    assert (got.data, got.md[72:76]) == (b"1", b"mine")
+    with refused(2019):
+        subscribe(mqi, "t", CREATE)
+
+
+def test_retained_publications(mqi):
+    publish(mqi, "r/1", b"old", 4 | RETAIN, md(persistence=1))
+    publish(mqi, "r/1", b"new", 4 | RETAIN, md(persistence=1))
+    publish(mqi, "r/2", b"two", 4 | RETAIN, md(persistence=1))
+    mqi.restart()
+    made, _ = subscribe(mqi, "r/#")
+    assert mqi.drain(made.queue_handle) == [b"new", b"two"]
+    only_new, _ = subscribe(mqi, "r/#", CREATE | MANAGED | NEW_ONLY)
+    assert mqi.drain(only_new.queue_handle) == []
+    asked, _ = subscribe(mqi, "r/1", CREATE | MANAGED | ON_REQUEST)
+    publish(mqi, "r/1", b"newer", 4 | RETAIN)
+    assert mqi.drain(asked.queue_handle) == []
+    assert mqi.connection.subscription_request(asked.subscription_handle) == 1
+    assert mqi.drain(asked.queue_handle) == [b"newer"]
+    none, _ = subscribe(mqi, "q", CREATE | MANAGED | ON_REQUEST)
+    with refused(2437):
+        mqi.connection.subscription_request(none.subscription_handle)
+
+
+def test_selectors_and_topic_objects(mqi):
+    mqi.mqsc("DEFINE TOPIC(PLANT) TOPICSTR('plant') DEFPRTY(6)\nDEFINE QALIAS(TO.TOPIC) TARGTYPE(TOPIC) TARGET(PLANT)")
+    made, _ = subscribe(mqi, "plant/#", selection="Root.MQMD.Format = 'MQSTR'")
+    handle = mqi.connection.open(ObjectDescriptor("PLANT", object_type=8, object_string="line/1"), 16).handle
+    mqi.put(handle, b"chosen", descriptor=md(format=b"MQSTR"))
+    mqi.put(handle, b"left", descriptor=md(format=b"OTHER"))
+    mqi.put("TO.TOPIC", b"alias", descriptor=md(format=b"MQSTR"))
+    got = mqi.get(made.queue_handle)
+    assert (got.data, Descriptor(got.md).priority) == (b"chosen", 6)
+    assert mqi.drain(made.queue_handle) == [b"alias"]
+    mqi.mqsc("ALTER TOPIC(PLANT) PUB(DISABLED)")
+    with refused(2051):
+        mqi.put(handle, b"no")
+    mqi.mqsc("ALTER TOPIC(PLANT) SUB(DISABLED)")
+    with refused(2503):
+        subscribe(mqi, "plant/x")
+
+
+def test_subscriptions_defined_by_mqsc(mqi):
+    mqi.mqsc("DEFINE SUB(ADMIN.SUB) TOPICSTR('x/y') DEST(A)")
+    publish(mqi, "x/y", b"1")
+    assert mqi.drain(mqi.open("A")) == [b"1"]
+    mqi.mqsc("DELETE SUB(ADMIN.SUB)")
+    assert publish(mqi, "x/y", b"2", 4 | 0x80000).reason == 2550
+
+
+def test_a_full_subscriber_goes_to_the_dead_letter_queue(mqi):
+    mqi.mqsc("ALTER QLOCAL(A) MAXDEPTH(1)\nDEFINE SUB(S) TOPICSTR('t') DEST(A)")
+    publish(mqi, "t", b"1")
+    publish(mqi, "t", b"2")
+    assert mqi.depth("SYSTEM.DEAD.LETTER.QUEUE") == 1
+    mqi.mqsc("ALTER TOPIC(SYSTEM.BASE.TOPIC) USEDLQ(NO)")
+    publish(mqi, "t", b"3", descriptor=md(persistence=0))
+    with refused(2502):
+        publish(mqi, "t", b"4", descriptor=md(persistence=1))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "expected"),
+    [
+        ("#", "a/b", True),
+        ("a/#", "a", True),
+        ("a/#", "a/b/c", True),
+        ("a/#", "ab", False),
+        ("a/+", "a/b", True),
+        ("a/+", "a/b/c", False),
+        ("a/+/c", "a//c", True),
+        ("#/c", "c", True),
+        ("#/c", "a/b/c", True),
+        ("#/c", "bc", False),
+        ("a/#/c", "a/c", True),
+        ("a/#/c", "a/b/b/c", True),
+        ("+", "a/b", False),
+        ("a.c/+", "abc/d", False),
+    ],
+)
+def test_topic_wildcards(pattern, topic, expected):
+    compiled = compile_topic(pattern, 2)
+    assert compiled is not None
+    assert (compiled.match(topic) is not None) is expected
+
+
+def test_character_wildcards():
+    compiled = compile_topic("a*b?", 1)
+    assert compiled is not None
+    assert compiled.match("a/x/bc")
+    assert not compiled.match("ab")
+    assert compile_topic("a/+", 1) is None
