@@ -99,6 +99,8 @@ class Landing:
         warehouse.mkdir(parents=True, exist_ok=True)
         self.manifest = Manifest(warehouse)
         self._first = True
+        self.replaced: set[str] = set()
+        """Tables whose last batch is all of them: last values, totals."""
 
     def begin(self, query: str, number: int, pieces: Pieces) -> Batch | None:
         """The batch to land; None when all of it has landed before."""
@@ -139,13 +141,10 @@ class Landing:
         self._drop_state(record)
         return record
 
-    def state(self, table: str) -> Path | None:
-        """The state that the last landed batch left for this table."""
-        folders = self.manifest.folders.get(f"{STATE}/{table}", set())
+    def latest(self, table: str) -> Path | None:
+        """What the last landed batch left in a state table, or in one that it replaces."""
         last = self.manifest.last
-        if last and f"{STATE}/{table}" in last.tables:
-            return self.warehouse / last.tables[f"{STATE}/{table}"].folder
-        return self.warehouse / max(folders) if folders else None
+        return self.warehouse / last.tables[table].folder if last and table in last.tables else None
 
     def _describe(self, folder: Path) -> Table:
         files = sorted(folder.rglob("*.parquet"))
@@ -158,7 +157,7 @@ class Landing:
     def _drop_state(self, now: Record) -> None:
         """State is needed from the last record only."""
         for table in now.tables:
-            if not table.startswith(f"{STATE}/"):
+            if not table.startswith(f"{STATE}/") and table not in self.replaced:
                 continue
             old = self.manifest.folders[table] - {now.tables[table].folder}
             for folder in old:

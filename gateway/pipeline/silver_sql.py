@@ -101,8 +101,13 @@ def checks(silver: Silver) -> list[tuple[str, str]]:
     return listed
 
 
+def value_name(column: Column) -> str:
+    """The typed value while rows are checked: a column may have the name of the message column it is read from."""
+    return f"_v_{column.name}"
+
+
 def _column_checks(column: Column) -> list[tuple[str, str]]:
-    value = quote(column.name)
+    value = quote(value_name(column))
     found = []
     if column.required:
         found.append((f"missing:{column.name}", f"{raw_value(column)} IS NULL"))

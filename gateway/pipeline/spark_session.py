@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -61,6 +62,7 @@ def make_session(name: str, settings: Mapping[str, str] | None = None, cache: Pa
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         cache = cache or Path(tempfile.gettempdir()) / f"mqgate-{os.getuid()}"
         os.environ["JAVA_HOME"] = str(find_java(os.environ, cache))
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise whatever python3 the PATH has
     paths = worker_path(os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = paths
     builder = SparkSession.builder.appName(f"mqgate-{name}").config("spark.executorEnv.PYTHONPATH", paths)

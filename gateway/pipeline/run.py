@@ -1,0 +1,185 @@
+"""Runs a job: one streaming query, started again after failures, reported as it goes.
+
+The ranges of a batch come from Spark's own offset log in the checkpoint, so they are what Spark will plan again after a
+crash; nothing about a batch is taken from the clock or from its number.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gateway.pipeline.batch import BatchWriter, rows_in
+from gateway.pipeline.delta import DeltaLog
+from gateway.pipeline.durable import read_json, write_json
+from gateway.pipeline.failures import PipelineError
+from gateway.pipeline.job import Job
+from gateway.pipeline.landing import Landing
+from gateway.pipeline.manifest import Record
+from gateway.pipeline.ranges import Pieces
+from gateway.pipeline.spark_session import make_session
+
+FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError")
+"""Errors that starting again does not mend."""
+PROGRESS_FOR = 60.0
+STATUS = "_status"
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run shows while it goes on."""
+
+    job: str
+    state: str = "starting"
+    batches: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    rows_per_second: float = 0.0
+    backlog: int | None = None
+    last_batch: float | None = None
+    restarts: int = 0
+    error: str = ""
+    started: float = field(default_factory=time.time)
+
+    def add(self, record: Record) -> None:
+        """One landed batch."""
+        rows = int(record.figures.get("rows", 0))
+        self.batches += 1
+        self.rows += rows
+        self.quarantined += sum(int(n) for name, n in record.figures.items() if name.startswith("quarantined."))
+        self.rows_per_second = rows / max(record.figures.get("seconds", 0.0), 1e-6)
+        self.last_batch = record.landed
+
+
+Watch = Callable[[Progress], None]
+
+
+class JobRun:
+    """One job in one session."""
+
+    def __init__(self, spark: Any, job: Job, watch: Watch = lambda _progress: None) -> None:
+        self.spark = spark
+        self.job = job
+        self.watch = watch
+        self.warehouse = Path(job.warehouse)
+        after_rename = DeltaLog(self.warehouse, job) if job.format == "delta" else None
+        self.landing = Landing(self.warehouse, job.name, rows_in, after_rename)
+        self.writer = BatchWriter(spark, job, self.landing)
+        self.progress = Progress(job.name)
+        self.checkpoint = Path(job.checkpoint_folder)
+
+    @property
+    def stream(self) -> str:
+        """The name under which the manifest remembers ranges."""
+        return f"{self.job.name}:{self.job.source.queue}"
+
+    def start(self, *, once: bool) -> Any:
+        """The running query."""
+        reader = self.spark.readStream.format("mqqueue").options(**self.source_options())
+        writer = reader.load().writeStream.foreachBatch(self._land)
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).queryName(self.job.name)
+        trigger = {"availableNow": True} if once else {"processingTime": f"{max(self.job.trigger, 0.001):g} seconds"}
+        return writer.trigger(**trigger).start()
+
+    def source_options(self) -> dict[str, str]:
+        """The job's source as options of the data source."""
+        source = self.job.source
+        options: dict[str, str] = {}
+        options |= {"path": source.path} if source.path else {}
+        options |= {"url": source.url, "tokenFile": source.token_file, "caFile": source.ca_file} if source.url else {}
+        options |= {
+            "queue": source.queue,
+            "consumerGroup": source.group,
+            "consume": str(source.consume).lower(),
+            "maxMessagesPerTrigger": str(source.max_messages),
+            "maxBytesPerTrigger": str(source.max_bytes),
+            "purgeDelay": str(source.purge_delay),
+            "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+            "includeRaw": str(bool(self.job.bronze and self.job.bronze.include_raw)).lower(),
+        }
+        landed = self.landing.manifest.landed.next(self.stream)
+        return options | ({"startingSeq": str(landed)} if landed else {})
+
+    def _land(self, messages: Any, number: int) -> None:
+        record = self.writer.write(messages, self.query_id(), number, self.pieces(number))
+        if record is not None:
+            self.progress.add(record)
+        self.progress.state = "running"
+        self._tell()
+
+    def query_id(self) -> str:
+        """Spark's name of the checkpoint."""
+        return str((read_json(self.checkpoint / "metadata") or {}).get("id", ""))
+
+    def pieces(self, number: int) -> Pieces:
+        """The range of a batch, from the offset log."""
+        end = self._offset(number)
+        start = self._offset(number - 1) if number else None
+        if end is None:
+            raise PipelineError(f"{self.checkpoint}/offsets/{number} is missing: is the checkpoint on a shared folder?")
+        low = start["next"] if start else self.landing.manifest.landed.next(self.stream)
+        return [(self.stream, min(low, end["next"]), end["next"])]
+
+    def _offset(self, number: int) -> dict[str, int] | None:
+        try:
+            lines = (self.checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return None
+        offset: dict[str, int] = json.loads(lines[-1])
+        return offset
+
+    def _tell(self) -> None:
+        shown = {name: getattr(self.progress, name) for name in Progress.__slots__}
+        write_json(self.warehouse / STATUS / f"{self.job.name}.json", shown)
+        self.watch(self.progress)
+
+    # ---- from start to end
+
+    def run(self, *, once: bool, wait: Callable[[float], None] = time.sleep) -> Progress:
+        """Until the queue is empty (`once`) or for ever. Failures are told and tried again with growing pauses."""
+        failures = 0
+        while True:
+            began = time.time()
+            try:
+                query = self.start(once=once)
+                query.awaitTermination()
+                self.progress.state = "done" if once else "stopped"
+                self._tell()
+                return self.progress
+            except Exception as error:
+                failures = 1 if time.time() - began > PROGRESS_FOR else failures + 1
+                self._failed(error)
+                if is_fatal(error) or 0 < self.job.restart.times < failures:
+                    raise
+                wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
+
+    def _failed(self, error: Exception) -> None:
+        self.progress.restarts += 1
+        self.progress.state = "failed" if is_fatal(error) else "restarting"
+        self.progress.error = first_cause(str(error))
+        self._tell()
+
+
+def is_fatal(error: Exception) -> bool:
+    """Whether starting again cannot help."""
+    return any(name in str(error) for name in FATAL)
+
+
+def first_cause(text: str) -> str:
+    """The line of a Python error inside Spark's report that says what happened."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("gateway.")]
+    return (told or lines or [""])[-1 if told else 0][:500]
+
+
+def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> Progress:
+    """Run a job in a session of its own."""
+    spark = make_session(job.name, job.spark)
+    try:
+        return JobRun(spark, job, watch).run(once=once)
+    finally:
+        spark.stop()
