@@ -1,0 +1,225 @@
+"""One connection's part of a unit of work: runs of puts, takes, moves and replaced state messages as MQI calls.
+
+Objects are opened once and kept. Nothing here commits, reconnects or waits; a call that fails raises MQError and leaves
+the unit to whoever owns it. Used by one thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+from gateway.backends.ibm.driver import Session
+from gateway.backends.ibm.structures import (
+    MD_LENGTH,
+    NO_ID,
+    fresh,
+    get_options,
+    head_length_of,
+    keyed_md,
+    match_md,
+    msg_id_of,
+    names_a_user,
+    object_descriptor,
+    plain_md,
+    put_options,
+)
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import Moves, Puts, Replace, Takes, Token
+
+TOPIC_PREFIX = "topic://"
+FIRST_LENGTH = 64 * 1024
+"""What a get offers first; a longer message is asked for again with its length."""
+_OUTPUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
+_INPUT = mq.MQOO_INPUT_SHARED | mq.MQOO_FAIL_IF_QUIESCING
+_BROWSE = mq.MQOO_BROWSE | mq.MQOO_FAIL_IF_QUIESCING
+_PUT = mq.MQPMO_SYNCPOINT | mq.MQPMO_FAIL_IF_QUIESCING
+_GET = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
+_DROP = _GET | mq.MQGMO_ACCEPT_TRUNCATED_MSG
+
+
+class Connection:
+    """A session with its open objects."""
+
+    def __init__(self, session: Session, new_id: Callable[[], bytes]) -> None:
+        """`new_id` makes the MsgIds of state messages, which are known before the put has been answered."""
+        self.session = session
+        self.calls = 0
+        """MQI calls made for messages: the benchmarks count them."""
+        self._new_id = new_id
+        self._handles: dict[tuple[str, str, int], int] = {}
+        self._no_identity: set[str] = set()
+        self._topics: list[ctypes.Array[ctypes.c_char]] = []
+        self._put_options: dict[tuple[bool, bool], Callable[[], bytes]] = {}
+        self._drop_one = get_options(_DROP, mq.MQMO_MATCH_MSG_ID)
+        self._drop_keyed = get_options(_DROP, mq.MQMO_MATCH_CORREL_ID)
+        self._get_one = get_options(_GET, mq.MQMO_MATCH_MSG_ID)
+
+    # Objects
+
+    def output(self, queue: str, queue_manager: str = "") -> int:
+        """The handle for putting; it sets identity context where the gateway's user may."""
+        key = (queue, queue_manager, _OUTPUT)
+        found = self._handles.get(key)
+        if found is None:
+            found = self._handles[key] = self._open_output(queue, queue_manager)
+        return found
+
+    def _open_output(self, queue: str, queue_manager: str) -> int:
+        descriptor = self._descriptor(queue, queue_manager)
+        try:
+            return self.session.open(descriptor(), _OUTPUT | mq.MQOO_SET_IDENTITY_CONTEXT)
+        except MQError as error:
+            if error.reason != mq.MQRC_NOT_AUTHORIZED:
+                raise MQError(error.reason, f"opening {queue} for output") from None
+        self._no_identity.add(queue)
+        return self._open(descriptor(), _OUTPUT, queue)
+
+    def input(self, queue: str) -> int:
+        """The handle for taking."""
+        key = (queue, "", _INPUT)
+        found = self._handles.get(key)
+        if found is None:
+            found = self._handles[key] = self._open(object_descriptor(queue), _INPUT, queue)
+        return found
+
+    def browse(self, queue: str) -> int:
+        """The handle for looking; its cursor is shared by all who look at this queue on this connection."""
+        key = (queue, "", _BROWSE)
+        found = self._handles.get(key)
+        if found is None:
+            found = self._handles[key] = self._open(object_descriptor(queue), _BROWSE, queue)
+        return found
+
+    def _open(self, descriptor: bytes, options: int, queue: str) -> int:
+        try:
+            return self.session.open(descriptor, options)
+        except MQError as error:
+            raise MQError(error.reason, f"opening {queue}") from None
+
+    def _descriptor(self, queue: str, queue_manager: str) -> Callable[[], bytes]:
+        if not queue.startswith(TOPIC_PREFIX):
+            return fresh(object_descriptor(queue, queue_manager))
+        text = ctypes.create_string_buffer(queue.removeprefix(TOPIC_PREFIX).encode())
+        self._topics.append(text)  # the queue manager reads it by its address
+        address = ctypes.addressof(text)
+        return fresh(object_descriptor("", topic_pointer=address, topic_length=len(text) - 1))
+
+    # Parts of a unit
+
+    def put_run(self, puts: Puts, asynchronous: bool) -> list[Token]:
+        """Put every message of a run; their MsgIds. With `asynchronous` a failure shows only at the commit."""
+        handle = self.output(puts.queue, puts.queue_manager)
+        return self._put_keyed(puts, handle, asynchronous) if puts.key else self._put_plain(puts, handle, asynchronous)
+
+    def _options(self, asynchronous: bool, *, identity: bool) -> Callable[[], bytes]:
+        found = self._put_options.get((identity, asynchronous))
+        if found is None:
+            options = _PUT | (mq.MQPMO_ASYNC_RESPONSE if asynchronous else mq.MQPMO_SYNC_RESPONSE)
+            options |= mq.MQPMO_SET_IDENTITY_CONTEXT if identity else mq.MQPMO_DEFAULT_CONTEXT
+            found = self._put_options[identity, asynchronous] = put_options(options)
+        return found
+
+    def _put_keyed(self, puts: Puts, handle: int, asynchronous: bool) -> list[Token]:
+        mqput, hconn, options = self.session.mqput, self.session.handle, self._options(asynchronous, identity=False)
+        key, priority, persistent, queue = puts.key, puts.priority, puts.persistent, puts.queue
+        tokens: list[Token] = []
+        for head, body in zip(puts.heads, puts.bodies, strict=True):
+            token = self._new_id()
+            md = keyed_md(head, priority, persistent, token, key)
+            answer = mqput(hconn, handle, md, options(), head[MD_LENGTH:] + body)
+            if answer[-2] == mq.MQCC_FAILED:
+                raise MQError(int(answer[-1]), f"putting to {queue}")
+            tokens.append(token)
+        self.calls += len(tokens)
+        return tokens
+
+    def _put_plain(self, puts: Puts, handle: int, asynchronous: bool) -> list[Token]:
+        mqput, hconn, queue = self.session.mqput, self.session.handle, puts.queue
+        priority, persistent, identity = puts.priority, puts.persistent, puts.queue not in self._no_identity
+        tokens: list[Token] = []
+        last, options = b"", self._options(asynchronous, identity=False)
+        for head, body in zip(puts.heads, puts.bodies, strict=True):
+            if head is not last:  # runs share their head
+                last, options = head, self._options(asynchronous, identity=identity and names_a_user(head))
+            answer = mqput(hconn, handle, plain_md(head, priority, persistent), options(), head[MD_LENGTH:] + body)
+            if answer[-2] == mq.MQCC_FAILED:
+                raise MQError(int(answer[-1]), f"putting to {queue}")
+            tokens.append(msg_id_of(answer[0]))
+        self.calls += len(tokens)
+        return tokens
+
+    def take(self, takes: Takes) -> None:
+        """Remove messages by their MsgIds; one that is gone already is what was wanted."""
+        handle = self.input(takes.queue)
+        for token in takes.tokens:
+            self._drop(handle, _as_id(token), NO_ID, self._drop_one(), takes.queue)
+
+    def replace(self, replace: Replace) -> None:
+        """The message with this key goes, the new one comes."""
+        handle = self.input(replace.queue)
+        while self._drop(handle, NO_ID, replace.key, self._drop_keyed(), replace.queue):
+            pass
+        if replace.body is not None:
+            self.put_run(state_put(replace.queue, replace.key, replace.body), asynchronous=True)
+
+    def _drop(self, handle: int, msg_id: bytes, key: bytes, options: bytes, queue: str) -> bool:
+        self.calls += 1
+        answer = self.session.mqget(self.session.handle, handle, match_md(msg_id, key), options, 0)
+        reason = int(answer[-1])
+        if answer[-2] == mq.MQCC_FAILED and reason != mq.MQRC_NO_MSG_AVAILABLE:
+            raise MQError(reason, f"taking from {queue}")
+        return reason != mq.MQRC_NO_MSG_AVAILABLE
+
+    def move(self, moves: Moves, asynchronous: bool) -> None:
+        """Take staged messages and put them where they are to be seen. What has been moved before stays moved."""
+        handle = self.input(moves.queue)
+        for index, token in enumerate(moves.tokens):
+            found = self.get(handle, _as_id(token), moves.queue)
+            if found is None:
+                continue
+            data, staged = found
+            head = moves.heads[index] if moves.heads is not None else staged
+            self.put_run(_moved(moves, staged, head, data), asynchronous)
+
+    def get(self, handle: int, msg_id: bytes, queue: str) -> tuple[bytes, bytes] | None:
+        """The message with this MsgId, whatever its length, under syncpoint; (data, descriptor)."""
+        length = FIRST_LENGTH
+        while True:
+            self.calls += 1
+            answer = self.session.mqget(self.session.handle, handle, match_md(msg_id), self._get_one(), length)
+            reason = int(answer[-1])
+            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:
+                length = int(answer[-3])
+                continue
+            if reason == mq.MQRC_NO_MSG_AVAILABLE:
+                return None
+            if answer[-2] == mq.MQCC_FAILED:
+                raise MQError(reason, f"taking from {queue}")
+            return answer[0], answer[1]
+
+
+def state_put(queue: str, key: bytes, body: bytes) -> Puts:
+    """One persistent state message."""
+    return Puts(queue, key=key, priority=0, persistent=True, heads=[match_md()], bodies=[body])
+
+
+def _moved(moves: Moves, staged: bytes, head: bytes, data: bytes) -> Puts:
+    """A moved message. A new head replaces the old one with the first part of the data that belonged to it."""
+    if moves.heads is not None:
+        data = data[head_length_of(staged) :]
+    priority = int.from_bytes(head[40:44], "little", signed=True)
+    persistent = bool(head[44])
+    return Puts(moves.to_queue, moves.to_queue_manager, moves.to_key, priority, persistent, [head], [data])
+
+
+def _as_id(token: Token) -> bytes:
+    if not isinstance(token, bytes) or len(token) != 24:
+        raise MQError(mq.MQRC_MD_ERROR, "a token that is not a MsgId: it belongs to another backend")
+    return token
+
+
+def total_rows(puts: Sequence[Puts]) -> int:
+    """How many messages these runs hold."""
+    return sum(len(run.heads) for run in puts)

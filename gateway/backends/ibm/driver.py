@@ -1,0 +1,206 @@
+"""The two Python bindings of IBM MQ behind one set of raw calls: `ibmmq` and `pymqi`, imported only when asked for.
+
+Connecting uses a binding's own classes (it happens rarely and they know TLS, CCDT and pointers); everything else goes
+to the extension's functions with packed structures, at a thirtieth of the classes' cost. The extensions write into the
+bytes they are given: every MQMD, MQPMO and MQGMO handed over here must be a fresh object.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+from gateway.errors import DriverUnavailable, MQError
+from gateway.mq import constants as mq
+
+_BOTH_MISSING = """\
+no IBM MQ client library can be loaded:
+{reasons}
+The bindings need IBM's client library libmqm_r.so. Install the IBM MQ redistributable client (or a full MQ client),
+then put its lib64 directory in LD_LIBRARY_PATH before the gateway starts; `pip install 'mqgate[ibm]'` brings the
+binding.
+To try without IBM MQ use the embedded queue manager, or `mqgate mqi build`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectSettings:
+    """How to reach a queue manager; the texts are as in the settings file."""
+
+    name: str = ""
+    connection: str = ""
+    channel: str = ""
+    user: str = ""
+    password: str = ""
+    ccdt: str = ""
+    cipher: str = ""
+    key_repository: str = ""
+    certificate_label: str = ""
+    peer_name: str = ""
+    application: str = "mqgate"
+    max_message_length: int = 104_857_600
+
+
+class Call(Protocol):
+    """A function of an extension: packed structures in, a tuple out that ends with completion code and reason."""
+
+    def __call__(self, *arguments: Any) -> Sequence[Any]:
+        """Call it."""
+
+
+class Session:
+    """One connection handle with the raw calls. Usable from any thread, one call at a time."""
+
+    def __init__(self, driver: Driver, owner: Any) -> None:
+        self._owner = owner  # the binding's QueueManager: kept, because its end disconnects
+        self._driver = driver
+        extension = driver.extension
+        self.handle: int = owner.get_handle()
+        self.mqput: Call = extension.MQPUT
+        self.mqget: Call = extension.MQGET
+        self._open: Call = extension.MQOPEN
+        self._close: Call = extension.MQCLOSE
+        self._commit: Call = extension.MQCMIT
+        self._back: Call = extension.MQBACK
+
+    def open(self, descriptor: bytes, options: int) -> int:
+        """MQOPEN; the object handle."""
+        answer = self._open(self.handle, descriptor, options)
+        _check(answer, "MQOPEN")
+        return int(answer[0])
+
+    def close(self, handle: int) -> None:
+        """MQCLOSE."""
+        _check(self._close(self.handle, handle, mq.MQCO_NONE), "MQCLOSE")
+
+    def commit(self) -> None:
+        """MQCMIT."""
+        _check(self._commit(self.handle), "MQCMIT")
+
+    def back(self) -> None:
+        """MQBACK."""
+        _check(self._back(self.handle), "MQBACK")
+
+    def asynchronous_failures(self) -> int:
+        """MQSTAT: how many asynchronous puts have failed since it was asked last; needs a binding that has the call."""
+        try:
+            return int(self._owner.stat(mq.MQSTAT_TYPE_ASYNC_ERROR).PutFailureCount)
+        except self._driver.error as error:
+            raise MQError(error.reason, "MQSTAT", error.comp) from None
+
+    def inquire(self, queue: str, selector: int) -> int | str:
+        """One attribute of a queue, or of the queue manager when `queue` is empty."""
+        module = self._driver.module
+        try:
+            if not queue:
+                value = self._owner.inquire(selector)
+            else:
+                opened = module.Queue(self._owner, queue, mq.MQOO_INQUIRE | mq.MQOO_FAIL_IF_QUIESCING)
+                try:
+                    value = opened.inquire(selector)
+                finally:
+                    opened.close()
+        except self._driver.error as error:
+            raise MQError(error.reason, f"MQINQ of {queue or 'the queue manager'}", error.comp) from None
+        return value.decode().rstrip(" \0") if isinstance(value, bytes) else int(value)
+
+    def disconnect(self) -> None:
+        """MQDISC; a connection that is broken already is only let go."""
+        try:
+            self._owner.disconnect()
+        except (self._driver.error, self._driver.usage_error):
+            return
+
+
+def _check(answer: Sequence[Any], call: str) -> None:
+    if answer[-2] == mq.MQCC_FAILED:
+        raise MQError(int(answer[-1]), call)
+
+
+class Driver:
+    """A binding that could be loaded."""
+
+    def __init__(self, name: str, module: ModuleType, extension: ModuleType, can_status: bool) -> None:
+        self.name = name
+        self.module: Any = module
+        self.extension: Any = extension
+        self.can_status = can_status
+        """Whether MQSTAT is there: without it a non-persistent asynchronous put could fail unseen."""
+        self.error: Any = module.MQMIError
+        self.usage_error: Any = module.PYIFError
+
+    def connect(self, settings: ConnectSettings) -> Session:
+        """MQCONNX with a shared handle. MQError with the reason."""
+        owner = self.module.QueueManager(None)
+        arguments: dict[str, Any] = {"opts": mq.MQCNO_HANDLE_SHARE_BLOCK | mq.MQCNO_RECONNECT_DISABLED}
+        if settings.user:
+            arguments |= {"user": settings.user, "password": settings.password}
+        if settings.ccdt:
+            os.environ["MQCCDTURL"] = settings.ccdt  # the only way that both bindings and every client level know
+        else:
+            arguments["cd"] = self._channel(settings)
+        if settings.key_repository or settings.certificate_label:
+            arguments["sco"] = self._tls(settings)
+        try:
+            owner.connect_with_options(settings.name, **arguments)
+        except self.error as error:
+            where = settings.connection or settings.ccdt
+            raise MQError(error.reason, f"connecting to {settings.name or 'the queue manager'} at {where}") from None
+        return Session(self, owner)
+
+    def _channel(self, settings: ConnectSettings) -> Any:
+        channel = self.module.CD()
+        channel.ChannelName = settings.channel.encode()
+        channel.ConnectionName = settings.connection.encode()
+        channel.ChannelType = 6  # client connection
+        channel.TransportType = 2  # TCP
+        channel.MaxMsgLength = settings.max_message_length
+        if settings.cipher:
+            channel.SSLCipherSpec = settings.cipher.encode()
+        if settings.peer_name and self.name == "ibmmq":
+            channel.SSLPeerNamePtr = settings.peer_name
+        return channel
+
+    def _tls(self, settings: ConnectSettings) -> Any:
+        options = self.module.SCO()
+        if settings.key_repository:
+            options.KeyRepository = settings.key_repository.encode()
+        if settings.certificate_label:
+            options.CertificateLabel = settings.certificate_label.encode()
+        return options
+
+
+def _load_ibmmq() -> Driver:
+    return Driver("ibmmq", importlib.import_module("ibmmq"), importlib.import_module("ibmmq.ibmmqc"), can_status=True)
+
+
+def _load_pymqi() -> Driver:
+    return Driver("pymqi", importlib.import_module("pymqi"), importlib.import_module("pymqi.pymqe"), can_status=False)
+
+
+_LOADERS: dict[str, Callable[[], Driver]] = {"ibmmq": _load_ibmmq, "pymqi": _load_pymqi}
+
+
+def load(wanted: str = "auto") -> Driver:
+    """The binding asked for, or with `auto` the first of ibmmq and pymqi that loads. DriverUnavailable says why not."""
+    names = list(_LOADERS) if wanted == "auto" else [wanted]
+    reasons = []
+    for name in names:
+        try:
+            return _LOADERS[name]()
+        except ImportError as error:
+            reasons.append(f"  {name}: {_why(error)}")
+    raise DriverUnavailable(_BOTH_MISSING.format(reasons="\n".join(reasons)))
+
+
+def _why(error: ImportError) -> str:
+    """ibmmq hides the loader's message behind «No module named 'ibmmqc'»: say what that means."""
+    text = str(error)
+    if "ibmmqc" in text:
+        return "installed, but libmqm_r.so was not found by the loader (LD_LIBRARY_PATH is read at process start)"
+    if isinstance(error, ModuleNotFoundError):
+        return "not installed"
+    return text

@@ -1,0 +1,112 @@
+"""MQMD, MQPMO, MQGMO and MQOD as the extensions want them: packed, and a new object each time.
+
+An extension writes the answer into the very bytes it was given. Joining two parts makes a new object for the price of a
+copy; a template handed over twice would carry the first call's answer into the second.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from gateway.mq import constants as mq
+from gateway.mq.layout import LITTLE, STRUCTURES, codec, defaults, pack
+
+MD_LENGTH = 364
+NO_ID = bytes(24)
+_MSG_ID, _CORREL_ID, _BEHIND_IDS = 48, 72, 96
+_PRIORITY = 40
+_USER = slice(196, 208)
+_BLANK_USERS = (b" " * 12, bytes(12))
+_FEEDBACK, _FEEDBACK_FIRST = 20, 65536
+_KEY_BITS, _KEY_MASK = 5, 31
+_I4 = struct.Struct("<i")
+_CLASSES = struct.Struct("<2i")
+
+DEFAULT_MD = pack("MQMD", {}, version=2)
+_PMO, _GMO = STRUCTURES["MQPMO"], STRUCTURES["MQGMO"]
+
+
+def fresh(template: bytes) -> Callable[[], bytes]:
+    """A function that makes a new copy of `template` at each call."""
+    half = len(template) // 2
+    first, second = template[:half], template[half:]
+    return lambda: first + second
+
+
+def put_options(options: int) -> Callable[[], bytes]:
+    """MQPMO of the version every supported client level has."""
+    return fresh(codec("MQPMO", 3, LITTLE).pack(*_changed("MQPMO", 3, Options=options)))
+
+
+def get_options(options: int, match: int, wait_milliseconds: int = 0) -> Callable[[], bytes]:
+    """MQGMO version 4, so that a message's properties never come as a header nobody asked for."""
+    values = _changed("MQGMO", 4, Options=options, MatchOptions=match, WaitInterval=wait_milliseconds)
+    return fresh(codec("MQGMO", 4, LITTLE).pack(*values))
+
+
+def _changed(name: str, version: int, **values: int) -> list[int | bytes]:
+    """The structure's values in order; for structures whose fields all take one place."""
+    names = [field.name for field in STRUCTURES[name].fields_of(version)]
+    return [values.get(field, default) for field, default in zip(names, defaults(name, version), strict=True)]
+
+
+def object_descriptor(queue: str, queue_manager: str = "", *, topic_pointer: int = 0, topic_length: int = 0) -> bytes:
+    """MQOD version 4 of a queue, or of a topic string that lies at an address the caller keeps alive."""
+    values: dict[str, int | bytes | tuple[int, ...]] = {
+        "ObjectName": queue.encode(),
+        "ObjectQMgrName": queue_manager.encode(),
+    }
+    if topic_pointer:
+        text = struct.pack("<Qiiii", topic_pointer, 0, topic_length, topic_length, 1208)
+        values = {"ObjectType": mq.MQOT_TOPIC, "ObjectString": text}
+    return pack("MQOD", values, version=4)
+
+
+def keyed_md(head: bytes, priority: int, persistent: bool, msg_id: bytes, key: bytes) -> bytes:
+    """The descriptor of a state message: its key is the CorrelId; Feedback says how long key and head were.
+
+    MQ knows no head and body, and pads a short CorrelId; both come back from here. The application range of Feedback
+    is free for a datagram's own use.
+    """
+    own = _FEEDBACK_FIRST + ((len(head) - MD_LENGTH) << _KEY_BITS | min(len(key), 24))
+    classes = _CLASSES.pack(priority, persistent)
+    front = head[:_FEEDBACK] + _I4.pack(own) + head[_FEEDBACK + 4 : _PRIORITY]
+    return b"".join((front, classes, msg_id, key.ljust(24, b"\0")[:24], head[_BEHIND_IDS:MD_LENGTH]))
+
+
+def head_length_of(md: bytes) -> int:
+    """How much of a state message's data belonged to its head."""
+    own: int = _I4.unpack_from(md, _FEEDBACK)[0] - _FEEDBACK_FIRST
+    return max(own, 0) >> _KEY_BITS
+
+
+def key_of(md: bytes) -> bytes:
+    """The key of a state message."""
+    own: int = _I4.unpack_from(md, _FEEDBACK)[0] - _FEEDBACK_FIRST
+    return md[_CORREL_ID : _CORREL_ID + (own & _KEY_MASK if own >= 0 else 24)]
+
+
+def plain_md(head: bytes, priority: int, persistent: bool) -> bytes:
+    """The descriptor of an application message, identifiers as the head has them."""
+    return b"".join((head[:_PRIORITY], _CLASSES.pack(priority, persistent), head[_MSG_ID:MD_LENGTH]))
+
+
+def match_md(msg_id: bytes = NO_ID, correl_id: bytes = NO_ID) -> bytes:
+    """The descriptor of a get that asks for these identifiers."""
+    return b"".join((DEFAULT_MD[:_MSG_ID], msg_id, correl_id.ljust(24, b"\0")[:24], DEFAULT_MD[_BEHIND_IDS:]))
+
+
+def msg_id_of(md: bytes) -> bytes:
+    """MsgId."""
+    return md[_MSG_ID:_CORREL_ID]
+
+
+def correl_id_of(md: bytes) -> bytes:
+    """CorrelId."""
+    return md[_CORREL_ID:_BEHIND_IDS]
+
+
+def names_a_user(head: bytes) -> bool:
+    """Whether the head says whose message it is; without a user the queue manager gives the connection's."""
+    return head[_USER] not in _BLANK_USERS

@@ -1,0 +1,114 @@
+"""A unit of work on one connection: apply, look whether every put arrived, leave a marker, commit.
+
+The marker decides what a commit whose answer was lost has done. Each unit takes the connection's last marker and puts a
+new one, so that afterwards exactly one of the two is on the marker queue: the new one if it was committed, the old one
+if it was backed out, and neither while the queue manager has not made up its mind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.backends.ibm.connection import Connection, state_put
+from gateway.backends.ibm.structures import get_options, match_md, msg_id_of
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import Takes, Token, Unit
+
+MARKERS = "MQGATE.MARKERS"
+_BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
+_BROWSE_OPTIONS = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_CORREL_ID)
+
+
+class Marker:
+    """The marker of one connection: its key, and the MsgIds of the last two."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.settled: bytes | None = None
+        """The one that is on the queue for sure."""
+        self.offered: bytes | None = None
+        """The one in the unit that is being committed."""
+
+    def settle(self, committed: bool) -> None:
+        """The outcome of the unit is known."""
+        if committed:
+            self.settled = self.offered
+        self.offered = None
+
+    def advance(self, connection: Connection) -> None:
+        """Replace the marker within the open unit."""
+        if self.settled is not None:
+            connection.take(Takes(MARKERS, self.key, [self.settled]))
+        self.offered = _as_bytes(connection.put_run(state_put(MARKERS, self.key, b""), asynchronous=True)[0])
+
+    def begin(self, connection: Connection) -> None:
+        """On a new connection without doubts: leave exactly one marker of ours on the queue."""
+        self.settled = None
+        while (found := visible(connection, self.key)) is not None:
+            connection.take(Takes(MARKERS, self.key, [found]))
+            connection.session.commit()
+        self.advance(connection)
+        connection.session.commit()
+        self.settle(committed=True)
+
+    def verdict(self, connection: Connection) -> bool | None:
+        """Whether the unit in doubt was committed; None while the queue manager still has it open."""
+        found = visible(connection, self.key)
+        if found is None:
+            return None
+        return found == self.offered
+
+
+def _as_bytes(token: Token) -> bytes:
+    if not isinstance(token, bytes):
+        raise MQError(mq.MQRC_UNEXPECTED_ERROR, "a token that is not a MsgId")
+    return token
+
+
+def visible(connection: Connection, key: bytes) -> bytes | None:
+    """The MsgId of the marker that can be seen."""
+    session = connection.session
+    handle = connection.browse(MARKERS)
+    answer = session.mqget(session.handle, handle, match_md(correl_id=key), _BROWSE_OPTIONS(), 0)
+    if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
+        return None
+    if answer[-2] == mq.MQCC_FAILED:
+        raise MQError(int(answer[-1]), f"looking at {MARKERS}")
+    return msg_id_of(answer[1])
+
+
+def apply(connection: Connection, unit: Unit, *, asynchronous: bool, can_status: bool) -> list[list[Token]]:
+    """Make the unit's calls; the MsgIds of each run of puts. MQError carries in `puts` which run failed, if one did."""
+    tokens = []
+    for index, puts in enumerate(unit.puts):
+        try:
+            tokens.append(connection.put_run(puts, asynchronous and (puts.persistent or can_status)))
+        except MQError as error:
+            raise PutFailed(error, index) from None
+    for moves in unit.moves:
+        connection.move(moves, asynchronous)
+    for takes in unit.takes:
+        connection.take(takes)
+    for replace in unit.replaces:
+        connection.replace(replace)
+    return tokens
+
+
+class PutFailed(MQError):
+    """A run of puts of a unit was refused; `puts` is its index."""
+
+    def __init__(self, error: MQError, index: int) -> None:
+        super().__init__(error.reason, str(error), error.comp_code)
+        self.puts = index
+
+
+def has_volatile_puts(units: Sequence[Unit]) -> bool:
+    """Whether an asynchronous put could fail without the commit failing: MQCMIT answers for persistent ones only."""
+    return any(not puts.persistent for unit in units for puts in unit.puts)
+
+
+def rows_of(unit: Unit) -> int:
+    """How many uncommitted messages the unit makes."""
+    rows = sum(len(puts.heads) for puts in unit.puts) + sum(len(takes.tokens) for takes in unit.takes)
+    return rows + sum(2 * len(moves.tokens) for moves in unit.moves) + 2 * len(unit.replaces)

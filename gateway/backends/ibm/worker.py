@@ -1,0 +1,279 @@
+"""One thread and its connection: takes units from its queue, commits them together, reconnects, settles doubts.
+
+Units that wait are committed in one MQCMIT as long as they stay well within MAXUMSGS. When a batch is refused its units
+are repeated one by one with synchronous puts, so that only the one at fault is reported.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from gateway.backends.ibm.connection import Connection
+from gateway.backends.ibm.driver import ConnectSettings, Driver
+from gateway.backends.ibm.reasons import Action, action_for, explain
+from gateway.backends.ibm.work import Marker, PutFailed, apply, has_volatile_puts, rows_of
+from gateway.errors import MQError
+from gateway.ports.batch import Failure, Outcome, Token, Unit
+
+MAX_ROWS = 2000
+"""Uncommitted messages of a batch: a fifth of what a queue manager allows by default (MAXUMSGS 10000)."""
+_REPEATS = 3
+_LOOK_AGAIN = 0.2
+
+Finished = Callable[[Unit, Outcome], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait before connecting again: doubling, with jitter, so that replicas do not come back together."""
+
+    first: float = 1.0
+    longest: float = 30.0
+
+    def delay(self, attempt: int, chance: float) -> float:
+        """Seconds before attempt number `attempt` (from 0); `chance` from 0 to 1 spreads it over half its length."""
+        full: float = min(self.longest, self.first * 2.0 ** min(attempt, 16))
+        return full * (0.5 + chance / 2)
+
+
+class Worker:
+    """See the module. `submit` may be called from any thread; `finished` is called in the worker's."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        settings: ConnectSettings,
+        marker: Marker,
+        new_id: Callable[[], bytes],
+        finished: Finished,
+        *,
+        backoff: Backoff | None = None,
+        told: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """`told` gets one line at each loss and at each return of the connection."""
+        self._driver = driver
+        self._settings = settings
+        self._marker = marker
+        self._new_id = new_id
+        self._finished = finished
+        self._backoff = backoff or Backoff()
+        self._told = told
+        self._units: deque[Unit] = deque()
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._connection: Connection | None = None
+        self.connected = False
+        self.calls = 0
+        self.thread = threading.Thread(target=self._run, name="mq-worker", daemon=True)
+
+    def start(self, connection: Connection | None = None) -> None:
+        """Begin, with a connection that was made already or with one of its own."""
+        if connection is not None:
+            self._adopt(connection)
+        self.thread.start()
+
+    def submit(self, unit: Unit) -> None:
+        """Commit the unit some time soon."""
+        with self._changed:
+            self._units.append(unit)
+            self._changed.notify()
+
+    def load(self) -> int:
+        """Units that wait."""
+        return len(self._units)
+
+    def stop(self) -> None:
+        """Commit what waits if the queue manager answers, then end; the caller joins the thread."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify()
+
+    # The thread
+
+    def _run(self) -> None:
+        while (batch := self._next()) is not None:
+            self._commit_batch(batch)
+        self._drop_connection()
+
+    def _next(self) -> list[Unit] | None:
+        """What waits, up to the limit; None when it is time to end."""
+        with self._changed:
+            while not self._units:
+                if self._stopping.is_set():
+                    return None
+                self._changed.wait()
+            batch: list[Unit] = []
+            rows = 0
+            while self._units and (not batch or rows + rows_of(self._units[0]) <= MAX_ROWS):
+                rows += rows_of(self._units[0])
+                batch.append(self._units.popleft())
+            return batch
+
+    def _commit_batch(self, batch: list[Unit]) -> None:
+        left = batch
+        while left:
+            left = self._attempt(left)
+
+    def _attempt(self, batch: list[Unit]) -> list[Unit]:
+        """Commit the batch, or what of it can be; the units that have to be tried again."""
+        try:
+            connection = self._ready()
+            done = self._try_together(connection, batch)
+            if done is not None:
+                return done
+            return self._one_by_one(connection, batch)
+        except _Stopped:
+            for unit in batch:
+                self._finished(unit, Outcome([Failure(-1, 2203, "the gateway is stopping and MQ does not answer")]))
+            return []
+        except MQError as error:
+            if action_for(error.reason) is not Action.RECONNECT:
+                self._drop_connection()
+                return self._refuse(batch, error)
+            self._lost(error)
+            return batch
+
+    def _refuse(self, batch: list[Unit], error: MQError) -> list[Unit]:
+        for unit in batch:
+            self._finished(unit, Outcome([Failure(-1, error.reason, explain(error.reason, str(error)))]))
+        return []
+
+    def _try_together(self, connection: Connection, batch: list[Unit]) -> list[Unit] | None:
+        """All units in one commit; None when the queue manager refuses and each has to be tried alone."""
+        try:
+            tokens = self._apply(connection, batch, asynchronous=True)
+        except MQError as error:
+            if action_for(error.reason) is Action.RECONNECT:
+                raise
+            connection.session.back()
+            return None
+        committed = self._commit(connection)
+        if committed is None:
+            return None
+        if not committed:
+            return batch
+        for unit, mine in zip(batch, tokens, strict=True):
+            self._succeed(unit, mine)
+        return []
+
+    def _one_by_one(self, connection: Connection, batch: list[Unit]) -> list[Unit]:
+        """Each unit alone and synchronously. A finished unit leaves `batch`; what is left has to be tried again."""
+        while batch:
+            unit, failure = batch[0], None
+            try:
+                tokens = self._apply(connection, [unit], asynchronous=False)
+                committed = self._commit(connection)
+            except MQError as error:
+                if action_for(error.reason) is Action.RECONNECT:
+                    raise
+                connection.session.back()
+                puts = error.puts if isinstance(error, PutFailed) else -1
+                failure = Failure(puts, error.reason, explain(error.reason, str(error)))
+            if failure is None and committed is False:
+                return batch
+            if failure is None and committed is None:
+                failure = Failure(-1, 2003, explain(2003))
+            del batch[0]
+            if failure is None:
+                self._succeed(unit, tokens[0])
+            else:
+                self._finished(unit, Outcome([failure]))
+        return batch
+
+    def _apply(self, connection: Connection, batch: Sequence[Unit], *, asynchronous: bool) -> list[list[list[Token]]]:
+        can_status = self._driver.can_status
+        tokens = [apply(connection, unit, asynchronous=asynchronous, can_status=can_status) for unit in batch]
+        self._marker.advance(connection)
+        self.calls += 1
+        if asynchronous and can_status and has_volatile_puts(batch) and connection.session.asynchronous_failures():
+            raise MQError(2003, "an asynchronous put failed")
+        return tokens
+
+    def _commit(self, connection: Connection) -> bool | None:
+        """True: committed. None: refused, nothing of it happened. False: the connection broke and it was backed out.
+
+        When the answer is lost the marker tells; until it can be read nothing else is done.
+        """
+        try:
+            connection.session.commit()
+        except MQError as error:
+            if action_for(error.reason) is not Action.RECONNECT:
+                self._marker.settle(committed=False)
+                return None
+            self._lost(error, in_doubt=True)
+            return self._settle()
+        self._marker.settle(committed=True)
+        return True
+
+    def _settle(self) -> bool:
+        while True:
+            try:
+                verdict = self._marker.verdict(self._ready())
+            except MQError as error:
+                if action_for(error.reason) is not Action.RECONNECT:
+                    raise
+                self._lost(error, in_doubt=True)
+                continue
+            if verdict is not None:
+                self._marker.settle(committed=verdict)
+                return verdict
+            if self._stopping.wait(_LOOK_AGAIN):
+                raise _Stopped
+
+    def _succeed(self, unit: Unit, tokens: Sequence[list[Token]]) -> None:
+        for puts, mine in zip(unit.puts, tokens, strict=True):
+            puts.tokens = mine
+        self._finished(unit, Outcome())
+
+    # The connection
+
+    def _ready(self) -> Connection:
+        """The connection, made again as often as it takes. MQError when the settings are at fault."""
+        attempt = 0
+        while self._connection is None:
+            try:
+                self._connect()
+            except MQError as error:
+                self._drop_connection()
+                if action_for(error.reason) is not Action.RECONNECT:
+                    self._told(explain(error.reason, str(error)))
+                delay = self._backoff.delay(attempt, random.random())  # noqa: S311  jitter, not secrecy
+                if self._stopping.wait(delay):
+                    raise _Stopped from None
+                attempt += 1
+        return self._connection
+
+    def _connect(self) -> None:
+        session = self._driver.connect(self._settings)
+        self._adopt(Connection(session, self._new_id))
+        self._told(f"connected to {self._settings.name or 'the queue manager'}")
+
+    def _adopt(self, connection: Connection) -> None:
+        self._connection = connection
+        if self._marker.offered is None:
+            self._marker.begin(connection)
+        self.connected = True
+
+    def _lost(self, error: MQError, *, in_doubt: bool = False) -> None:
+        self._told(explain(error.reason, str(error)))
+        self._drop_connection()
+        if not in_doubt:
+            self._marker.offered = None
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        self.connected = False
+        if connection is not None:
+            self.calls += connection.calls
+            with suppress(MQError):
+                connection.session.back()  # MQDISC would commit what is half done
+            connection.session.disconnect()
+
+
+class _Stopped(Exception):
+    """The worker is to end and cannot finish what it has."""
