@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gateway.backends.embedded import descriptor, inquiring, opening, putting, subscribing, taking
+from gateway.backends.embedded import inquiring, opening, putting, subscribing, syncpoint, taking
 from gateway.backends.embedded.administration import Administration
 from gateway.backends.embedded.authority import Authority
 from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.descriptor import Descriptor
-from gateway.backends.embedded.handles import Handle, UnitOfWork
+from gateway.backends.embedded.handles import Handle, UnitOfWork, note
+from gateway.backends.embedded.lists import put_to_list
 from gateway.backends.embedded.local_queue import LocalQueue, Waiter
+from gateway.backends.embedded.parking import Parked, park
 from gateway.backends.embedded.placing import Placer
 from gateway.backends.embedded.resolution import Target, refreshed, resolve
-from gateway.backends.embedded.searching import Candidate, wanted
-from gateway.backends.embedded.store.unit import Backout, LaneTakes, StoreUnit
+from gateway.backends.embedded.store.unit import StoreUnit
 from gateway.backends.embedded.topics import Topics
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -30,9 +31,7 @@ from gateway.ports.mqi import (
     ObjectDescriptor,
     Opened,
     PutOptions,
-    PutRecord,
     PutResult,
-    Response,
     Status,
     Subscribed,
     SubscriptionDescriptor,
@@ -184,7 +183,7 @@ class Connection:
         if options.options & mq.MQPMO_FAIL_IF_QUIESCING:
             self._check_quiescing()
         if handle.records:
-            return self._put_to_list(handle, md, options, data)
+            return put_to_list(self, handle, md, options, data)
         if handle.topic:
             return self._publish(handle, md, options, data)
         target = handle.target
@@ -204,25 +203,6 @@ class Connection:
         if not reached and options.options & mq.MQPMO_WARN_IF_NO_SUBS_MATCHED:
             return PutResult(md, "", self.core.name, 1, mq.MQRC_NO_SUBS_MATCHED)
         return PutResult(md, "", self.core.name)
-
-    def _put_to_list(self, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
-        """A distribution list: each destination with its own record; differing reasons are 2136."""
-        responses: list[Response] = []
-        last = PutResult(md, "", "")
-        known = unknown = 0
-        plain = PutOptions(options.options, options.context, options.properties)
-        for index, target in enumerate(handle.targets):
-            if isinstance(target, MQError):
-                responses.append(Response(target.comp_code, target.reason))
-                continue
-            record = options.records[index] if index < len(options.records) else PutRecord()
-            try:
-                last = putting.put(self, handle, target, putting.with_record(md, record), plain, data)
-                responses.append(Response(last.comp_code, last.reason))
-                known, unknown = known + (not target.remote), unknown + target.remote
-            except MQError as error:
-                responses.append(Response(error.comp_code, error.reason))
-        return _judged(responses, last, known, unknown)
 
     def give_context(self, message: Descriptor, handle: Handle | None, options: PutOptions) -> None:
         """The context of a message, as the options ask."""
@@ -261,25 +241,14 @@ class Connection:
             status.failures += 1
             if options.options & mq.MQPMO_SYNCPOINT:
                 self.work.failed += 1
-            self._note(error.comp_code, error.reason, handle)
+            note(status, self.core.name, error.comp_code, error.reason, handle)
             raise
         if result.comp_code:
             status.warnings += 1
-            self._note(result.comp_code, result.reason, handle)
+            note(status, self.core.name, result.comp_code, result.reason, handle)
         else:
             status.successes += 1
         return result
-
-    def _note(self, comp_code: int, reason: int, handle: Handle) -> None:
-        status = self._status
-        if status.comp_code < comp_code:
-            status.comp_code, status.reason = comp_code, reason
-            status.object_type = handle.object_type
-            status.object_name = handle.definition.name if handle.definition is not None else ""
-            status.object_queue_manager = self.core.name
-            queue = handle.target.queue if handle.target is not None else None
-            status.resolved_name = queue.name if queue is not None else ""
-            status.resolved_queue_manager = self.core.name
 
     # Getting
 
@@ -299,33 +268,11 @@ class Connection:
             self._check()
             known = self._handle(handle)
             taking.check_options(options)
-            waiter = Waiter(lambda: False, plain=wanted(md, options).plain and known.selector is None)
-            park = _Parked(self, known, md, options, buffer_length, arrived, waiter)
-            waiter.attempt = park.attempt
-            if park.attempt():
-                return lambda: None
-            queue = known.queue
-            if queue is None:
-                raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
-            queue.waiters.append(waiter)
-            self._waiters.add(waiter)
-            if deadline is not None:
-                delay = max(0.0, deadline - self.core.scheduler.monotonic())
-                park.timer = self.core.scheduler.later(delay, park.expire)
-            return park.cancel
+            return park(Parked(self, known, md, options, buffer_length, arrived), deadline)
 
-    def discard_expired(self, queue: LocalQueue, expired: list[Candidate]) -> None:
-        """Messages found to have expired are gone; those that ask for it are reported."""
-        unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [one.token for one in expired])])
-        for one in expired:
-            if descriptor.integer(one.md, "report") & mq.MQRO_EXPIRATION:
-                self.placer.report(one.md, one.data, mq.MQFB_EXPIRATION, unit)
-        self.core.commit(unit)
-
-    def confirm_delivery(self, md: bytes, data: bytes, unit: StoreUnit) -> None:
-        """COD, when it is asked for."""
-        if descriptor.integer(md, "report") & mq.MQRO_COD:
-            self.placer.report(md, data, mq.MQFB_COD, unit)
+    def remember_waiter(self, waiter: Waiter) -> None:
+        """It waits."""
+        self._waiters.add(waiter)
 
     def forget_waiter(self, waiter: Waiter) -> None:
         """It has been answered."""
@@ -358,61 +305,13 @@ class Connection:
         """MQCMIT."""
         with self.core.entered():
             self._check()
-            self._commit()
-
-    def _commit(self) -> None:
-        work = self.work
-        if work.failed:
-            self._back()
-            raise MQError(mq.MQRC_BACKED_OUT, "an asynchronous put of the unit of work had failed: MQSTAT says which")
-        if not work.open:
-            return
-        unit = work.unit
-        for queue, tokens in _by_queue(work).items():
-            unit.takes.append(LaneTakes(queue.name, b"", tokens))
-        for taken in work.taken:
-            self.confirm_delivery(taken.md, taken.data, unit)
-        for queue, rows in work.puts.items():
-            queue.uncommitted_puts -= rows
-        self.work = UnitOfWork()
-        try:
-            self.core.commit(unit)
-        except MQError as error:
-            self._return(work)
-            raise MQError(
-                mq.MQRC_BACKED_OUT, f"the unit of work could not be stored and is backed out: {error}"
-            ) from error
+            syncpoint.commit(self)
 
     def back(self) -> None:
         """MQBACK."""
         with self.core.entered():
             self._check()
-            self._back()
-
-    def _back(self) -> None:
-        work, self.work = self.work, UnitOfWork()
-        for queue, rows in work.puts.items():
-            queue.uncommitted_puts -= rows
-        self._return(work)
-
-    def _return(self, work: UnitOfWork) -> None:
-        """Messages got go back to their places with their count raised; those marked to skip backout stay got."""
-        unit = StoreUnit()
-        skipped = [taken for taken in work.taken if taken.skip]
-        for taken in work.taken:
-            if not taken.skip:
-                unit.backouts.append(Backout(taken.queue.name, b"", taken.token, taken.backout + 1))
-        try:
-            if unit:
-                self.core.commit(unit)
-        finally:
-            for queue, tokens in _by_queue(work).items():
-                self.core.unlock_messages(queue, tokens)
-                self.core.wake(queue)
-        for taken in skipped:  # a new unit of work begins with it
-            self.core.lock_messages(taken.queue, [taken.token], self)
-            taken.skip = False
-            self.work.taken.append(taken)
+            syncpoint.back(self)
 
     # Attributes, subscriptions, status
 
@@ -478,9 +377,9 @@ class Connection:
             failure: MQError | None = None
             try:
                 if commit:
-                    self._commit()
+                    syncpoint.commit(self)
                 else:
-                    self._back()
+                    syncpoint.back(self)
             except MQError as error:
                 failure = error
             self.gone = True
@@ -502,85 +401,3 @@ class Connection:
             except MQError:  # the store is away: the restart will clear up
                 continue
         self._handles.clear()
-
-
-class _Parked:
-    """A get that waits: what to try, whom to tell."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        handle: Handle,
-        md: bytes,
-        options: GetOptions,
-        buffer_length: int,
-        arrived: Arrived,
-        waiter: Waiter,
-    ) -> None:
-        self._connection = connection
-        self._handle = handle
-        self._md = md
-        self._options = options
-        self._buffer_length = buffer_length
-        self._arrived = arrived
-        self._waiter = waiter
-        self.timer: Cancel | None = None
-
-    def attempt(self) -> bool:
-        """Try; True when the wait is over."""
-        connection = self._connection
-        if connection.gone:
-            return self._end(MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended"))
-        if connection.core.quiescing and self._options.options & mq.MQGMO_FAIL_IF_QUIESCING:
-            return self._end(MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped"))
-        try:
-            got = taking.get(connection, self._handle, self._md, self._options, self._buffer_length)
-        except MQError as error:
-            return error.reason != mq.MQRC_NO_MSG_AVAILABLE and self._end(error)
-        return self._end(got)
-
-    def expire(self) -> None:
-        """The time is over."""
-        with self._connection.core.entered():
-            if not self._waiter.gone:
-                self.timer = None
-                self._end(MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time"))
-
-    def cancel(self) -> None:
-        """Nobody waits any more."""
-        with self._connection.core.entered():
-            self._finish()
-
-    def _end(self, outcome: Got | MQError) -> bool:
-        if not self._waiter.gone:
-            self._finish()
-            self._connection.core.afterwards(lambda: self._arrived(outcome))
-        return True
-
-    def _finish(self) -> None:
-        self._waiter.gone = True
-        self._connection.forget_waiter(self._waiter)
-        if self.timer is not None:
-            self.timer()
-            self.timer = None
-
-
-def _by_queue(work: UnitOfWork) -> dict[LocalQueue, list[int]]:
-    tokens: dict[LocalQueue, list[int]] = {}
-    for taken in work.taken:
-        tokens.setdefault(taken.queue, []).append(taken.token)
-    return tokens
-
-
-def _judged(responses: list[Response], last: PutResult, known: int, unknown: int) -> PutResult:
-    """One answer for a distribution list."""
-    reasons = {response.reason for response in responses}
-    invalid = sum(1 for response in responses if response.comp_code == mq.MQCC_FAILED)
-    if invalid == len(responses):
-        reason = reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
-        raise MQError(reason, "the message reached no queue of the distribution list")
-    comp_code = 1 if reasons != {0} else 0
-    reason = 0 if not comp_code else reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
-    return last._replace(
-        comp_code=comp_code, reason=reason, known=known, unknown=unknown, invalid=invalid, responses=responses
-    )

@@ -14,7 +14,7 @@ from gateway.mq import constants as mq
 
 if TYPE_CHECKING:
     from gateway.backends.embedded.selectors import Selector
-    from gateway.ports.mqi import ObjectRecord
+    from gateway.ports.mqi import ObjectRecord, Status
 
 INPUT = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_INPUT_SHARED | mq.MQOO_INPUT_EXCLUSIVE
 
@@ -105,3 +105,15 @@ class UnitOfWork:
     def messages(self) -> int:
         """What counts against MAXUMSGS."""
         return sum(self.puts.values()) + len(self.taken)
+
+
+def note(status: Status, queue_manager: str, comp_code: int, reason: int, handle: Handle) -> None:
+    """MQSTAT tells of the first error of asynchronous puts, and of a warning only until there is an error."""
+    if status.comp_code >= comp_code:
+        return
+    status.comp_code, status.reason = comp_code, reason
+    status.object_type = handle.object_type
+    status.object_name = handle.definition.name if handle.definition is not None else ""
+    status.object_queue_manager = status.resolved_queue_manager = queue_manager
+    queue = handle.target.queue if handle.target is not None else None
+    status.resolved_name = queue.name if queue is not None else ""

@@ -94,6 +94,11 @@ class Placer:
         if descriptor.integer(md, "report") & mq.MQRO_COA:
             self.report(md, data, mq.MQFB_COA, unit)
 
+    def confirm_delivery(self, md: bytes, data: bytes, unit: StoreUnit) -> None:
+        """COD, when it is asked for."""
+        if descriptor.integer(md, "report") & mq.MQRO_COD:
+            self.report(md, data, mq.MQFB_COD, unit)
+
     def report(self, md: bytes, data: bytes, feedback: int, unit: StoreUnit) -> None:
         """A report about a message, to its ReplyToQ; to the dead-letter queue if that cannot be."""
         about = Descriptor(md)

@@ -68,7 +68,7 @@ def get(connection: Connection, handle: Handle, md: bytes, options: GetOptions, 
         return _found(connection, handle, queue, search, md, options, buffer_length)
     finally:
         if search.expired:
-            connection.discard_expired(queue, search.expired)
+            discard_expired(connection, queue, search.expired)
 
 
 def _queue_of(connection: Connection, handle: Handle, options: GetOptions) -> LocalQueue:
@@ -192,6 +192,15 @@ def _advance(handle: Handle, one: Candidate, parts: list[Candidate]) -> None:
     advance_logical(state, flags, len(one.data))
 
 
+def discard_expired(connection: Connection, queue: LocalQueue, expired: list[Candidate]) -> None:
+    """Messages found to have expired are gone; those that ask for it are reported."""
+    unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [one.token for one in expired])])
+    for one in expired:
+        if descriptor.integer(one.md, "report") & mq.MQRO_EXPIRATION:
+            connection.placer.report(one.md, one.data, mq.MQFB_EXPIRATION, unit)
+    connection.core.commit(unit)
+
+
 # Browsing
 
 
@@ -243,7 +252,7 @@ def _take(
     else:
         unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [part.token for part in parts])])
         for part in parts:
-            connection.confirm_delivery(part.md, part.data, unit)
+            connection.placer.confirm_delivery(part.md, part.data, unit)
         core.commit(unit)
     if handle.options & mq.MQOO_SAVE_ALL_CONTEXT:
         handle.saved_context = parts[0].md

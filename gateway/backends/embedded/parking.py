@@ -1,0 +1,91 @@
+"""A get that waits, parked on its queue: what to try again, whom to tell, when to give up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.backends.embedded import taking
+from gateway.backends.embedded.handles import Handle
+from gateway.backends.embedded.local_queue import Waiter
+from gateway.backends.embedded.searching import wanted
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.mqi import Arrived, Cancel, GetOptions, Got
+
+if TYPE_CHECKING:
+    from gateway.backends.embedded.connection import Connection
+
+
+def park(parked: Parked, deadline: float | None) -> Cancel:
+    """Try, and wait until `deadline` when there is nothing yet; what cancels it."""
+    if parked.attempt():
+        return lambda: None
+    queue = parked.handle.queue
+    if queue is None:
+        raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
+    queue.waiters.append(parked.waiter)
+    parked.connection.remember_waiter(parked.waiter)
+    if deadline is not None:
+        scheduler = parked.connection.core.scheduler
+        parked.timer = scheduler.later(max(0.0, deadline - scheduler.monotonic()), parked.expire)
+    return parked.cancel
+
+
+class Parked:
+    """A get that waits: what to try, whom to tell."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        handle: Handle,
+        md: bytes,
+        options: GetOptions,
+        buffer_length: int,
+        arrived: Arrived,
+    ) -> None:
+        self.connection = connection
+        self.handle = handle
+        self._md = md
+        self._options = options
+        self._buffer_length = buffer_length
+        self._arrived = arrived
+        self.waiter = Waiter(self.attempt, plain=wanted(md, options).plain and handle.selector is None)
+        self.timer: Cancel | None = None
+
+    def attempt(self) -> bool:
+        """Try; True when the wait is over."""
+        connection = self.connection
+        if connection.gone:
+            return self._end(MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended"))
+        if connection.core.quiescing and self._options.options & mq.MQGMO_FAIL_IF_QUIESCING:
+            return self._end(MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped"))
+        try:
+            got = taking.get(connection, self.handle, self._md, self._options, self._buffer_length)
+        except MQError as error:
+            return error.reason != mq.MQRC_NO_MSG_AVAILABLE and self._end(error)
+        return self._end(got)
+
+    def expire(self) -> None:
+        """The time is over."""
+        with self.connection.core.entered():
+            if not self.waiter.gone:
+                self.timer = None
+                self._end(MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time"))
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        with self.connection.core.entered():
+            self._finish()
+
+    def _end(self, outcome: Got | MQError) -> bool:
+        if not self.waiter.gone:
+            self._finish()
+            self.connection.core.afterwards(lambda: self._arrived(outcome))
+        return True
+
+    def _finish(self) -> None:
+        self.waiter.gone = True
+        self.connection.forget_waiter(self.waiter)
+        if self.timer is not None:
+            self.timer()
+            self.timer = None
