@@ -24,7 +24,7 @@ from gateway.bridge.mqtt5 import (
 )
 from gateway.bridge.payload import Body, agrees, check_schema, check_text
 from gateway.bridge.request import Request, request_of
-from gateway.errors import Refused
+from gateway.errors import HeaderError, Refused
 from gateway.mq import rfh2
 from gateway.mq.rfh2_folder import PropertyValue, folder
 from gateway.mqtt.packets import Properties
@@ -211,6 +211,14 @@ def _checked(rule: InboundRule) -> bool:
 
 
 def _prepare(match: Match, origin: Origin, properties: Properties, scope: Callable[[Slot], Value]) -> Prepared:
+    """Follow the rule. Values that no header can hold (a 100-digit number, half of a surrogate pair) are refused."""
+    try:
+        return _followed(match, origin, properties, scope)
+    except (HeaderError, UnicodeEncodeError) as error:
+        raise Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID) from None
+
+
+def _followed(match: Match, origin: Origin, properties: Properties, scope: Callable[[Slot], Value]) -> Prepared:
     rule = match.rule
     made = Prepared(rule, match, origin, properties, simple=True)
     if rule.queue is not None:
@@ -230,6 +238,7 @@ def _prepare(match: Match, origin: Origin, properties: Properties, scope: Callab
 
 def topic_string(text: str) -> str:
     """An MQ topic string, or a refusal: 1 to 10240 characters without wildcards, which subscriptions alone have."""
+    text.encode()  # half of a surrogate pair is no character: refused by the caller
     if not 0 < len(text) <= MAX_TOPIC_STRING or any(character in text for character in "+#\0"):
         raise Refused(f"`{text[:60]}` is not an MQ topic string", Feedback.NAME_NOT_VALID)
     return text

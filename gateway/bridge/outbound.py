@@ -32,6 +32,7 @@ from gateway.rules.templates import Slot, Template, Value, render
 REQUEST = 1  # MQMT_REQUEST
 PASS_CORREL_ID = 0x40  # MQRO_PASS_CORREL_ID
 UTF_8 = 1208
+MAX_TEXT = 65535
 PUBLICATION_QUEUE = "SYSTEM.MQTT.PUBLICATION.QUEUE"
 """RemoteQName of publications that MQ Telemetry addresses to a client: the topic is in the properties then."""
 _NOTHING = bytes(24)
@@ -77,12 +78,20 @@ def _topic(rule: OutboundRule, message: Message, scope: _Scope) -> str:
         topic = message.remote_queue
     else:
         topic = str(message.property("mqps", "Top") or "")
-    wrong = name_error(topic)
-    if wrong:
-        raise Refused(f"no topic to publish to: {wrong}", Feedback.TOPIC_NOT_VALID)
     if topic.startswith("$"):
         raise Refused("topics beginning with `$` belong to the gateway", Feedback.TOPIC_NOT_VALID)
+    return _valid(topic)
+
+
+def _valid(topic: str) -> str:
+    wrong = name_error(topic) or ("half of a surrogate pair is no character" if not _encodable(topic) else None)
+    if wrong:
+        raise Refused(f"no topic to publish to: {wrong}", Feedback.TOPIC_NOT_VALID)
     return topic
+
+
+def _encodable(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _client(rule: OutboundRule, message: Message, scope: _Scope) -> str:
@@ -144,7 +153,7 @@ def _properties(rule: OutboundRule, message: Message, is_utf_8: bool, scope: _Sc
     if expiry > 0:
         found[MESSAGE_EXPIRY] = max(expiry // 10, 1)
     content_type = message.property("mqtt", "contentType")
-    if isinstance(content_type, str):
+    if isinstance(content_type, str) and _sendable(content_type):
         found[CONTENT_TYPE] = content_type
     _request(rule, message, found, scope)
     users = _user_properties(rule, message)
@@ -156,7 +165,7 @@ def _properties(rule: OutboundRule, message: Message, is_utf_8: bool, scope: _Sc
 def _request(rule: OutboundRule, message: Message, found: Properties, scope: _Scope) -> None:
     """Where the device is to answer, and the data its answer must carry back."""
     if rule.response_topic is not None and mqmd.number(message.md, mqmd.AT_MSG_TYPE) == REQUEST:
-        found[RESPONSE_TOPIC] = render(rule.response_topic, scope)
+        found[RESPONSE_TOPIC] = _valid(render(rule.response_topic, scope))
         passes = mqmd.number(message.md, mqmd.AT_REPORT) & PASS_CORREL_ID
         found[CORRELATION_DATA] = message.md[mqmd.CORREL_ID if passes else mqmd.MSG_ID]
         return
@@ -164,7 +173,7 @@ def _request(rule: OutboundRule, message: Message, found: Properties, scope: _Sc
     if isinstance(response, str) and not name_error(response):
         found[RESPONSE_TOPIC] = response
     data = message.property("mqtt", "correlationData")
-    if isinstance(data, bytes):
+    if isinstance(data, bytes) and len(data) <= MAX_TEXT:
         found[CORRELATION_DATA] = data
     elif message.md[mqmd.CORREL_ID] != _NOTHING and RESPONSE_TOPIC in found:
         found[CORRELATION_DATA] = message.md[mqmd.CORREL_ID]
@@ -175,7 +184,14 @@ def _user_properties(rule: OutboundRule, message: Message) -> list[tuple[str, st
         return []
     usr = [(name, _text(value)) for name, value in message.pairs("usr")]
     pairs = from_properties(usr, str(message.property("mqtt", ORDER_PROPERTY) or ""))
-    return pairs + _everything(message) if rule.spec.user_properties == "all" else pairs
+    if rule.spec.user_properties == "all":
+        pairs += _everything(message)
+    return [pair for pair in pairs if _sendable(pair[0]) and _sendable(pair[1])]
+
+
+def _sendable(text: str) -> bool:
+    """Whether MQTT has room for it: what has not is left out, for the message must not be lost for it [MQTT-1.5.4]."""
+    return len(text) <= MAX_TEXT and "\0" not in text and (text.isascii() or len(text.encode()) <= MAX_TEXT)
 
 
 def _everything(message: Message) -> list[tuple[str, str]]:

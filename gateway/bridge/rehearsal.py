@@ -17,7 +17,7 @@ from gateway.bridge.mqtt5 import (
     USER_PROPERTY,
     user_properties,
 )
-from gateway.errors import Finding, Refused
+from gateway.errors import Finding, HeaderError, Refused
 from gateway.mq import mqmd, rfh2, xqh
 from gateway.mq.rfh2_folder import PropertyValue, folder
 from gateway.mqtt.packets import Properties
@@ -53,7 +53,12 @@ def _differences(table: Table, mappings: Mappings, test: Test) -> Iterator[str]:
             return
         yield from _compared(_puts(table, test.publish), test, _put_difference)
     elif test.put is not None:
-        yield from _compared(list(_publications(mappings, test.put)), test, _publication_difference)
+        try:
+            found = list(_publications(mappings, test.put))
+        except HeaderError as error:
+            yield f"it puts no valid message: {error}"
+            return
+        yield from _compared(found, test, _publication_difference)
 
 
 T = TypeVar("T")

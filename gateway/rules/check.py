@@ -22,6 +22,7 @@ from gateway.rules.templates import (
 T = TypeVar("T")
 Problems = list[tuple[Path, Wrong]]
 
+_HEX = "0123456789abcdefABCDEF"
 _RESERVED_WORDS = {"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"}
 
 
@@ -118,6 +119,7 @@ def _properties(checker: _Checker, spec: ToMq) -> list[PropertyRule]:
         else:
             template = Template(str(text), (str(text).lower() if isinstance(text, bool) else str(text),))
             type_name = {bool: "bool", int: "int", float: "float"}[type(text)]
+            checker.attempt(here, partial(_property_constant, text))
         if template is not None:
             found.append((name, template, type_name))
     return found
@@ -128,6 +130,13 @@ def _property_name(name: str) -> None:
         raise Wrong(f"`{name}` is not a property name", "use letters, digits and _, beginning with a letter")
     if name.upper() in _RESERVED_WORDS or name.startswith("JMS"):
         raise Wrong(f"MQ reserves the property name `{name}`", "choose another name")
+
+
+def _property_constant(value: float) -> None:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise Wrong(f"{value} does not fit 64 bits", "write it in quotes, as text")
+    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - NaN differs from itself
+        raise Wrong(f"{value} is not a number that a selector can compare", "write it in quotes, as text")
 
 
 _NEEDS_REPLY = ("coa", "cod", "exception", "expiration", "pan", "nan")
@@ -190,4 +199,7 @@ def check_test(test: Test) -> Problems:
     """What is wrong with a test."""
     if (test.publish is None) == (test.put is None):
         return [((), Wrong("a test publishes or puts one message", "give either `publish` or `put`"))]
+    digits = test.publish.payload_hex if test.publish is not None else None
+    if digits is not None and (len(digits) % 2 or not all(digit in _HEX for digit in digits)):
+        return [(("publish", "payload_hex"), Wrong("not hexadecimal", "write two digits for each byte, as in 7b7d"))]
     return []

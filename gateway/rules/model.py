@@ -155,8 +155,8 @@ class OnFailure(Part):
     then: Then = Field(
         default="dead_letter",
         description="After that: `dead_letter` (with the reason), `hold` (not acknowledged, tried for ever), `drop` "
-        "(acknowledged, counted), `disconnect` (the device is told with a reason code and sends again later). A message "
-        "that cannot follow its rule is never held: it is dead-lettered.",
+        "(acknowledged, counted), `disconnect` (the device is told with a reason code and sends again later). A "
+        "message that cannot follow its rule is never held: it is dead-lettered.",
     )
 
 

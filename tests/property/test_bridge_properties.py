@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 
@@ -12,6 +13,9 @@ from gateway.bridge import outbound
 from gateway.bridge.inbound import Origin, plan
 from gateway.bridge.mqtt5 import RESERVED, USER_PROPERTY, escape_name, from_properties, to_properties, unescape_name
 from gateway.errors import Refused
+from gateway.mq import mqmd, rfh2
+from gateway.mq.rfh2_folder import folder
+from gateway.mqtt import properties as prop
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings
 
@@ -74,3 +78,68 @@ def test_bytes_that_are_no_message_are_refused_and_nothing_else(data, scribble):
     for descriptor in (prepared.head[:364], md):
         with suppress(Refused):
             outbound.publication(MAPPINGS.to_mqtt[0], descriptor, data)
+
+
+HOSTILE = parse_mappings(
+    [
+        (
+            "m",
+            """
+to_mq:
+  - name: a
+    topic: 'a/{x}/{y*}'
+    queue: 'T.{json.q}'
+    queue_manager: 'QM{json.m}'
+    properties: {x: '{x}', n: '{json.n}', i: '{json.n:int}', f: '{json.n:float}', b: '{json.n:bool}', u: '{property.n}'}
+    descriptor: {user: '{json.n}', application_data: '{json.n}', correlation: '{json.n}'}
+    group_by: '{json.n}'
+    continue: true
+  - {name: b, topic: 'a/#', mq_topic: 'm/{json.n}', properties: {n: '{json.n}'}, when: {json: {q: x}}}
+to_mqtt:
+  - {name: c, queue: C, topic: '{json.n:asis}/{usr.n}', client: '{json.q}', order_by: '{json.n}', user_properties: all}
+""",
+        )
+    ]
+)
+HOSTILE_TABLE = compile_mappings(HOSTILE)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=8),
+        st.sampled_from(["\ud800", "\0", "x"]),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=3), inner, max_size=2)),
+    max_leaves=4,
+)
+DOCUMENTS = st.one_of(
+    st.binary(max_size=20),
+    st.fixed_dictionaries({"n": VALUES, "q": VALUES, "m": VALUES}).map(lambda value: json.dumps(value).encode()),
+    st.sampled_from(
+        [b'{"n":' + b"9" * 5000 + b"}", b"[" * 100_000, b'{"n":1e999,"q":"x","m":"M"}', b'{"q":"x","m":"1","n":NaN}']
+    ),
+)
+
+
+@given(st.text(max_size=10), DOCUMENTS, PAIRS)
+def test_whatever_a_device_sends_is_put_or_refused(level, payload, pairs):
+    topic = f"a/{level}".replace("\0", "")
+    made = plan(HOSTILE_TABLE, Origin("c", "", topic, 1), {USER_PROPERTY: pairs})
+    for prepared in made.settle(payload):
+        with suppress(Refused):
+            built = prepared.build(1, payload, 1e9)
+            assert len(built.head) > 364
+            assert built.body.endswith(payload)
+            assert built.queue.startswith(("T.", "topic://m/"))
+            outbound.publication(MAPPINGS.to_mqtt[0], built.head[:364], built.head[364:] + built.body)
+
+
+@given(DOCUMENTS, st.text(max_size=10))
+def test_whatever_lies_on_a_queue_is_published_or_refused(body, value):
+    data = rfh2.build([folder("usr", [("n", value)])]) + body
+    with suppress(Refused):
+        found = outbound.publication(HOSTILE.to_mqtt[0], mqmd.build(format="MQHRF2", coded_char_set_id=1208), data)
+        assert found.topic.encode()
+        assert prop.encode(found.properties) is not None
