@@ -6,6 +6,7 @@ functions take and return whole messages as `(md, data)` with `md` in our own fo
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -43,10 +44,13 @@ class Chain:
         return next((header for header in self.headers if header.name == name), None)
 
 
+_DESCRIBED = struct.Struct("<ii8s").unpack_from
+
+
 def described_by(md: bytes) -> Described:
     """What a descriptor says of its data."""
-    encoding, ccsid = mqmd.number(md, mqmd.AT_ENCODING), mqmd.number(md, mqmd.AT_CCSID)
-    return Described(encoding, ccsid, md[mqmd.FORMAT].replace(b"\0", b" "))
+    encoding, ccsid, form = _DESCRIBED(md, 24)
+    return Described(encoding, ccsid, form.replace(b"\0", b" "))
 
 
 def walk(md: bytes, data: bytes) -> Chain:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
@@ -51,10 +52,12 @@ class Described(NamedTuple):
 
 @dataclass(slots=True)
 class Header:
-    """One header of a chain."""
+    """One header of a chain. Its fields are unpacked when they are first asked for."""
 
     structure: layout.Structure
     version: int
+    """As it says; `known` is the version it is read as."""
+    known: int
     order: str
     """Byte order of its numbers, `<` or `>`."""
     codec: str
@@ -63,9 +66,16 @@ class Header:
     offset: int
     """Where it begins in the message data."""
     raw: bytes = field(repr=False)
-    values: dict[str, layout.Value] = field(repr=False)
     follows: Described
     """What it says of the bytes behind it."""
+    _values: dict[str, layout.Value] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def values(self) -> dict[str, layout.Value]:
+        """The fields of its fixed part."""
+        if self._values is None:
+            self._values = layout.unpack(self.structure.name, self.raw, version=self.known, order=self.order)
+        return self._values
 
     @property
     def name(self) -> str:
@@ -75,7 +85,7 @@ class Header:
     @property
     def tail(self) -> bytes:
         """What is inside it behind the fixed part: folders, records, strings, parameters."""
-        return self.raw[self.structure.length(self.version) :]
+        return self.raw[self.structure.length(self.known) :]
 
     def __getitem__(self, name: str) -> layout.Value:
         return self.values[name]
@@ -98,33 +108,80 @@ def characters(raw: bytes, codec: str) -> str:
     return raw.decode(codec, "replace").partition("\0")[0].rstrip(" ")
 
 
+class _Usual(NamedTuple):
+    """What is needed to read a header that is as most are: ASCII, of a known version, whole."""
+
+    structure: layout.Structure
+    struc_id: bytes
+    lengths: Mapping[int, int]
+    has_length: bool
+    follows_at: int
+
+
+def _usual(name: str) -> _Usual:
+    structure = layout.STRUCTURES[name]
+    if name == "MQXQH":
+        at = structure["MsgDesc"] + layout.STRUCTURES["MQMD"]["Encoding"]
+    else:
+        at = structure["Encoding"]
+    return _Usual(structure, structure.struc_id, structure.lengths, name not in {"MQDLH", "MQXQH"}, at)
+
+
+_USUAL = {form: _usual(name) for form, name in STRUCTURE_OF_FORMAT.items() if name not in _TERMINAL}
+_ORDERS = ("", ">", "<", *[""] * 13)
+_described = tuple.__new__  # half the cost of calling the type
+_HEAD = {order: struct.Struct(order + "4sii").unpack_from for order in "<>"}
+_FOLLOWS = {order: struct.Struct(order + "ii8s").unpack_from for order in "<>"}
+
+
 def read(described: Described, data: bytes, at: int) -> Header | None:
     """The header `described` announces at `at`; None when it announces none of the built-in ones."""
+    encoding, ccsid, form = described
+    usual = _USUAL.get(form)
+    if usual is None or len(data) - at < 32:
+        return _read_other(described, data, at) if form in STRUCTURE_OF_FORMAT else None
+    structure, usual_id, lengths, has_length, follows_at = usual
+    order, codec = _ORDERS[encoding & 15], _ascii_codec(ccsid)
+    if not order or not codec:
+        return _read_other(described, data, at)
+    struc_id, version, length = _HEAD[order](data, at)
+    shortest = lengths.get(version, 0)
+    if not has_length:
+        length = shortest
+    end = at + length
+    if struc_id != usual_id or not shortest or shortest > length or end > len(data):
+        return _read_other(described, data, at)
+    encoding, said, form = _FOLLOWS[order](data, at + follows_at)
+    if b"\0" in form or not form.isascii():
+        form = format_in_ascii(form, codec)
+    follows = _described(Described, (encoding, ccsid if said == INHERIT else said, form))
+    return Header(structure, version, version, order, codec, ccsid, at, data[at:end], follows)
+
+
+@cache
+def _ascii_codec(ccsid: int) -> str:
+    """The codec of header characters in a CCSID that has ASCII's; nothing for others."""
+    codec = codec_of(ccsid) or "utf-8"
+    return codec if "A".encode(codec) == b"A" else ""
+
+
+def _read_other(described: Described, data: bytes, at: int) -> Header | None:
     name = STRUCTURE_OF_FORMAT.get(described.format)
     if name is None:
         return None
     structure = layout.STRUCTURES[name]
     shortest = structure.length(structure.versions[0])
     if len(data) - at < min(shortest, 12):
-        raise HeaderError(
-            name,
-            "StrucId",
-            at,
-            f"the data ends after {len(data) - at} bytes: the message was cut or its Format is wrong",
-        )
+        why = f"the data ends after {len(data) - at} bytes: the message was cut or its Format is wrong"
+        raise HeaderError(name, "StrucId", at, why)
     order = _order(described.encoding, structure, data, at)
     structure = _other_rfh(structure, data, at, order)
-    return _read(structure, described, order, data, at)
-
-
-def _read(structure: layout.Structure, described: Described, order: str, data: bytes, at: int) -> Header:
     ccsid, codec = _characters(structure, described.ccsid, data, at)
     version = _version(structure, data, at, order)
     length, known = _extent(structure, version, data, at, order)
-    values = layout.unpack(structure.name, data, at, version=known, order=order)
-    follows = _follows(structure, values, order, codec, ccsid, described.encoding)
-    raw = data[at : at + length]
-    return Header(structure, version, order, codec, ccsid, at, raw, values, follows)
+    header = Header(structure, version, known, order, codec, ccsid, at, data[at : at + length], described)
+    header.follows = _follows(header, described.encoding)
+    return header
 
 
 def _order(encoding: int, structure: layout.Structure, data: bytes, at: int) -> str:
@@ -201,20 +258,12 @@ def _extent(structure: layout.Structure, version: int, data: bytes, at: int, ord
     return length, max(fitting)
 
 
-def _follows(
-    structure: layout.Structure, values: dict[str, layout.Value], order: str, codec: str, ccsid: int, encoding: int
-) -> Described:
-    if structure.name in _TERMINAL:
-        return Described(encoding, ccsid, FORMAT_NONE)
-    if structure.name == "MQXQH":
-        embedded = values["MsgDesc"]
-        assert isinstance(embedded, bytes)  # noqa: S101  the layout says so
-        values = layout.unpack("MQMD", embedded, version=1, order=order)
-    number, said, raw = values["Encoding"], values["CodedCharSetId"], values["Format"]
-    assert isinstance(number, int)  # noqa: S101  the layout says so
-    assert isinstance(said, int)  # noqa: S101
-    assert isinstance(raw, bytes)  # noqa: S101
-    return Described(number, ccsid if said == INHERIT else said, format_in_ascii(raw, codec))
+def _follows(header: Header, encoding: int) -> Described:
+    if header.name in _TERMINAL:
+        return Described(encoding, header.ccsid, FORMAT_NONE)
+    at = _USUAL[FORMAT_OF_STRUCTURE[header.name]].follows_at
+    number, said, raw = _FOLLOWS[header.order](header.raw, at)
+    return Described(number, header.ccsid if said == INHERIT else said, format_in_ascii(raw, header.codec))
 
 
 def format_in_ascii(raw: bytes, codec: str) -> bytes:

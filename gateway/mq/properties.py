@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.errors import HeaderError, MQError
@@ -82,43 +83,93 @@ class Folders:
 
 def leading_folders(md: bytes, data: bytes) -> Folders:
     """Every MQRFH2 in series at the front; a folder that is none raises MQError 2421."""
-    found = Folders([], [])
+    headers = leading_headers(md, data)
+    try:
+        return Folders(headers, [[parse_folder(text) for text in _texts(header) if text] for header in headers])
+    except HeaderError as broken:
+        raise MQError(MQRC_RFH_FORMAT_ERROR, str(broken)) from broken
+
+
+def leading_headers(md: bytes, data: bytes) -> list[rfh2.Rfh2]:
+    """Every MQRFH2 in series at the front, folders not yet read."""
+    found: list[rfh2.Rfh2] = []
     order = ">" if md[mqmd.AT_ENCODING] & 15 == 1 else "<"
     format_name, at = md[mqmd.FORMAT], 0
     while format_name == rfh2.FORMAT:
         try:
             header = rfh2.parse(data, at, order=order)
-            roots = [parse_folder(text) for text in header.texts() if text]
         except HeaderError as broken:
             raise MQError(MQRC_RFH_FORMAT_ERROR, str(broken)) from broken
-        found.headers.append(header)
-        found.roots.append(roots)
+        found.append(header)
         at, format_name = at + header.length, header.format
         order = ">" if header.encoding & 15 == 1 else "<"
     return found
 
 
+def _texts(header: rfh2.Rfh2) -> tuple[str, ...]:
+    try:
+        return header.texts()
+    except HeaderError as broken:
+        raise MQError(MQRC_RFH_FORMAT_ERROR, str(broken)) from broken
+
+
 def properties_of(md: bytes, data: bytes) -> list[Property]:
     """The properties of a message, each name once (the first counts), in the order of its folders."""
-    if md[mqmd.FORMAT] != rfh2.FORMAT:
-        return []
     found: dict[str, Property] = {}
-    for root in leading_folders(md, data).property_roots():
-        for each in folder_properties(root):
-            found.setdefault(each.name, each)
+    for header in leading_headers(md, data):
+        for text in _texts(header):
+            for each in text_properties(text):
+                found.setdefault(each.name, each)
     return list(found.values())
+
+
+def text_properties(text: str) -> tuple[Property, ...]:
+    """The properties of one folder from its text; short texts, which repeat, are read once."""
+    return _short_text(text) if len(text) <= _SHORT else _read_text(text)
+
+
+_SHORT = 200
+
+
+@lru_cache(maxsize=512)
+def _short_text(text: str) -> tuple[Property, ...]:
+    return _read_text(text)
+
+
+def _read_text(text: str) -> tuple[Property, ...]:
+    if not text:
+        return ()
+    try:
+        root = parse_folder(text)
+    except HeaderError as broken:
+        raise MQError(MQRC_RFH_FORMAT_ERROR, str(broken)) from broken
+    return tuple(folder_properties(root)) if is_property_folder(root) else ()
 
 
 def folder_properties(root: Element) -> Iterator[Property]:
     """The properties of one folder that can be reached by name."""
     for path, leaf in _leaves(root.children, root.name not in property_names.UNGROUPED_FOLDERS, []):
         name = property_names.join(root.name, path)
-        try:
-            property_names.check(name)
-            context = _CONTEXT.get(leaf.attributes.get("context", ""), 0)
-            yield Property(name, leaf.value, _dt(leaf), _support(leaf), context, _copy(leaf))
-        except (MQError, HeaderError):
+        if not _is_reachable(name):
             continue  # IBM: reading goes on, the property is only out of reach
+        attributes = leaf.attributes
+        try:
+            if len(attributes) <= ("dt" in attributes):
+                yield Property(name, leaf.value, _dt(leaf))
+            else:
+                context = _CONTEXT.get(attributes.get("context", ""), 0)
+                yield Property(name, leaf.value, _dt(leaf), _support(leaf), context, _copy(leaf))
+        except HeaderError:
+            continue
+
+
+@lru_cache(maxsize=4096)
+def _is_reachable(name: str) -> bool:
+    try:
+        property_names.check(name)
+    except MQError:
+        return False
+    return True
 
 
 def _leaves(children: Iterable[Element], groups: bool, path: list[str]) -> Iterator[tuple[list[str], Element]]:
