@@ -17,6 +17,8 @@ from gateway.backends.embedded.store.unit import StoreUnit
 class StoreOptions:
     """Settings of a store."""
 
+    queue_manager: str = ""
+    """Its name, which MsgIds made here begin with: with it, ids of other queue managers are never taken for ours."""
     segment_bytes: int = 64 << 20
     spare_segments: int = 3
     direct: bool = True

@@ -18,9 +18,9 @@ from gateway.backends.embedded.journal.encode import Dictionary, FrameHead, enco
 from gateway.backends.embedded.journal.failpoint import reach
 from gateway.backends.embedded.journal.layout import BLOCK, FrameFlag, padded
 from gateway.backends.embedded.journal.lock import DirectoryLock
+from gateway.backends.embedded.journal.matching import Matching
 from gateway.backends.embedded.journal.plan import Plan, plan_unit
 from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions
-from gateway.backends.embedded.journal.reading import Reading
 from gateway.backends.embedded.journal.recovery import Progress, recover
 from gateway.backends.embedded.journal.ring import Berth, Ring, RingOptions
 from gateway.backends.embedded.store.changes import Changes, apply
@@ -34,11 +34,11 @@ RESTART_GAP = 1 << 32
 """Numbers skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame tells of."""
 
 
-class Store(Reading):
-    """See the module. Reading is in `Reading`."""
+class Store(Matching):
+    """See the module. Reading is in `Reading`, finding by identifier in `Matching`."""
 
     def __init__(self, path: Path, ring: Ring, index: Index, options: StoreOptions, clock: Callable[[], float]) -> None:
-        super().__init__(ring, index, RowCache(options.cache_bytes))
+        super().__init__(ring, index, RowCache(options.cache_bytes), options.queue_manager)
         self.path = path
         self.options = options
         self.generation = 0
@@ -218,6 +218,7 @@ class Store(Reading):
             apply(self.index, None, prepared.volatile)
             if prepared.volatile_rows is not None:
                 self.keep_volatile(prepared.volatile.frame, prepared.volatile_rows)
+            self.note_arrivals(prepared.volatile, prepared.volatile_rows)
         self.drop_volatile()
         self._collect()
         if prepared.berth is not None:
@@ -234,6 +235,7 @@ class Store(Reading):
         apply(self.index, self.index.space.by_slot[slot], changes)
         if prepared.rows is not None:
             self.cache.keep(changes.frame, prepared.rows)
+        self.note_arrivals(changes, prepared.rows)
         if prepared.buffer is not None:
             self.ring.buffers.give(prepared.buffer)
 

@@ -1,0 +1,88 @@
+"""Messages found by their identifiers: ids made here and ids given, while messages come, move and go."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from gateway.backends.embedded.journal import Store, StoreOptions
+from gateway.backends.embedded.store.place import id_prefix, msg_id, number_of
+from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
+
+BLANK = bytes(364)
+OPTIONS = StoreOptions("QM1", segment_bytes=256 * 1024, direct=False, background=False, cache_bytes=4_000)
+PREFIX = id_prefix("QM1")
+
+
+def opened(path: Path) -> Store:
+    return Store.open(path, clock=lambda: 1.0, options=OPTIONS)
+
+
+def commit(store: Store, unit: StoreUnit) -> None:
+    prepared = store.prepare(unit, 1.0)
+    store.write(prepared)
+    store.apply(prepared)
+
+
+def head(msg_id: bytes = bytes(24), correl_id: bytes = bytes(24), group_id: bytes = bytes(24)) -> bytes:
+    return BLANK[:48] + msg_id + correl_id + BLANK[96:324] + group_id + BLANK[348:]
+
+
+def test_an_id_made_here_names_its_message(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    puts = LanePuts("Q", priority=3, heads=[BLANK] * 3, bodies=[b"a", b"b", b"c"])
+    commit(store, StoreUnit(puts=[puts]))
+    token = puts.tokens[1]
+    identifier = msg_id(PREFIX, number_of(token))
+    assert store.find("Q", msg_id=identifier) == [token]
+    assert store.find("Q", msg_id=msg_id(id_prefix("OTHER"), number_of(token))) == []
+    assert store.find("Q", msg_id=b"x" * 24) == []
+    assert store.find("NOWHERE", msg_id=identifier) == []
+    store.lock([token])
+    assert store.find("Q", msg_id=identifier, locked=False) == []
+    commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=[token])]))
+    assert store.find("Q", msg_id=identifier) == []
+    store.close()
+
+
+def test_given_ids_are_found_in_order_of_delivery_whenever_they_came(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    correlation = b"c" * 24
+    before = LanePuts("Q", heads=[head(correl_id=correlation), head()], bodies=[b"1", b"2"])
+    commit(store, StoreUnit(puts=[before]))
+    assert store.find("Q", correl_id=correlation) == [before.tokens[0]]
+    high = LanePuts("Q", priority=9, heads=[BLANK] * 2, bodies=[b"3", b"4"], correl_ids=[bytes(24), correlation])
+    staged = LanePuts("S", heads=[head(correl_id=correlation, group_id=b"g" * 24)], bodies=[b"5"])
+    loose = LanePuts("Q", persistent=False, heads=[head(msg_id=b"m" * 24, correl_id=correlation)], bodies=[b"6"])
+    commit(store, StoreUnit(puts=[high, staged, loose]))
+    move = LaneMoves("S", b"", staged.tokens, "Q")
+    commit(store, StoreUnit(moves=[move]))
+    expected = [high.tokens[1], before.tokens[0], loose.tokens[0], move.new_tokens[0]]
+    assert store.find("Q", correl_id=correlation) == expected
+    assert store.find("Q", correl_id=correlation, group_id=b"g" * 24) == [move.new_tokens[0]]
+    assert store.find("Q", group_id=b"g" * 24) == [move.new_tokens[0]]
+    assert store.find("Q", msg_id=b"m" * 24, correl_id=correlation) == [loose.tokens[0]]
+    assert store.find("Q", msg_id=b"m" * 24, correl_id=b"d" * 24) == []
+    store.close()
+    store = opened(tmp_path)
+    assert store.find("Q", correl_id=correlation) == [token for token in expected if token != loose.tokens[0]]
+    store.close()
+
+
+def test_a_busy_request_and_reply_queue_does_not_grow(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.find("REPLY", correl_id=b"?" * 24)
+    dice = random.Random(1)
+    for _ in range(60):
+        ids = [dice.randbytes(24) for _ in range(100)]
+        puts = LanePuts("REPLY", heads=[BLANK] * 100, bodies=[identifier[:4] for identifier in ids], correl_ids=ids)
+        commit(store, StoreUnit(puts=[puts]))
+        for identifier in ids[::20]:
+            (token,) = store.find("REPLY", correl_id=identifier)
+            found = store.get("REPLY", b"", token)
+            assert found is not None
+            assert found.body == identifier[:4]
+        commit(store, StoreUnit(takes=[LaneTakes("REPLY", tokens=puts.tokens)]))
+    index = store._matches["REPLY", b""].fields["correl_id"]
+    assert index.entries < 2_000
+    store.close()
