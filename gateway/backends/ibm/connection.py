@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 
 from gateway.backends.ibm.driver import Session
+from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.structures import (
     MD_LENGTH,
     NO_ID,
@@ -42,7 +43,7 @@ _DROP = _GET | mq.MQGMO_ACCEPT_TRUNCATED_MSG
 class Connection:
     """A session with its open objects."""
 
-    def __init__(self, session: Session, new_id: Callable[[], bytes]) -> None:
+    def __init__(self, session: Session, new_id: NewId) -> None:
         """`new_id` makes the MsgIds of state messages, which are known before the put has been answered."""
         self.session = session
         self.calls = 0
@@ -126,7 +127,7 @@ class Connection:
         key, priority, persistent, queue = puts.key, puts.priority, puts.persistent, puts.queue
         tokens: list[Token] = []
         for head, body in zip(puts.heads, puts.bodies, strict=True):
-            token = self._new_id()
+            token = self._new_id(priority)
             md = keyed_md(head, priority, persistent, token, key)
             answer = mqput(hconn, handle, md, options(), head[MD_LENGTH:] + body)
             if answer[-2] == mq.MQCC_FAILED:

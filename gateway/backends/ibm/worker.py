@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
+from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.work import Marker, PutFailed, apply, has_volatile_puts, rows_of
 from gateway.errors import MQError
@@ -49,7 +50,7 @@ class Worker:
         driver: Driver,
         settings: ConnectSettings,
         marker: Marker,
-        new_id: Callable[[], bytes],
+        new_id: NewId,
         finished: Finished,
         *,
         backoff: Backoff | None = None,

@@ -1,0 +1,166 @@
+"""IBM MQ as the gateway's queue manager: the batch port over the real client library, through ibmmq or pymqi.
+
+`submit` hands a unit to a worker thread and `done` comes back in the reactor's, in order of submission. Reading is done
+on a connection of its own, from the caller's thread; waiting for arrivals on a thread for each consumed queue.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from gateway.backends.ibm.connection import Connection
+from gateway.backends.ibm.driver import ConnectSettings, Driver, load
+from gateway.backends.ibm.identifiers import message_ids
+from gateway.backends.ibm.ordering import Queue, Submission
+from gateway.backends.ibm.reading import Reader
+from gateway.backends.ibm.reasons import explain
+from gateway.backends.ibm.watching import Watcher
+from gateway.backends.ibm.work import MARKERS, Marker
+from gateway.backends.ibm.worker import Backoff, Worker
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
+
+_STOP_SECONDS = 10.0
+
+
+class IbmQueueManager:
+    """Implements `ports.batch.BatchQueueManager`. Made, then `start`ed, then used from one thread, then `close`d."""
+
+    def __init__(
+        self,
+        settings: ConnectSettings,
+        scheduler: Scheduler,
+        *,
+        driver: str = "auto",
+        connections: int = 4,
+        backoff: Backoff | None = None,
+        told: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """`told` gets a line for the operator at each loss and return of a connection, in any thread.
+        DriverUnavailable when no binding loads."""
+        self.name = settings.name
+        self._settings = settings
+        self._scheduler = scheduler
+        self._driver: Driver = load(driver)
+        self._backoff = backoff or Backoff()
+        self._told = told
+        instance = os.urandom(12)
+        self._new_id = message_ids(time.time(), instance[:4])
+        self._queue = Queue(connections)
+        self._under_way: dict[int, Submission] = {}
+        self._workers = [self._worker(number, instance) for number in range(connections)]
+        self._reader = Reader(self._driver, settings, self._new_id)
+        self._watchers: dict[str, Watcher] = {}
+        self._lengths: dict[str, int] = {}
+
+    def _worker(self, number: int, instance: bytes) -> Worker:
+        marker = Marker(b"worker" + number.to_bytes(2, "big") + instance)
+        return Worker(
+            self._driver, self._settings, marker, self._new_id, self._finished, backoff=self._backoff, told=self._told
+        )
+
+    @property
+    def driver(self) -> str:
+        """The binding in use."""
+        return self._driver.name
+
+    @property
+    def connected(self) -> bool:
+        """Whether every worker has its connection."""
+        return all(worker.connected for worker in self._workers)
+
+    def start(self) -> None:
+        """Connect everything. MQError with an operator's text when the queue manager or its objects refuse."""
+        try:
+            first = self._driver.connect(self._settings)
+            if not self.name:
+                self.name = str(first.inquire("", mq.MQCA_Q_MGR_NAME))
+            connections = [Connection(first, self._new_id)]
+            connections += [Connection(self._driver.connect(self._settings), self._new_id) for _ in self._workers[1:]]
+            for worker, connection in zip(self._workers, connections, strict=True):
+                worker.start(connection)
+        except MQError as error:
+            hint = (
+                f"; is {MARKERS} defined (deploy/mq/state.mqsc)?" if error.reason == mq.MQRC_UNKNOWN_OBJECT_NAME else ""
+            )
+            raise MQError(error.reason, explain(error.reason, str(error)) + hint, error.comp_code) from None
+
+    def close(self) -> None:
+        """Commit what waits if the queue manager answers, then disconnect."""
+        for watcher in self._watchers.values():
+            watcher.stop()
+        for worker in self._workers:
+            worker.stop()
+        threads = [worker.thread for worker in self._workers]
+        threads += [watcher.thread for watcher in self._watchers.values()]
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(_STOP_SECONDS)
+        self._reader.close()
+
+    # The batch port
+
+    def submit(self, unit: Unit, done: Done) -> None:
+        """Commit the unit; `done` is called in the reactor's thread."""
+        self._start_units(self._queue.add(Submission(unit, done)))
+
+    def _start_units(self, submissions: Iterable[Submission]) -> None:
+        for submission in submissions:
+            self._under_way[id(submission.unit)] = submission
+            self._workers[submission.worker or 0].submit(submission.unit)
+
+    def _finished(self, unit: Unit, outcome: Outcome) -> None:
+        """In a worker's thread."""
+        self._scheduler.soon(lambda: self._conclude(unit, outcome))
+
+    def _conclude(self, unit: Unit, outcome: Outcome) -> None:
+        submission = self._under_way.pop(id(unit))
+        told, started = self._queue.finish(submission, outcome)
+        self._start_units(started)
+        for each in told:
+            if each.outcome is not None:
+                each.done(each.unit, each.outcome)
+
+    def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
+        """Every message of a state queue with its key, in order."""
+        return self._reader.load(queue)
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
+        """The next messages in order without removing them."""
+        watcher = self._watchers.get(queue)
+        if watcher is not None:
+            watcher.taken_note()
+        return self._reader.fetch(queue, key, limit, after)
+
+    def depth(self, queue: str, key: bytes = b"") -> int:
+        """How many messages are there."""
+        return self._reader.depth(queue, key)
+
+    def consume(self, queue: str, arrived: Callable[[], None]) -> None:
+        """Ask to be told that `queue` may have something."""
+        if queue in self._watchers:
+            self._watchers.pop(queue).stop()
+        watcher = Watcher(
+            self._driver,
+            self._settings,
+            queue,
+            lambda: self._scheduler.soon(arrived),
+            backoff=self._backoff,
+            told=self._told,
+        )
+        self._watchers[queue] = watcher
+        watcher.thread.start()
+
+    def max_length(self, queue: str) -> int:
+        """The longest message data `queue` takes: the queue's limit and the queue manager's."""
+        if queue not in self._lengths:
+            limits = []
+            for name in (queue, ""):
+                with suppress(MQError):  # a remote or cluster queue has no limit of its own here
+                    limits.append(int(self._reader.inquire(name, mq.MQIA_MAX_MSG_LENGTH)))
+            self._lengths[queue] = min(limits, default=4_194_304)
+        return self._lengths[queue]

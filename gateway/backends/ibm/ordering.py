@@ -1,0 +1,108 @@
+"""Which worker commits a unit, and in which order outcomes are told. Pure.
+
+Two units that touch the same lane (an application queue, or one key of a state queue) go to the same worker as long as
+the first is under way, so that order per device is kept whatever the number of connections. A unit that touches lanes
+of several busy workers waits until they are through, and everything behind it waits with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from gateway.ports.batch import Done, Outcome, Unit
+
+Lane = tuple[str, bytes]
+
+
+def lanes_of(unit: Unit) -> set[Lane]:
+    """What the unit touches."""
+    lanes: set[Lane] = {(puts.queue, puts.key) for puts in unit.puts}
+    lanes.update((takes.queue, takes.key) for takes in unit.takes)
+    lanes.update((replace.queue, replace.key) for replace in unit.replaces)
+    for moves in unit.moves:
+        lanes.add((moves.queue, moves.key))
+        lanes.add((moves.to_queue, moves.to_key))
+    return lanes
+
+
+class Partition:
+    """Assigns units to workers by number."""
+
+    def __init__(self, workers: int) -> None:
+        self._busy: dict[Lane, list[int]] = {}
+        """Lane to (worker, units under way on it)."""
+        self._loads = [0] * workers
+
+    def assign(self, lanes: Iterable[Lane]) -> int | None:
+        """The worker for a unit with these lanes, counted as busy from now; None: it has to wait."""
+        lanes = list(lanes)
+        workers = {self._busy[lane][0] for lane in lanes if lane in self._busy}
+        if len(workers) > 1:
+            return None
+        worker = workers.pop() if workers else self._loads.index(min(self._loads))
+        self._loads[worker] += 1
+        for lane in lanes:
+            self._busy.setdefault(lane, [worker, 0])[1] += 1
+        return worker
+
+    def release(self, worker: int, lanes: Iterable[Lane]) -> None:
+        """A unit is through."""
+        self._loads[worker] -= 1
+        for lane in lanes:
+            entry = self._busy[lane]
+            entry[1] -= 1
+            if not entry[1]:
+                del self._busy[lane]
+
+
+class Submission:
+    """One unit between `submit` and `done`."""
+
+    __slots__ = ("done", "lanes", "outcome", "unit", "worker")
+
+    def __init__(self, unit: Unit, done: Done) -> None:
+        self.unit = unit
+        self.done = done
+        self.lanes = lanes_of(unit)
+        self.worker: int | None = None
+        self.outcome: Outcome | None = None
+
+
+class Queue:
+    """Submissions in order: which can be started, and which can be told."""
+
+    def __init__(self, workers: int) -> None:
+        self._partition = Partition(workers)
+        self._waiting: deque[Submission] = deque()
+        self._order: deque[Submission] = deque()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def add(self, submission: Submission) -> Sequence[Submission]:
+        """A new one; those that can be started now, `worker` filled in."""
+        self._order.append(submission)
+        self._waiting.append(submission)
+        return self._start()
+
+    def finish(self, submission: Submission, outcome: Outcome) -> tuple[list[Submission], Sequence[Submission]]:
+        """The outcome of one; those whose outcome can be told now, and those that can be started now."""
+        submission.outcome = outcome
+        if submission.worker is not None:
+            self._partition.release(submission.worker, submission.lanes)
+        told = []
+        while self._order and self._order[0].outcome is not None:
+            told.append(self._order.popleft())
+        return told, self._start()
+
+    def _start(self) -> Sequence[Submission]:
+        started = []
+        while self._waiting:
+            worker = self._partition.assign(self._waiting[0].lanes)
+            if worker is None:
+                break
+            submission = self._waiting.popleft()
+            submission.worker = worker
+            started.append(submission)
+        return started

@@ -1,0 +1,137 @@
+"""Looking at queues without taking: what the port's `load`, `fetch`, `depth` and `max_length` need.
+
+One connection of its own, because a browse cursor belongs to a handle and a get that is slow must not hold up commits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
+from gateway.backends.ibm.driver import ConnectSettings, Driver
+from gateway.backends.ibm.identifiers import NewId, is_ours
+from gateway.backends.ibm.reasons import Action, action_for
+from gateway.backends.ibm.structures import NO_ID, get_options, key_of, match_md, msg_id_of
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import Stored, Token
+
+_LOOK = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
+_KEYED, _ANY = mq.MQMO_MATCH_CORREL_ID, mq.MQMO_NONE
+
+_T = TypeVar("_T")
+
+
+class Reader:
+    """A connection for looking, made when first needed and again after a break."""
+
+    def __init__(self, driver: Driver, settings: ConnectSettings, new_id: NewId) -> None:
+        self._driver = driver
+        self._settings = settings
+        self._new_id = new_id
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
+        self._cursors: dict[str, tuple[bytes, Token]] = {}
+        """By queue: the key its cursor is looking for and the message it stands on."""
+        self._first = {match: get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, match) for match in (_KEYED, _ANY)}
+        self._next = {match: get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, match) for match in (_KEYED, _ANY)}
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: Token | None) -> list[Stored]:
+        """The next messages behind `after`, in the queue's order."""
+        return self._again(lambda connection: self._page(connection, queue, key, limit, after))
+
+    def load(self, queue: str) -> Iterator[tuple[bytes, Stored]]:
+        """Every message with its key."""
+        after: Token | None = None
+        while page := self.fetch(queue, b"", 500, after):
+            yield from ((key_of(stored.md), stored) for stored in page)
+            after = page[-1].token
+
+    def depth(self, queue: str, key: bytes) -> int:
+        """How many messages are there; with a key they are counted."""
+        if not key:
+            return int(self.inquire(queue, mq.MQIA_CURRENT_Q_DEPTH))
+        count, after = 0, None
+        while page := self.fetch(queue, key, 500, after):
+            count += len(page)
+            after = page[-1].token
+        return count
+
+    def inquire(self, queue: str, selector: int) -> int | str:
+        """One attribute of a queue, or of the queue manager."""
+        return self._again(lambda connection: connection.session.inquire(queue, selector))
+
+    def close(self) -> None:
+        """Disconnect."""
+        with self._lock:
+            self._drop()
+
+    def _again(self, call: Callable[[Connection], _T]) -> _T:
+        """Make the call; once more on a new connection when the old one turns out to be broken."""
+        with self._lock:
+            try:
+                return call(self._ready())
+            except MQError as error:
+                if action_for(error.reason) is not Action.RECONNECT:
+                    raise
+                self._drop()
+            return call(self._ready())
+
+    def _ready(self) -> Connection:
+        if self._connection is None:
+            self._connection = Connection(self._driver.connect(self._settings), self._new_id)
+        return self._connection
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        self._cursors.clear()
+        if connection is not None:
+            connection.session.disconnect()
+
+    def _page(self, connection: Connection, queue: str, key: bytes, limit: int, after: Token | None) -> list[Stored]:
+        handle = connection.browse(queue)
+        goes_on = after is not None and self._cursors.pop(queue, None) == (key, after)
+        skips = after is not None and not goes_on
+        found: list[Stored] = []
+        first = not goes_on
+        while len(found) < limit:
+            stored = self._look(connection, handle, queue, key, first=first)
+            if stored is None:
+                break
+            first = False
+            if not skips:
+                found.append(stored)
+            elif is_ours(after):
+                if _behind(stored.token, after):
+                    skips = False
+                    found.append(stored)
+            else:
+                skips = stored.token != after
+        if found:
+            self._cursors[queue] = (key, found[-1].token)
+        return found
+
+    def _look(self, connection: Connection, handle: int, queue: str, key: bytes, *, first: bool) -> Stored | None:
+        session, length, match = connection.session, FIRST_LENGTH, _KEYED if key else _ANY
+        options = (self._first if first else self._next)[match]
+        while True:
+            answer = session.mqget(session.handle, handle, match_md(NO_ID, key), options(), length)
+            reason = int(answer[-1])
+            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor stands on it: ask for the same with its length
+                options, length = _under_cursor, int(answer[-3])
+                continue
+            if reason == mq.MQRC_NO_MSG_AVAILABLE:
+                return None
+            if answer[-2] == mq.MQCC_FAILED:
+                raise MQError(reason, f"looking at {queue}")
+            return Stored(msg_id_of(answer[1]), answer[1], answer[0])
+
+
+_under_cursor = get_options(_LOOK | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR, _ANY)
+
+
+def _behind(token: Token, after: Token | None) -> bool:
+    """Whether one of our messages lies behind another: the order of their identifiers."""
+    return isinstance(token, bytes) and isinstance(after, bytes) and token > after
