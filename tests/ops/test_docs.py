@@ -1,0 +1,99 @@
+"""The documentation site builds with warnings as errors, every internal link resolves, every page is reachable."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+from ops_machine import ROOT, missing
+
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("docs")]
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "a" and found.get("href"):
+            self.links.append(str(found["href"]))
+        if found.get("id"):
+            self.anchors.add(str(found["id"]))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if subprocess.run(
+        [sys.executable, "-c", "import sphinx, myst_parser, furo"], check=False, capture_output=True
+    ).returncode:
+        missing("sphinx (the extra `docs`)")
+    folder = tmp_path_factory.mktemp("site")
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-n",
+        "-b",
+        "dirhtml",
+        str(ROOT / "docs"),
+        str(folder),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_link_inside_of_the_site_leads_somewhere(site: Path) -> None:
+    pages = {path: _parsed(path) for path in site.rglob("*.html")}
+    assert len(pages) > 25
+    for path, page in pages.items():
+        for link in page.links:
+            address, anchor = urldefrag(link)
+            if urlsplit(address).scheme or address.startswith("//"):
+                continue
+            target = (path.parent / unquote(address)).resolve() if address else path
+            target = target / "index.html" if target.is_dir() else target
+            assert target.exists(), f"{path.relative_to(site)}: {link}"
+            if anchor and target in pages:
+                assert anchor in pages[target].anchors, f"{path.relative_to(site)}: {link}"
+
+
+def _parsed(path: Path) -> _Links:
+    parser = _Links()
+    parser.feed(path.read_text())
+    return parser
+
+
+def test_pages_are_where_the_alerts_point(site: Path) -> None:
+    for url in re.findall(r"https://mqgate\.example/(\S+)", (ROOT / "deploy/prometheus/alerts.yaml").read_text()):
+        assert (site / url / "index.html").exists()
+
+
+def test_links_to_files_of_the_tree_are_right() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        for name in re.findall(r"`((?:deploy|gateway|mappings|tests)/[\w./-]+\.\w+)`", page.read_text()):
+            assert (ROOT / name).exists(), f"{page.name}: {name}"
+
+
+def test_files_named_on_the_way_of_a_message_exist() -> None:
+    text = (ROOT / "docs/explanation/way-of-a-message.md").read_text()
+    for name in re.findall(r"\b((?:net|mqtt|broker|bridge)/\w+\.py)", text):
+        assert (ROOT / "gateway" / name).exists(), name
+
+
+def test_changelog_fragments_are_named_by_their_kind() -> None:
+    for path in (ROOT / "docs/changelog.d").glob("*.md"):
+        assert path.name == "README.md" or re.fullmatch(
+            r"[\w-]+\.(added|changed|fixed|removed|security)\.md", path.name
+        )
