@@ -156,7 +156,7 @@ class Ring:
             self._spares.remove(ready[0])
             self._kick()
             return ready[0]
-        if self.full is not None and not essential:
+        if self.full is not None and not essential and not (self._thread is None and self._add_spare()):
             raise StoreUnavailable(
                 f"{self.directory}: {self.full.strerror}: no new persistent messages until there is room; "
                 "free disk space or take messages"
@@ -235,7 +235,7 @@ class Ring:
         """Below this, segments are zeroed. One less than wanted: in steady use freed ones fill the gap instead."""
         if len(self._spares) >= self._goal:
             self._filled = True
-        return max(1, self._goal - self._filled)
+        return max(1, self._goal - self._filled) if self.full is None else max(2, self._goal)
 
     def _ready_spares(self) -> int:
         return sum(1 for segment in self._spares if segment.ready.is_set())

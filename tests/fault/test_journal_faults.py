@@ -1,0 +1,204 @@
+"""Disks that are full, read-only or failing: nothing refused appears later, nothing acknowledged is lost, and it goes
+on by itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
+from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
+from gateway.errors import StoreUnavailable
+
+HEAD = b"M" * 364
+OPTIONS = StoreOptions(segment_bytes=128 * 1024, spare_segments=2, direct=False, background=False, cache_bytes=0)
+
+
+def opened(path: Path, options: StoreOptions = OPTIONS) -> Store:
+    return Store.open(path, clock=lambda: 1.0, options=options)
+
+
+def put(store: Store, *bodies: bytes) -> Prepared:
+    return store.prepare(StoreUnit(puts=[LanePuts("Q", heads=[HEAD] * len(bodies), bodies=list(bodies))]), 1.0)
+
+
+def commit(store: Store, prepared: Prepared) -> None:
+    try:
+        store.write(prepared)
+    except StoreUnavailable:
+        store.abort(prepared)
+        raise
+    store.apply(prepared)
+
+
+def listed(store: Store) -> list[bytes]:
+    return [message.body for message in store.fetch("Q", limit=100_000)]
+
+
+def crash(store: Store) -> None:
+    store.ring.close()
+    assert store._lock is not None
+    store._lock.release()
+
+
+class FailingOnce:
+    """A system call that fails once; `done` says whether the bytes reached the disk all the same."""
+
+    def __init__(self, call: Callable[..., Any], code: int, *, done: bool) -> None:
+        self.call, self.code, self.done, self.armed = call, code, done, True
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.armed:
+            self.armed = False
+            if self.done:
+                self.call(*arguments)
+            raise OSError(self.code, os.strerror(self.code))
+        return self.call(*arguments)
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS])
+def test_a_failed_write_leaves_nothing_behind_and_the_store_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, done: bool
+) -> None:
+    store = opened(tmp_path)
+    first = put(store, b"a", b"b", b"c")
+    commit(store, first)
+    tokens = first.unit.puts[0].tokens
+    store.lock(tokens[1:2])
+    take = store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=tokens[:2])]), 1.0)
+    behind = put(store, b"behind")
+    monkeypatch.setattr(os, "pwritev", FailingOnce(os.pwritev, code, done=done))
+    with pytest.raises(StoreUnavailable, match=os.strerror(code)):
+        commit(store, take)
+    with pytest.raises(StoreUnavailable, match="prepare this unit of work again"):
+        commit(store, behind)
+    assert listed(store) == [b"a", b"c"], "what was to leave is back, what was locked is still locked"
+    assert store.wants_maintenance
+    step = store.maintain(1.0)
+    assert step is not None
+    commit(store, step)
+    commit(store, put(store, b"d"))
+    crash(store)
+    store = opened(tmp_path)
+    assert listed(store) == [b"a", b"b", b"c", b"d"]
+    store.close()
+
+
+def test_a_failed_sync_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_arguments: Any) -> int:
+        raise OSError(errno.EOPNOTSUPP, "RWF_DSYNC")
+
+    syncs: list[int] = []
+
+    def failing(descriptor: int) -> None:
+        syncs.append(descriptor)
+        if len(syncs) == 5:
+            raise OSError(errno.EIO, "sync")
+
+    monkeypatch.setattr(os, "pwritev", refused)
+    monkeypatch.setattr(os, "fdatasync", failing)
+    store = opened(tmp_path)
+    commit(store, put(store, b"a"))
+    for body in (b"b", b"c", b"d"):
+        prepared = put(store, body)
+        before = len(syncs)
+        try:
+            commit(store, prepared)
+        except StoreUnavailable:
+            assert len(syncs) == before + 1
+            break
+    else:
+        pytest.fail("no sync failed")
+    expected = [*listed(store), b"e"]
+    commit(store, put(store, b"e"))
+    crash(store)
+    store = opened(tmp_path)
+    assert listed(store) == expected
+    store.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB of its own, where the machine lets us have one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a tmpfs: run as root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(store: Store, stored: list[bytes]) -> None:
+    for i in range(1000):
+        body = b"%d" % i * 2000
+        commit(store, put(store, body))
+        stored.append(body)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_full_disk_refuses_puts_and_lets_messages_be_taken(small_disk: Path, background: bool) -> None:
+    options = StoreOptions(segment_bytes=128 * 1024, spare_segments=2, background=background, cache_bytes=0)
+    store = opened(small_disk / "data", options)
+    stored: list[bytes] = []
+    with pytest.raises(StoreUnavailable, match=r"No space|until there is room"):
+        fill(store, stored)
+    assert len(stored) > 40
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            commit(store, put(store, b"refused" * 5000))
+    assert listed(store) == stored
+    crash(store)
+    store = opened(small_disk / "data", options)
+    assert listed(store) == stored
+    while store.depth("Q"):
+        tokens = [message.token for message in store.fetch("Q", limit=7)]
+        commit(store, store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=tokens)]), 1.0))
+        step = store.maintain(1.0)
+        if step is not None:
+            commit(store, step)
+    for i in range(60):
+        commit(store, put(store, b"again %d" % i))
+    crash(store)
+    store = opened(small_disk / "data", options)
+    assert listed(store) == [b"again %d" % i for i in range(60)]
+    store.close()
+
+
+def test_room_made_by_others_is_noticed(small_disk: Path) -> None:
+    options = StoreOptions(segment_bytes=128 * 1024, spare_segments=2, cache_bytes=0)
+    other = small_disk / "other"
+    other.write_bytes(bytes(500 * 1024))
+    store = opened(small_disk / "data", options)
+    with pytest.raises(StoreUnavailable):
+        fill(store, [])
+    before = store.depth("Q")
+    other.unlink()
+    deadline = time.monotonic() + 10
+    while store.ring.full is not None and time.monotonic() < deadline:
+        time.sleep(0.05)  # the ring looks once a second
+    commit(store, put(store, b"x" * 20_000))
+    assert store.depth("Q") == before + 1
+    store.close()
+
+
+def test_a_read_only_disk_is_refused_in_words(small_disk: Path) -> None:
+    store = opened(small_disk / "data")
+    commit(store, put(store, b"a"))
+    crash(store)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(StoreUnavailable, match="writable"):
+        opened(small_disk / "data")
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    store = opened(small_disk / "data")
+    assert listed(store) == [b"a"]
+    store.close()
