@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gateway.broker.open_access import OpenAccess
+from gateway.backends.access.gatekeeper import Gatekeeper
 from gateway.config.model import Settings
 from gateway.ports.access import Access
 from gateway.ports.batch import Scheduler
@@ -20,20 +20,6 @@ class ReloadableAccess(Access, Protocol):
         """Which entry decides about a publication."""
 
 
-class Unrestricted(OpenAccess):
-    """No user, no list, anonymous allowed."""
-
-    def reload(self, settings: Settings) -> None:
-        """Nothing to read."""
-        del settings
-
-    def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
-        """Nothing forbids it."""
-        del listener, client_id, user, topic
-        return "no access list is configured: everything is allowed"
-
-
 def access_of(settings: Settings, scheduler: Scheduler) -> ReloadableAccess:
     """The access port these settings ask for."""
-    del settings, scheduler
-    return Unrestricted()
+    return Gatekeeper(settings, scheduler)

@@ -14,6 +14,7 @@ COMMANDS = {
     "mqsc": ("gateway.cli.mqsc", "Define, alter, delete, display objects."),
     "dlq": ("gateway.cli.dlq", "Dead letters: list, show, replay, export, purge."),
     "client": ("gateway.cli.client", "Devices: list, show, kick, purge."),
+    "passwd": ("gateway.cli.passwd", "Users of a password file."),
     "schema": ("gateway.cli.schema", "JSON Schema of settings and mappings."),
     "probe": ("gateway.cli.probe", "Connect, publish, wait for the acknowledgement."),
     "demo": ("gateway.cli.demo", "Simulated devices and a live summary."),

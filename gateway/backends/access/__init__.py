@@ -1,0 +1,1 @@
+"""Identity and authority behind `ports.access`: passwords, tokens, certificates, SCRAM, access lists."""
