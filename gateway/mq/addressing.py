@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gateway.errors import HeaderError
 from gateway.mq import mqmd, xqh
-from gateway.mq.chain import walk
+from gateway.mq.chain import first
 from gateway.mq.header import Header
 
 MAX_HOPS = 16
@@ -46,7 +47,9 @@ def resolved(queue: str, queue_manager: str, definitions: Mapping[str, Remote]) 
 
 def through_alias(md: bytes, data: bytes, definitions: Mapping[str, Remote]) -> tuple[bytes, Route]:
     """The data of a message on a transmission queue, its MQXQH addressed anew, and where it goes now."""
-    header = walk(md, data).headers[0]
+    header = first(md, data)
+    if header is None or header.name != "MQXQH":
+        raise HeaderError("MQXQH", "StrucId", 0, f"the message is not from a transmission queue: {md[mqmd.FORMAT]!r}")
     route = resolved(header.text("RemoteQName"), header.text("RemoteQMgrName"), definitions)
     return _readdressed(header, data, route), route
 

@@ -58,11 +58,16 @@ def walk(md: bytes, data: bytes) -> Chain:
     return walk_described(described_by(md), data)
 
 
-def walk_described(described: Described, data: bytes) -> Chain:
-    """As `walk`, for data without a descriptor."""
+def first(md: bytes, data: bytes) -> Header | None:
+    """The first header alone, whatever is behind it."""
+    return read(described_by(md), data, 0)
+
+
+def walk_described(described: Described, data: bytes, *, most: int = MAX_HEADERS + 1) -> Chain:
+    """As `walk`, for data without a descriptor; `most` headers and no more."""
     headers: list[Header] = []
     at = 0
-    while header := read(described, data, at):
+    while len(headers) < most and (header := read(described, data, at)):
         if len(headers) == MAX_HEADERS:
             raise HeaderError(header.name, "Format", at, f"more than {MAX_HEADERS} headers: the chain runs into itself")
         headers.append(header)
@@ -108,7 +113,7 @@ def insert(
     `values` are its other fields. It is written in the encoding and character set of its place, so that nothing else
     changes; in UTF-8 where that character set is not one headers can be in.
     """
-    chain = walk(md, data)
+    chain = walk_described(described_by(md), data, most=index)
     at, described = _place(md, chain, index)
     order = ">" if described.encoding & 15 == 1 else "<"
     charset, ccsid = _charset(described.ccsid)
@@ -128,7 +133,7 @@ def prepend(md: bytes, data: bytes, name: str, values: Fields | None = None, *, 
 
 def remove(md: bytes, data: bytes, index: int) -> Message:
     """Without the header at `index`; what is before it now describes what was behind it."""
-    chain = walk(md, data)
+    chain = walk_described(described_by(md), data, most=index + 1)
     header = _header(chain, index)
     return _spliced(md, chain, index, header.offset, header.offset + len(header.raw), b"", header.follows)
 
@@ -138,7 +143,7 @@ def replace(md: bytes, data: bytes, index: int, raw: bytes, format_name: bytes |
 
     The new bytes must be in the encoding and character set of their place and describe what follows.
     """
-    chain = walk(md, data)
+    chain = walk_described(described_by(md), data, most=index + 1)
     header = _header(chain, index)
     _, described = _place(md, chain, index)
     described = described._replace(format=(format_name or described.format).ljust(8))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gateway.errors import HeaderError
 from gateway.mq import dh, dlh, mde, mqmd, xqh
 from gateway.mq.ccsid import codec_of
-from gateway.mq.chain import described_by, walk
+from gateway.mq.chain import described_by, first
 from gateway.mq.constants import MQAT_QMGR, MQDHF_NEW_MSG_IDS, MQENC_NATIVE
 from gateway.mq.header import Header
 from gateway.mq.message_context import Putter
@@ -83,11 +83,12 @@ def native_descriptor(header: Header) -> bytes:
 
 
 def _first(md: bytes, data: bytes, name: str) -> Header:
-    headers = walk(md, data).headers
-    if not headers or headers[0].name != name:
-        found = headers[0].name if headers else "no header"
+    # Only the first header is read: what is behind it may be cut or broken and still has to be delivered.
+    header = first(md, data)
+    if header is None or header.name != name:
+        found = header.name if header else "no header"
         raise HeaderError(name, "StrucId", 0, f"the message begins with {found}, its Format is {md[mqmd.FORMAT]!r}")
-    return headers[0]
+    return header
 
 
 def with_extension(md: bytes, data: bytes) -> tuple[bytes, bytes]:
