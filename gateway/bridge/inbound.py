@@ -284,6 +284,7 @@ def _mqtt_folder(made: Prepared, order: str) -> Sequence[Pair]:
     origin, properties = made.origin, made.properties
     pairs: list[Pair] = [("clientId", origin.client_id), ("qos", origin.qos)]
     optional: list[tuple[str, object]] = [
+        ("gateway", made.match.route.gateway),
         ("userName", origin.username),
         ("dup", origin.dup),
         ("will", origin.will),

@@ -40,6 +40,8 @@ class Route:
     conditions: tuple[tuple[str, Condition], ...]
     pending: bool
     """Whether the payload decides too."""
+    gateway: str = ""
+    """Name of the gateway that puts, by which it recognises its own publications when they come back."""
 
     def holds(self, context: Context) -> bool:
         return all(condition(context) for _, condition in self.conditions)
@@ -65,8 +67,8 @@ class Table:
 
     __slots__ = ("_trie", "dead_letter_unmatched", "outbound", "routes")
 
-    def __init__(self, mappings: Mappings) -> None:
-        self.routes = [_compile(rule) for rule in mappings.to_mq]
+    def __init__(self, mappings: Mappings, gateway: str = "") -> None:
+        self.routes = [_compile(rule, gateway) for rule in mappings.to_mq]
         self.outbound: tuple[OutboundRule, ...] = mappings.to_mqtt
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
         self._trie: FilterTrie[list[Route]] = FilterTrie()
@@ -109,9 +111,9 @@ def settle(matches: Iterable[Match], agrees: Callable[[Match], bool]) -> list[Ma
     return settled
 
 
-def compile_mappings(mappings: Mappings) -> Table:
-    """The table of these rules."""
-    return Table(mappings)
+def compile_mappings(mappings: Mappings, gateway: str = "") -> Table:
+    """The table of these rules; messages carry the name of the gateway if it has one."""
+    return Table(mappings, gateway)
 
 
 def _position(route: Route) -> int:
@@ -141,9 +143,9 @@ def like(patterns: list[str]) -> Callable[[str], bool]:
     return lambda text: expression.match(text) is not None
 
 
-def _compile(rule: InboundRule) -> Route:
+def _compile(rule: InboundRule, gateway: str) -> Route:
     when = rule.spec.when
-    return Route(rule, tuple(_conditions(when)), when.payload is not None or bool(when.json_fields))
+    return Route(rule, tuple(_conditions(when)), when.payload is not None or bool(when.json_fields), gateway)
 
 
 def _conditions(when: When) -> Iterable[tuple[str, Condition]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gateway.bridge import outbound
+from gateway.bridge.inbound import Origin, plan
 from gateway.bridge.request import Request
 from gateway.errors import Refused
 from gateway.mq import dlh, mqmd, rfh2, xqh
 from gateway.mq.rfh2_folder import folder
+from gateway.routing.table import compile_mappings
 from gateway.rules.feedback import Feedback
 from gateway.rules.parse import parse_mappings
 
@@ -197,3 +199,12 @@ def test_requests_have_equal_tokens_exactly_when_they_are_equal():
     one = Request("c", "t", b"x", 5)
     assert one.token == Request("c", "t", b"x", 9).token
     assert len({one.token, Request("ct", "", b"x", 5).token, Request("c", "tx", b"", 5).token}) == 3
+
+
+def test_a_publication_that_comes_back_names_the_gateway_it_came_through():
+    mappings = parse_mappings([("m", "to_mq: [{name: a, topic: '#', queue: Q}]\nto_mqtt: [{name: b, queue: Q}]\n")])
+    [prepared] = plan(compile_mappings(mappings, "gate-1"), Origin("c", "", "a/b", 1), {}).prepared
+    built = prepared.build(1, b"", 0.0)
+    md, data = built.head[:364], built.head[364:] + built.body
+    assert outbound.publication(mappings.to_mqtt[0], md, data).gateway == "gate-1"
+    assert outbound.publication(rule("queue: Q, topic: 'x/{mqps.Top}'"), md, data).gateway == ""
