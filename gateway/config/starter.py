@@ -1,0 +1,92 @@
+"""A commented starter configuration: every key with its meaning and default, switched off by `#`.
+
+Made from the field list, so that it cannot name a key that does not exist. What stands without `#` is what most people
+change first.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from gateway.config.model import Listener, Settings
+from gateway.config.units import Duration, Size, show_duration, show_size
+
+HEADER = """\
+# Settings of mqgate. Every key is optional; what is behind `#` is the default or an example.
+# Check this file with:  mqgate check mqgate.yaml
+# yaml-language-server: $schema=mqgate.schema.json
+"""
+_SHOWN = {"listeners", "mappings"}
+_DURATION, _SIZE = (get_args(one)[1] for one in (Duration, Size))
+_WIDTH = 100
+
+
+def starter_settings(mappings: str = "mappings/*.yaml") -> str:
+    """The text of a file of settings to begin with."""
+    lines = [HEADER, "listeners:", "  - name: plain", "    port: 1883", "    bind: 127.0.0.1"]
+    lines += [f"    # {line}" for line in _inner(Listener, 0) if not line.startswith(("name:", "port:", "bind:"))]
+    lines += ["", f"mappings: [{mappings}]", ""]
+    for name, field in Settings.model_fields.items():
+        if name not in _SHOWN:
+            lines += _section(name, field)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(name: str, field: FieldInfo) -> Iterator[str]:
+    model = _model(field.annotation)
+    yield from _comment(field.description or "")
+    yield f"# {name}:"
+    if model is not None:
+        yield from (f"# {line}".rstrip() for line in _inner(model, 2))
+    yield ""
+
+
+def _inner(model: type[BaseModel], depth: int) -> Iterator[str]:
+    """The keys of a model, indented; models in it one level further, but not for ever."""
+    pad = " " * depth
+    for name, field in model.model_fields.items():
+        inner = _model(field.annotation)
+        if name == "password":  # from the environment only
+            continue
+        if inner is not None and depth < 8:
+            yield f"{pad}{field.alias or name}:  # {field.description}"
+            yield from _inner(inner, depth + 2)
+        else:
+            yield f"{pad}{field.alias or name}: {_value(field)}  # {field.description}"
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    found = [one for one in get_args(annotation) if inspect.isclass(one) and issubclass(one, BaseModel)]
+    return found[0] if found and annotation not in (list, dict) and not _is_container(annotation) else None
+
+
+def _is_container(annotation: Any) -> bool:
+    return getattr(annotation, "__origin__", None) in (list, dict)
+
+
+def _value(field: FieldInfo) -> str:
+    value = field.default
+    if value is PydanticUndefined or value is None:
+        return "..."
+    if _DURATION in field.metadata:
+        return show_duration(value)
+    if _SIZE in field.metadata:
+        return show_size(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(repr(one) for one in value)}]"
+    return {"{}": "{}", "": '""'}.get(str(value), str(value))
+
+
+def _comment(text: str) -> Iterator[str]:
+    yield from (f"# {line}" for line in textwrap.wrap(text, _WIDTH))

@@ -1,0 +1,40 @@
+"""The starter configuration: valid as it is, and every key in it is one that settings have."""
+
+from __future__ import annotations
+
+import re
+
+from gateway.config import load_settings
+from gateway.config.model import Settings
+from gateway.config.source import read_yaml
+from gateway.config.starter import starter_settings
+
+
+def test_it_is_valid_as_it_is(tmp_path):
+    path = tmp_path / "mqgate.yaml"
+    path.write_text(starter_settings())
+    settings = load_settings(path)
+    assert [one.name for one in settings.listeners] == ["plain"]
+    assert settings.mappings == ["mappings/*.yaml"]
+
+
+def test_without_the_marks_it_holds_every_key_with_its_default(tmp_path):
+    """Everything switched on at once is too much (two queue managers), but every key must be a known one."""
+    lines = []
+    for line in starter_settings().splitlines():
+        plain = re.sub(r"^( *)# (?=\s*[a-z_]+:( |$))", r"\1", line)
+        if not plain.lstrip().startswith("#") and not re.search(r": \.\.\.( |$)", plain):
+            lines.append(plain)
+    document = read_yaml("starter", "\n".join(lines))
+    assert not document.findings
+    assert set(document.value) == set(Settings.model_fields)
+    manager = document.value["queue_manager"]
+    assert manager.pop("ibm")["connections"] == 4
+    del manager["buffer"], document.value["security"]["jwt"]
+    for listener in document.value["listeners"]:
+        for key in ("tls", "websocket"):
+            listener.pop(key)
+    settings = Settings.model_validate(document.value)
+    assert settings.mqtt == Settings().mqtt
+    assert settings.limits == Settings().limits
+    assert settings.queue_manager == Settings().queue_manager
