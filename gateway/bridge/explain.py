@@ -15,6 +15,7 @@ from gateway.errors import Refused
 from gateway.mq import chain
 from gateway.mq.rfh2_folder import Scalar
 from gateway.mqtt.packets import Properties
+from gateway.routing.acl import PUBLISH, Rights
 from gateway.routing.table import Context, Route, Table
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
@@ -61,6 +62,8 @@ class Explanation:
     considered: list[Considered]
     puts: list[Would]
     unmatched: str = ""
+    access: str = ""
+    """What the access control list says, when it was asked."""
 
     def as_dict(self) -> dict[str, object]:
         """Plain values."""
@@ -68,15 +71,23 @@ class Explanation:
 
 
 def explain(
-    table: Table, origin: Origin, properties: Properties | None = None, payload: bytes = b"", now: float = 0.0
+    table: Table,
+    origin: Origin,
+    properties: Properties | None = None,
+    payload: bytes = b"",
+    now: float = 0.0,
+    rights: Rights | None = None,
 ) -> Explanation:
-    """Why, and what."""
+    """Why, and what. With `rights` the access control list is asked first, as for a real publication."""
     block = properties or {}
+    access = rights.why(PUBLISH, origin.topic) if rights is not None else None
+    if access is not None and not access.allowed:
+        return Explanation(origin.topic, [], [], "not put: publishing is not allowed", access.text)
     made = plan(table, origin, block)
     used = made.settle(payload)
     considered = list(_considered(table, origin, block, payload, {id(one.rule) for one in used}))
     puts = [_would(one, payload, now) for one in used]
-    return Explanation(origin.topic, considered, puts, _unmatched(made, used))
+    return Explanation(origin.topic, considered, puts, _unmatched(made, used), access.text if access else "")
 
 
 def _unmatched(made: Plan, used: list[Prepared]) -> str:

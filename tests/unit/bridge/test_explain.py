@@ -6,6 +6,8 @@ import json
 
 from gateway.bridge.explain import explain
 from gateway.bridge.inbound import Origin
+from gateway.config.model import AclEntry
+from gateway.routing.acl import Subject, compile_acl
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings
 
@@ -57,3 +59,15 @@ def test_only_the_nearest_of_many_other_rules_are_explained():
     found = explained("a/77/x", rules=rules).considered
     assert len(found) == 20
     assert found[0].rule == "r77"
+
+
+def test_the_access_list_is_asked_first():
+    table = compile_mappings(parse_mappings([("m.yaml", RULES)]))
+    acl = compile_acl([AclEntry(user="alice", publish=["plant/#"])])
+    alice = explain(table, Origin("c", "alice", "plant/lima/t", 0), rights=acl.of(Subject("c", "alice")))
+    assert alice.puts
+    assert alice.access == "entry 1 allows publish on plant/#"
+    bob = explain(table, Origin("c", "bob", "plant/lima/t", 0), rights=acl.of(Subject("c", "bob")))
+    assert bob.puts == []
+    assert bob.unmatched == "not put: publishing is not allowed"
+    assert "no entry" in bob.access
