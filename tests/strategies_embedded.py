@@ -12,6 +12,7 @@ from threading import Condition
 import pytest
 
 from gateway.backends.embedded.descriptor import default_descriptor
+from gateway.backends.embedded.journal.prepared import StoreOptions
 from gateway.backends.embedded.memory import MemoryStore
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import MQError
@@ -72,6 +73,8 @@ def md(**fields: int | bytes) -> bytes:
     return default_descriptor(**fields)
 
 
+SMALL = StoreOptions(segment_bytes=2 << 20, spare_segments=1, background=False)
+"""A store that opens quickly."""
 OPEN_ALL = 2 | 8 | 16 | 32 | 64
 """Input shared, browse, output, inquire, set."""
 
@@ -83,7 +86,9 @@ class MqiRig:
         self.path = path
         self.users = users
         self.scheduler = ManualScheduler()
-        self.queue_manager = EmbeddedQueueManager.open(path, "QM1", self.scheduler, objects, users=users)
+        self.queue_manager = EmbeddedQueueManager.open(
+            path, "QM1", self.scheduler, objects, users=users, store_options=SMALL
+        )
         self.connection = self.queue_manager.connect(application="tests", user="ana")
 
     def restart(self) -> None:
@@ -94,7 +99,9 @@ class MqiRig:
             self.queue_manager = EmbeddedQueueManager("QM1", store, self.scheduler)
             self.queue_manager.start("", self.users or {})
         else:
-            self.queue_manager = EmbeddedQueueManager.open(self.path, "QM1", self.scheduler, users=self.users)
+            self.queue_manager = EmbeddedQueueManager.open(
+                self.path, "QM1", self.scheduler, users=self.users, store_options=SMALL
+            )
         self.connection = self.queue_manager.connect(application="tests", user="ana")
 
     def mqsc(self, text: str) -> list[str]:

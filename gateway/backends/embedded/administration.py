@@ -84,8 +84,24 @@ class Administration:
         definition = Definition(kind, name, base | self._checked(kind, given), now if old is None else old.created, now)
         if old is not None:
             definition.extra = old.extra
+        elif kind == "SUB":
+            self._check_subscription(definition)
+            definition.extra = {"SUBID": self._core.new_identifier().hex().upper()}
         self._put_down(definition)
         return definition
+
+    def _check_subscription(self, definition: Definition) -> None:
+        """It must have a topic, and somewhere to send what is published on it."""
+        topic_object = definition.text("TOPICOBJ")
+        if topic_object and self._core.catalogue.get("TOPIC", topic_object) is None:
+            raise not_found("TOPIC", topic_object)
+        if definition.name in DEFAULT_OBJECTS.values():
+            return
+        if not topic_object and not definition.text("TOPICSTR"):
+            raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, "AMQ8405E: A subscription needs TOPICSTR or TOPICOBJ.")
+        if definition.number("DESTCLAS") == mq.MQDC_MANAGED or not definition.text("DEST"):
+            text = "AMQ8405E: A subscription defined here needs DEST; managed ones are made by MQSUB."
+            raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, text)
 
     def alter(self, kind: str, name: str, given: Mapping[str, Value]) -> Definition:
         """ALTER."""

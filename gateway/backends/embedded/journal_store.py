@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from gateway.backends.embedded.descriptor import CORREL_ID, MSG_ID
-from gateway.backends.embedded.journal.prepared import Prepared
+from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions
 from gateway.backends.embedded.journal.store import Store
-from gateway.backends.embedded.store.place import NUMBER_MASK
+from gateway.backends.embedded.store.place import (
+    NUMBER_BITS,
+    NUMBER_MASK,
+    PRIORITIES,
+    id_prefix,
+    number_of_msg_id,
+    token_of,
+)
 from gateway.backends.embedded.store.unit import Message, StoreUnit
 
 SCAN = 256
@@ -18,8 +25,9 @@ SCAN = 256
 class JournalStore:
     """See the module."""
 
-    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
-        self.store = Store.open(path, clock=clock)
+    def __init__(self, path: Path, name: str, clock: Callable[[], float], options: StoreOptions | None = None) -> None:
+        self.store = Store.open(path, clock=clock, options=options)
+        self._name = name
 
     def prepare(self, unit: StoreUnit, now: float) -> Prepared:
         """One frame."""
@@ -67,13 +75,14 @@ class JournalStore:
         return self.store.get(queue, key, token)
 
     def find(self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None) -> Sequence[int]:
-        """By identifiers."""
-        return [
-            message.token
-            for message in self._all(queue, key)
-            if (msg_id is None or message.head[MSG_ID] == msg_id)
-            and (correl_id is None or message.head[CORREL_ID] == correl_id)
-        ]
+        """By identifiers. Those the store made name their message; others are looked for."""
+        number = None if msg_id is None else number_of_msg_id(id_prefix(self._name), msg_id)
+        if number is not None and not number >> (NUMBER_BITS - 1):
+            tokens = [token_of(priority, number) for priority in range(PRIORITIES)]
+            found = self.store.read(queue, key, [token for token in tokens if self.store.exists(queue, key, token)])
+        else:
+            found = [one for one in self._all(queue, key) if msg_id is None or one.head[MSG_ID] == msg_id]
+        return [one.token for one in found if correl_id is None or one.head[CORREL_ID] == correl_id]
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many."""

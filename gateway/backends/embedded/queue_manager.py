@@ -12,12 +12,14 @@ from gateway.backends.embedded.authority import Authority
 from gateway.backends.embedded.connection import Connection
 from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.intake import STATE_PREFIX, Intake, complete
+from gateway.backends.embedded.journal.prepared import StoreOptions
 from gateway.backends.embedded.journal_store import JournalStore
 from gateway.backends.embedded.local_queue import BROKER
 from gateway.backends.embedded.memory import MemoryStore
 from gateway.backends.embedded.mqsc import Mqsc, Report
 from gateway.backends.embedded.mqsc_parse import commands, parse
 from gateway.backends.embedded.objects import Definition, defaults
+from gateway.backends.embedded.pcf_server import CommandServer
 from gateway.backends.embedded.placing import Placer
 from gateway.backends.embedded.resolution import Target
 from gateway.backends.embedded.storage import MessageStore
@@ -27,6 +29,8 @@ from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH, Done, Scheduler, Stored, Token, Unit
 
+ADMINISTRATOR = "mqgate"
+"""The user the queue manager's own connections run as."""
 _STATE_ATTRIBUTES: dict[str, Value] = {
     "MAXDEPTH": 999_999_999,
     "MAXMSGL": 104_857_600,
@@ -55,10 +59,11 @@ class EmbeddedQueueManager:
         objects_text: str = "",
         *,
         users: Mapping[str, str] | None = None,
+        store_options: StoreOptions | None = None,
     ) -> EmbeddedQueueManager:
         """Open the store in `path` (None: in memory) and define what the text says. StoreInUse, StoreCorrupt,
         ConfigurationError."""
-        queue_manager = cls(name, open_store(path, name, scheduler), scheduler)
+        queue_manager = cls(name, open_store(path, name, scheduler, store_options), scheduler)
         try:
             queue_manager.start(objects_text, users or {})
         except BaseException:
@@ -74,7 +79,9 @@ class EmbeddedQueueManager:
             self.topics = Topics(self.core, self._placer)
             self.authority = Authority(self.core, users)
             report = self._mqsc.run(objects_text)
-        if not report.ok:
+        if report.ok:
+            CommandServer(self._connection("command server", ADMINISTRATOR), self.mqsc)
+        else:
             findings = [Finding("objects", 1, 1, line) for line in report.lines]
             raise ConfigurationError(findings)
 
@@ -115,12 +122,15 @@ class EmbeddedQueueManager:
                 raise MQError(mq.MQRC_Q_MGR_QUIESCING, f"queue manager {self.name} is being stopped")
             admitted = self.authority.admit(user, password)
             self.authority.check(admitted, "QMGR", self.name, "CONNECT")
-            connection = Connection(
-                core, self._placer, self.topics, self._administration, self.authority,
-                application=application, user=admitted, channel=channel, connection_name=connection_name,
-            )  # fmt: skip
+            connection = self._connection(application, admitted, channel, connection_name)
             self.authority.connections.add(connection)
             return connection
+
+    def _connection(self, application: str, user: str, channel: str = "", connection_name: str = "") -> Connection:
+        return Connection(
+            self.core, self._placer, self.topics, self._administration, self.authority,
+            application=application, user=user, channel=channel, connection_name=connection_name,
+        )  # fmt: skip
 
     def quiesce(self) -> None:
         """Calls that fail if quiescing do from now on; so do new connections."""
@@ -222,6 +232,6 @@ class EmbeddedQueueManager:
         return Stored(message.token, complete(message, self.name), message.head[MQMD_LENGTH:] + message.body)
 
 
-def open_store(path: Path | None, name: str, scheduler: Scheduler) -> MessageStore:
+def open_store(path: Path | None, name: str, scheduler: Scheduler, options: StoreOptions | None) -> MessageStore:
     """The journal in a directory, or memory."""
-    return MemoryStore(name) if path is None else JournalStore(path, scheduler.now)
+    return MemoryStore(name) if path is None else JournalStore(path, name, scheduler.now, options)

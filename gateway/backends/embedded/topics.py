@@ -109,9 +109,10 @@ class Topics:
         if definition.kind != "SUB":
             return
         self._removed(definition)
-        if not definition.text("TOPICSTR") and not definition.text("TOPICOBJ"):
+        try:
+            subscription = self._compile(definition)
+        except MQError:  # its topic object is not defined (any more), or it has no topic at all: nothing is for it
             return
-        subscription = self._compile(definition)
         if subscription.pattern is None:
             self._exact.setdefault(subscription.topic, {})[definition.name] = subscription
         else:

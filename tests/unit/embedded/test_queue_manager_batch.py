@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import ManualScheduler, md
+from strategies_embedded import SMALL, ManualScheduler, md
 
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.ports.batch import Moves, Outcome, Puts, Replace, Takes, Unit
@@ -13,7 +13,7 @@ class Rig:
     def __init__(self, path, objects=""):
         self.path = path
         self.scheduler = ManualScheduler()
-        self.queue_manager = EmbeddedQueueManager.open(path, "QM1", self.scheduler, objects)
+        self.queue_manager = EmbeddedQueueManager.open(path, "QM1", self.scheduler, objects, store_options=SMALL)
 
     def commit(self, unit):
         outcomes = []
@@ -25,7 +25,7 @@ class Rig:
 
     def restart(self):
         self.queue_manager.close()
-        self.queue_manager = EmbeddedQueueManager.open(self.path, "QM1", self.scheduler)
+        self.queue_manager = EmbeddedQueueManager.open(self.path, "QM1", self.scheduler, store_options=SMALL)
 
 
 @pytest.fixture(params=["memory", "journal"])

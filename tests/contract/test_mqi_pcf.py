@@ -1,0 +1,150 @@
+"""The contract of the command server: PCF over the MQI port."""
+
+from __future__ import annotations
+
+import pytest
+from strategies_embedded import md
+
+from gateway.backends.embedded.descriptor import Descriptor
+from gateway.mq import pcf
+from gateway.ports.mqi import ObjectDescriptor
+
+Q_NAME, Q_TYPE, MAX_DEPTH, DESCRIPTION, CURRENT_DEPTH = 2016, 20, 15, 2013, 3
+REPLACE, PURGE, Q_ATTRS, ALL = 1006, 1007, 1002, 1009
+CREATE, CHANGE, COPY, DELETE, CLEAR, INQUIRE, NAMES, STATUS = 11, 8, 10, 12, 9, 13, 18, 41
+
+
+@pytest.fixture
+def ask(mqi):
+    """Send a command; the replies, in order."""
+    reply_to = ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="REPLY.*")
+    handle = mqi.connection.open(reply_to, 1).handle
+
+    def run(command, *parameters, fails=0):
+        request = pcf.build(pcf.Message(1, command, parameters))
+        descriptor = md(type=1, format=b"MQADMIN", reply_to_q=reply_to.name.encode())
+        sent = mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", request, descriptor=descriptor)
+        replies = []
+        while not replies or not replies[-1].control:
+            got = mqi.get(handle, match=2, descriptor=md(correl_id=sent.md[48:72]))
+            assert Descriptor(got.md).format == b"MQADMIN "
+            replies.append(pcf.parse(got.data))
+        assert [one.msg_seq_number for one in replies] == list(range(1, len(replies) + 1))
+        assert (replies[-1].command, replies[-1].reason) == (command, fails)
+        assert replies[-1].comp_code == (2 if fails else 0)
+        return [{one.parameter: value_of(one) for one in reply.parameters} for reply in replies]
+
+    return run
+
+
+def value_of(parameter):
+    if parameter.type == pcf.STRING:
+        return parameter.text()
+    if parameter.type == pcf.STRING_LIST:
+        return parameter.texts()
+    return parameter.value
+
+
+def name(text):
+    return pcf.string(Q_NAME, text)
+
+
+def test_queues_are_created_changed_copied_and_deleted(mqi, ask):
+    ask(CREATE, name("P.ONE"), pcf.integer(Q_TYPE, 1), pcf.integer(MAX_DEPTH, 77), pcf.string(DESCRIPTION, "first"))
+    ask(CREATE, name("P.ONE"), pcf.integer(Q_TYPE, 1), fails=4001)
+    ask(CREATE, name("P.ONE"), pcf.integer(Q_TYPE, 1), pcf.integer(MAX_DEPTH, 78), pcf.integer(REPLACE, 1))
+    ask(CHANGE, name("P.ONE"), pcf.integer(Q_TYPE, 1), pcf.string(DESCRIPTION, "changed"))
+    ask(COPY, pcf.string(3001, "P.ONE"), pcf.string(3002, "P.TWO"), pcf.integer(Q_TYPE, 1))
+    found = ask(INQUIRE, name("P.*"), pcf.integers(Q_ATTRS, [MAX_DEPTH, DESCRIPTION]))
+    assert found == [
+        {Q_NAME: "P.ONE", Q_TYPE: 1, MAX_DEPTH: 78, DESCRIPTION: "changed"},
+        {Q_NAME: "P.TWO", Q_TYPE: 1, MAX_DEPTH: 78, DESCRIPTION: "changed"},
+    ]
+    mqi.put("P.ONE", b"1")
+    ask(DELETE, name("P.ONE"), fails=2055)
+    ask(DELETE, name("P.ONE"), pcf.integer(PURGE, 1))
+    ask(DELETE, name("P.ONE"), fails=2085)
+    mqi.put("P.TWO", b"1")
+    ask(CLEAR, name("P.TWO"))
+    assert mqi.depth("P.TWO") == 0
+
+
+def test_filters(mqi, ask):
+    mqi.put("A", b"1")
+    found = ask(INQUIRE, name("*"), pcf.integer(Q_TYPE, 1), pcf.integer_filter(CURRENT_DEPTH, 4, 0))
+    # The command being carried out is still on its queue, as with the product's server.
+    assert [one[Q_NAME] for one in found] == ["A", "SYSTEM.ADMIN.COMMAND.QUEUE"]
+    mqi.mqsc("ALTER QLOCAL(B) DESCR('Plant 7')")
+    assert [one[Q_NAME] for one in ask(INQUIRE, name("*"), pcf.string_filter(DESCRIPTION, 18, "Plant*"))] == ["B"]
+    ask(INQUIRE, name("*"), pcf.string_filter(DESCRIPTION, 18, "Nothing*"), fails=2085)
+    assert ask(NAMES, name("*"), pcf.integer(Q_TYPE, 1))[0][3011][:2] == ["A", "B"]
+
+
+def test_every_attribute_of_a_queue_and_of_the_queue_manager(mqi, ask):
+    found = ask(INQUIRE, name("A"), pcf.integers(Q_ATTRS, [ALL]))[0]
+    assert {CURRENT_DEPTH, MAX_DEPTH, 2004, 2027, 16, 17, 18, 2019, 22} <= found.keys()
+    manager = ask(2)[0]
+    assert (manager[2015], manager[31], manager[2006]) == ("QM1", 940, "SYSTEM.DEAD.LETTER.QUEUE")
+    ask(1, pcf.string(2014, "ours"), pcf.integer(33, 500))
+    assert ask(2, pcf.integers(1001, [2014, 33])) == [{2015: "QM1", 2014: "ours", 33: 500}]
+
+
+def test_queue_status(mqi, ask):
+    handle = mqi.open("A")
+    mqi.put(handle, b"1", 2)
+    mqi.put(handle, b"2")
+    found = ask(STATUS, name("A"))[0]
+    assert (found[CURRENT_DEPTH], found[17], found[18], found[1027]) == (2, 1, 1, 1)
+    assert found[3128] == "2027-01-15"
+
+
+def test_namelists(mqi, ask):
+    ask(34, pcf.string(2010, "NL"), pcf.strings(2020, ["One", "Two"]))
+    found = ask(36, pcf.string(2010, "NL"), pcf.integers(1004, [2020, 19]))[0]
+    assert (found[2020], found[19]) == (["One", "Two"], 2)
+    ask(34, pcf.string(2010, "NL"), pcf.strings(2020, []), pcf.integer(REPLACE, 1))
+    assert ask(36, pcf.string(2010, "NL"), pcf.integers(1004, [2020, 19]))[0][19] == 0
+    ask(35, pcf.string(2010, "NL"))
+
+
+def test_topics_and_subscriptions(mqi, ask):
+    ask(172, pcf.string(2092, "T"), pcf.string(2094, "a/b"))
+    assert ask(174, pcf.string(2092, "T"))[0][2094] == "a/b"
+    ask(177, pcf.string(3152, "S"), pcf.string(2092, "T"), pcf.string(3154, "A"))
+    found = ask(176, pcf.string(3152, "S"))[0]
+    assert (found[3154], len(found[7016])) == ("A", 24)
+    ask(179, pcf.string(3152, "S"))
+    ask(176, pcf.string(3152, "S"), fails=2428)
+
+
+def test_connections(mqi, ask):
+    mqi.queue_manager.connect(application="app", user="u", channel="DEV.APP", connection_name="10.0.0.1")
+    found = ask(85, pcf.byte_string(7007, b""), pcf.integer_filter(1, 2, 25))
+    assert {"app", "tests"} == {one[3058] for one in found}
+    assert {one[3501] for one in found} == {"DEV.APP", ""}
+
+
+def test_wrong_commands(mqi, ask):
+    ask(9999, fails=3007)
+    ask(CREATE, name("X"), fails=3228)
+    ask(CREATE, name("X"), pcf.integer(Q_TYPE, 1), pcf.integer(199, 1), fails=3014)
+    ask(CREATE, name("not a name"), pcf.integer(Q_TYPE, 1), fails=4008)
+    ask(CHANGE, name("A"), pcf.integer(Q_TYPE, 1), pcf.integer(10, 7), fails=4005)
+    assert ask(40) == [{}]
+
+
+def test_authority_records(mqi, ask):
+    ask(90, pcf.string(3067, "A"), pcf.integer(1016, 1), pcf.strings(3065, ["eva"]), pcf.integers(1116, [10, 11]))
+    ask(90, pcf.string(3067, "**"), pcf.integer(1016, 5), pcf.strings(3065, ["eva"]), pcf.integers(1116, [5]))
+    eva = mqi.queue_manager.connect(user="eva")
+    eva.open(ObjectDescriptor("A"), 16)
+    for queue, options in (("A", 2), ("B", 16)):
+        with pytest.raises(Exception, match="2035"):
+            eva.open(ObjectDescriptor(queue), options)
+    mqi.open("B")
+
+
+def test_mqsc_inside_pcf(mqi, ask):
+    lines = ask(38, pcf.integer(1017, 1), pcf.string(3014, "DEFINE QLOCAL(ESC)"))
+    assert "AMQ8006I" in lines[0][3014]
+    assert mqi.depth("ESC") == 0
