@@ -119,17 +119,14 @@ class Reader:
         while True:
             answer = session.mqget(session.handle, handle, match_md(NO_ID, key), options(), length)
             reason = int(answer[-1])
-            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor stands on it: ask for the same with its length
-                options, length = _under_cursor, int(answer[-3])
+            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: the same again with its length
+                length = int(answer[-3])
                 continue
             if reason == mq.MQRC_NO_MSG_AVAILABLE:
                 return None
             if answer[-2] == mq.MQCC_FAILED:
                 raise MQError(reason, f"looking at {queue}")
             return Stored(msg_id_of(answer[1]), answer[1], answer[0])
-
-
-_under_cursor = get_options(_LOOK | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR, _ANY)
 
 
 def _behind(token: Token, after: Token | None) -> bool:

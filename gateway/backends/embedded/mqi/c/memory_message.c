@@ -318,9 +318,9 @@ static outcome get_from(connection *c, object *from, get_call *call) {
     outcome o = find_or_wait(from, call, &m);
     if (is_failed(o)) return o;
     bool browse = call->options & browses;
-    if (browse) set_cursor(from, m);
     o = fill(m, call);
     memcpy(call->resolved_q, from->queue->name, 48);
+    if (browse && !is_failed(o) && o.rc != RC_TRUNCATED_FAILED) set_cursor(from, m);
     if (is_failed(o) || browse || o.rc == RC_TRUNCATED_FAILED) return o;
     outcome taken = take(c, from, m, call);
     return is_failed(taken) ? taken : o;

@@ -1,0 +1,218 @@
+"""The batch port over the real client bindings, against our queue manager and against the one in the library."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import mqi_clients
+import pytest
+from ibm_rig import HEAD, OBJECTS, Rig, served
+
+from gateway.backends.embedded.mqi.threads import ThreadScheduler
+from gateway.backends.ibm.client import IbmQueueManager
+from gateway.backends.ibm.driver import ConnectSettings
+from gateway.errors import MQError
+from gateway.ports.batch import Moves, Outcome, Puts, Replace, Takes, Unit
+
+pytestmark = pytest.mark.mqi
+
+
+@pytest.fixture(params=["ibmmq-socket", "pymqi-socket", "ibmmq-memory", "pymqi-memory"])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    mqi_clients.load_bindings()
+    driver, where = request.param.split("-")
+    if where == "memory":
+        made = Rig(driver, "memory:QM1")
+        for queue in ("APP.Q", "OTHER.Q", "MQGATE.STATE", "MQGATE.STAGED", "MQGATE.MARKERS"):
+            _empty(made, queue)
+        yield made
+        made.close()
+        return
+    with served(None, tmp_path / "mqi.sock"):
+        made = Rig(driver, str(tmp_path / "mqi.sock"))
+        yield made
+        made.close()
+
+
+def _empty(rig: Rig, queue: str) -> None:
+    """The library's own queue manager lives as long as the process: what an earlier test left goes."""
+    if queue == "MQGATE.MARKERS":
+        return
+    tokens = [stored.token for _, stored in rig.queue_manager.load(queue)]
+    if tokens:
+        assert not rig.commit(Unit(takes=[Takes(queue, b"", tokens)])).failures
+
+
+def _puts(queue: str, *bodies: bytes, key: bytes = b"", persistent: bool = True) -> Puts:
+    return Puts(queue, key=key, persistent=persistent, heads=[HEAD] * len(bodies), bodies=list(bodies))
+
+
+def test_puts_are_there_after_the_commit_in_order(rig: Rig) -> None:
+    assert not rig.commit(Unit(puts=[_puts("APP.Q", *[b"%d" % i for i in range(200)])])).failures
+    page = rig.queue_manager.fetch("APP.Q", b"", 500)
+    assert [stored.data for stored in page] == [b"%d" % i for i in range(200)]
+    assert rig.queue_manager.depth("APP.Q") == 200
+
+
+def test_a_shared_head_is_not_changed_by_the_call(rig: Rig) -> None:
+    before = bytes(bytearray(HEAD))
+    rig.commit(Unit(puts=[_puts("APP.Q", b"a", b"b", key=b"")]))
+    assert before == HEAD
+    ids = [stored.md[48:72] for stored in rig.queue_manager.fetch("APP.Q", b"", 10)]
+    assert len(set(ids)) == 2
+
+
+def test_the_head_carries_the_first_part_of_the_data(rig: Rig) -> None:
+    puts = Puts("APP.Q", heads=[HEAD + b"front-"], bodies=[b"back"])
+    rig.commit(Unit(puts=[puts]))
+    assert rig.queue_manager.fetch("APP.Q", b"", 1)[0].data == b"front-back"
+
+
+def test_tokens_take_what_was_put(rig: Rig) -> None:
+    puts = _puts("MQGATE.STATE", b"1", b"2", b"3", key=b"device")
+    rig.commit(Unit(puts=[puts]))
+    assert len(puts.tokens) == 3
+    rig.commit(Unit(takes=[Takes("MQGATE.STATE", b"device", [puts.tokens[1]])]))
+    assert [stored.data for stored in rig.queue_manager.fetch("MQGATE.STATE", b"device", 10)] == [b"1", b"3"]
+    rig.commit(Unit(takes=[Takes("MQGATE.STATE", b"device", [puts.tokens[1]])]))  # gone already: nothing to do
+
+
+def test_keys_are_separate_and_come_back(rig: Rig) -> None:
+    rig.commit(Unit(puts=[_puts("MQGATE.STATE", b"a", key=b"k1"), _puts("MQGATE.STATE", b"b", key=b"k" * 24)]))
+    assert [(key, stored.data) for key, stored in rig.queue_manager.load("MQGATE.STATE")] == [
+        (b"k1", b"a"),
+        (b"k" * 24, b"b"),
+    ]
+    assert rig.queue_manager.depth("MQGATE.STATE", b"k1") == 1
+
+
+def test_replace_keeps_one_message_for_a_key(rig: Rig) -> None:
+    for body in (b"one", b"two", b"three"):
+        rig.commit(Unit(replaces=[Replace("MQGATE.STATE", b"k", body)]))
+    assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.STATE")] == [b"three"]
+    rig.commit(Unit(replaces=[Replace("MQGATE.STATE", b"k", None)]))
+    assert list(rig.queue_manager.load("MQGATE.STATE")) == []
+
+
+def test_a_move_makes_the_staged_message_visible_once(rig: Rig) -> None:
+    staged = Puts("MQGATE.STAGED", key=b"d", heads=[HEAD + b"record"], bodies=[b"payload"])
+    rig.commit(Unit(puts=[staged]))
+    move = Moves("MQGATE.STAGED", b"d", list(staged.tokens), "APP.Q", heads=[HEAD + b"header:"])
+    for _ in range(2):  # a resent PUBREL changes nothing
+        assert not rig.commit(Unit(moves=[move])).failures
+    assert [stored.data for stored in rig.queue_manager.fetch("APP.Q", b"", 10)] == [b"header:payload"]
+    assert rig.queue_manager.depth("MQGATE.STAGED") == 0
+
+
+def test_a_refused_put_refuses_its_unit_and_no_other(rig: Rig) -> None:
+    good, bad = Unit(puts=[_puts("APP.Q", b"good")]), Unit(puts=[_puts("APP.Q", b"x"), _puts("NO SUCH", b"y")])
+    outcomes: dict[int, Outcome] = {}
+    done = threading.Event()
+
+    def finished(unit: Unit, outcome: Outcome) -> None:
+        outcomes[id(unit)] = outcome
+        if len(outcomes) == 3:
+            done.set()
+
+    last = Unit(puts=[_puts("APP.Q", b"last")])
+    for unit in (good, bad, last):
+        rig.queue_manager.submit(unit, finished)
+    assert done.wait(20)
+    assert not outcomes[id(good)].failures
+    assert not outcomes[id(last)].failures
+    assert [(failure.puts, failure.reason) for failure in outcomes[id(bad)].failures] in ([(1, 2085)], [(1, 2152)])
+    assert [stored.data for stored in rig.queue_manager.fetch("APP.Q", b"", 10)] == [b"good", b"last"]
+
+
+def test_outcomes_come_in_the_order_of_submission(rig: Rig) -> None:
+    order: list[int] = []
+    done = threading.Event()
+    units = [Unit(puts=[_puts("APP.Q" if i % 3 else "OTHER.Q", b"%d" % i)]) for i in range(60)]
+
+    def finished(unit: Unit, outcome: Outcome) -> None:
+        order.append(units.index(unit))
+        if len(order) == len(units):
+            done.set()
+
+    for unit in units:
+        rig.queue_manager.submit(unit, finished)
+    assert done.wait(20)
+    assert order == list(range(60))
+    sequence = [int(stored.data) for stored in rig.queue_manager.fetch("APP.Q", b"", 100)]
+    assert sequence == sorted(sequence)
+
+
+def test_fetch_goes_on_behind_a_message_that_has_been_taken(rig: Rig) -> None:
+    puts = _puts("MQGATE.STATE", *[b"%d" % i for i in range(10)], key=b"k")
+    rig.commit(Unit(puts=[puts]))
+    first = rig.queue_manager.fetch("MQGATE.STATE", b"k", 4)
+    rig.queue_manager.fetch("MQGATE.STATE", b"other", 4)  # moves the cursor away
+    rig.commit(Unit(takes=[Takes("MQGATE.STATE", b"k", [first[-1].token])]))
+    page = rig.queue_manager.fetch("MQGATE.STATE", b"k", 3, first[-1].token)
+    assert [stored.data for stored in page] == [b"4", b"5", b"6"]
+    page = rig.queue_manager.fetch("MQGATE.STATE", b"k", 30, page[-1].token)
+    assert [stored.data for stored in page] == [b"7", b"8", b"9"]
+
+
+def test_a_long_message_is_fetched_whole(rig: Rig) -> None:
+    body = os.urandom(300_000)
+    rig.commit(Unit(puts=[_puts("APP.Q", body)]))
+    assert rig.queue_manager.fetch("APP.Q", b"", 2)[0].data == body
+
+
+def test_arrivals_are_told(rig: Rig) -> None:
+    arrived = threading.Event()
+    rig.queue_manager.consume("OTHER.Q", arrived.set)
+    rig.commit(Unit(puts=[_puts("OTHER.Q", b"x")]))
+    assert arrived.wait(10)
+    page = rig.queue_manager.fetch("OTHER.Q", b"", 10)
+    rig.commit(Unit(takes=[Takes("OTHER.Q", b"", [page[0].token])]))
+    arrived.clear()
+    rig.commit(Unit(puts=[_puts("OTHER.Q", b"y")]))
+    assert arrived.wait(10)
+
+
+def test_a_batch_of_n_puts_costs_n_calls_and_a_constant(rig: Rig) -> None:
+    costs = []
+    for count in (10, 500):
+        before = _calls(rig)
+        rig.commit(Unit(puts=[_puts("APP.Q", *[b"x"] * count)]))
+        costs.append(_calls(rig) - before - count)
+    assert costs[0] == costs[1] <= 4
+
+
+def _calls(rig: Rig) -> int:
+    return sum(w.calls + (w._connection.calls if w._connection else 0) for w in rig.queue_manager._workers)
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_put_that_fails_asynchronously_is_reported(driver: str, persistent: bool, tmp_path: Path) -> None:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock", OBJECTS + "\nDEFINE QLOCAL(SMALL.Q) MAXMSGL(10)"):
+        rig = Rig(driver, str(tmp_path / "mqi.sock"))
+        long = _puts("SMALL.Q", b"fits", b"does not fit", persistent=persistent)
+        outcome = rig.commit(Unit(puts=[_puts("APP.Q", b"with it"), long]))
+        assert [(failure.puts, failure.reason) for failure in outcome.failures] == [(1, 2030)]
+        assert rig.queue_manager.depth("APP.Q") == rig.queue_manager.depth("SMALL.Q") == 0
+        assert not rig.commit(Unit(puts=[_puts("SMALL.Q", b"fits", persistent=persistent)])).failures
+        rig.close()
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+def test_starting_refuses_with_what_to_do(driver: str, tmp_path: Path) -> None:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock", "DEFINE QLOCAL(APP.Q)"):
+        os.environ["MQGATE_MQI"] = str(tmp_path / "mqi.sock")
+        with ThreadScheduler() as scheduler:
+            wrong = ConnectSettings("QM1", "h(1)", "C", "app", "wrong")
+            with pytest.raises(MQError, match="deploy/mq") as refused:
+                IbmQueueManager(wrong, scheduler, driver=driver).start()
+            assert refused.value.reason == 2035
+            named = ConnectSettings("OTHER", "h(1)", "C", "app", "pw")
+            with pytest.raises(MQError, match="is not the name") as refused:
+                IbmQueueManager(named, scheduler, driver=driver).start()
+            assert refused.value.reason == 2058

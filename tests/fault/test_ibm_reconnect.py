@@ -1,0 +1,170 @@
+"""The IBM backend when its queue manager goes away at the worst moment: nothing is lost, nothing is doubled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import mqi_clients
+import pytest
+from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy
+from ibm_rig import HEAD, OBJECTS, Rig, served
+
+from gateway.backends.embedded.mqi.wire import Verb
+from gateway.ports.batch import Outcome, Puts, Replace, Takes, Unit
+
+pytestmark = pytest.mark.mqi
+
+
+def _unit(number: int) -> Unit:
+    """What one QoS 1 publication with a session record amounts to."""
+    return Unit(
+        puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"%d" % number])],
+        replaces=[Replace("MQGATE.STATE", b"session", b"%d" % number)],
+    )
+
+
+def _numbers(rig: Rig) -> list[int]:
+    return [int(stored.data) for stored in rig.queue_manager.fetch("APP.Q", b"", 10_000)]
+
+
+def _nth(verb: Verb, nth: int, decision: str) -> Callable[[int], str]:
+    lock, seen = threading.Lock(), [0]
+
+    def decide(asked: int) -> str:
+        if asked != verb:
+            return FORWARD
+        with lock:
+            seen[0] += 1
+            return decision if seen[0] == nth else FORWARD
+
+    return decide
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+@pytest.mark.parametrize(
+    ("verb", "nth", "decision"),
+    [
+        (Verb.COMMIT, 5, CUT_BEFORE),  # never arrived: backed out, has to be repeated
+        (Verb.COMMIT, 5, CUT_AFTER),  # committed, the answer was lost: must not be repeated
+        (Verb.PUT, 4, CUT_BEFORE),
+        (Verb.PUT, 4, CUT_AFTER),
+        (Verb.GET, 3, CUT_AFTER),
+    ],
+)
+def test_a_lost_answer_neither_loses_nor_doubles(
+    driver: str, verb: Verb, nth: int, decision: str, tmp_path: Path
+) -> None:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock"):
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", _nth(verb, nth, decision))
+        rig = Rig(driver, str(tmp_path / "proxy.sock"))
+        try:
+            for number in range(8):
+                assert not rig.commit(_unit(number)).failures
+            assert _numbers(rig) == list(range(8))
+            assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.STATE")] == [b"7"]
+            assert any("2009" in line for line in rig.told), "the connection was meant to break"
+        finally:
+            rig.close()
+            proxy.close()
+
+
+class _Process:
+    """The queue manager as a process of its own, to be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "mqi.sock"
+        self._folder = folder
+        (folder / "objects.mqsc").write_text(OBJECTS)
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(self._folder / "data")]
+        command += ["--name", "QM1", "--socket", str(self.socket), "--user", "app:pw"]
+        command += ["--objects", str(self._folder / "objects.mqsc")]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert "answers" in self._process.stdout.readline()
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def test_a_killed_queue_manager_costs_time_only(tmp_path: Path) -> None:
+    mqi_clients.load_bindings()
+    process = _Process(tmp_path)
+    rig = Rig("ibmmq", str(process.socket))
+    outcomes: list[Outcome] = []
+    done = threading.Event()
+    total = 300
+
+    def finished(_unit: Unit, outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        if len(outcomes) == total:
+            done.set()
+
+    def feed() -> None:
+        for number in range(total):
+            rig.scheduler.soon(lambda number=number: rig.queue_manager.submit(_unit(number), finished))
+            time.sleep(0.002)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        for kill in range(3):
+            while len(outcomes) < (kill + 1) * 60:
+                time.sleep(0.005)
+            process.kill()
+            process.start()
+        feeder.join()
+        assert done.wait(30), rig.told[-5:]
+        assert not [outcome for outcome in outcomes if outcome.failures]
+        assert _numbers(rig) == list(range(total))
+    finally:
+        feeder.join()
+        rig.close()
+        process.kill()
+
+
+def test_a_commit_in_doubt_waits_for_the_verdict(tmp_path: Path) -> None:
+    """While neither marker can be seen the unit is neither repeated nor acknowledged."""
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock"):
+        rig = Rig("ibmmq", str(tmp_path / "mqi.sock"))
+        worker = rig.queue_manager._workers[0]
+        marker, connection = worker._marker, worker._connection
+        assert connection is not None
+        other = Rig("ibmmq", str(tmp_path / "mqi.sock"))
+        looking = other.queue_manager._workers[1]._connection
+        assert looking is not None
+        assert marker.verdict(looking) is False  # the settled one is there: nothing new was committed
+        marker.advance(connection)
+        assert marker.verdict(looking) is None
+        connection.session.commit()
+        assert marker.verdict(looking) is True
+        marker.settle(committed=True)
+        rig.commit(Unit(takes=[Takes("APP.Q", b"", [])], puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"x"])]))
+        other.close()
+        rig.close()
+
+
+def test_environment_is_left_alone(tmp_path: Path) -> None:
+    """The library is chosen by the environment at connect time: two queue managers in one process."""
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "one.sock"), served(None, tmp_path / "two.sock"):
+        one, two = Rig("ibmmq", str(tmp_path / "one.sock")), Rig("ibmmq", str(tmp_path / "two.sock"))
+        one.commit(_unit(1))
+        assert two.queue_manager.depth("APP.Q") == 0
+        assert os.environ["MQGATE_MQI"].endswith("two.sock")
+        two.close()
+        one.close()

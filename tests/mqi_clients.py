@@ -1,0 +1,76 @@
+"""The published MQ clients for tests: installed once into a cache, loaded against the MQI library of this checkout.
+
+Three packages: the `ibmmq` and `mq-bridge` wheels as published, `pymqi` built by pip from its source distribution
+against our headers. Tests that cannot have them (no compiler, no package index) are skipped, saying why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gateway.backends.embedded.mqi.build import Installation, build
+from gateway.backends.embedded.mqi.headers import headers
+
+BINDINGS = ("ibmmq==2.1.2", "pymqi==1.12.13")
+BRIDGE = ("mq-bridge==1.2.0",)
+
+
+@cache
+def installation() -> Installation:
+    """The library, compiled once for all."""
+    if shutil.which(os.environ.get("CC", "cc")) is None:
+        pytest.skip("needs a C compiler")
+    return build()
+
+
+@cache
+def packages(*wanted: str) -> Path:
+    """A folder with these packages, made by pip on first use."""
+    name = hashlib.sha256(repr((wanted, sys.version_info[:2], sorted(headers().items()))).encode()).hexdigest()[:16]
+    target = installation().root.parent / f"clients-{name}"
+    if not target.exists():
+        _install(target, wanted)
+    return target
+
+
+def _install(target: Path, wanted: tuple[str, ...]) -> None:
+    environment = {**os.environ, "MQ_FILE_PATH": str(installation().root)}
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".clients-") as work:
+        made = Path(work) / "made"
+        command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-cache-dir"]
+        command += ["--no-deps", "--no-binary", "pymqi", "--target", str(made), *wanted]
+        done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=110)
+        if done.returncode:
+            pytest.skip(f"pip could not install {wanted}: {done.stderr.strip()[-400:]}")
+        if not target.exists():
+            made.rename(target)
+
+
+def load_bindings() -> None:
+    """Make `import ibmmq` and `import pymqi` work in this process."""
+    ctypes.CDLL(str(installation().library), mode=ctypes.RTLD_GLOBAL)
+    folder = str(packages(*BINDINGS))
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def program_environment(where: str, *wanted: str) -> dict[str, str]:
+    """The environment of a program that uses a client: nothing but the loader's path and where the queue manager is."""
+    library = installation().library
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(library.parent),
+        "PYTHONPATH": str(packages(*wanted)),
+        "MQB_IBM_MQ_LIB": str(library),
+        "MQGATE_MQI": where,
+    }
