@@ -24,6 +24,8 @@ THREAD_ABOVE = 0.001
 """Seconds: above this the writer's thread takes over. The gap keeps it from swinging."""
 
 Gather = Callable[[], "Batch | None"]
+Entered = Callable[[], AbstractContextManager[None]]
+"""How to take the queue manager's lock."""
 
 
 class Batch(NamedTuple):
@@ -36,15 +38,18 @@ class Batch(NamedTuple):
 class Committer:
     """Owns the order of frames. Every method is called with the queue manager's lock held."""
 
-    def __init__(self, store: MessageStore, scheduler: Scheduler, lock: AbstractContextManager[object]) -> None:
+    def __init__(self, store: MessageStore, scheduler: Scheduler, entered: Entered) -> None:
         self._store = store
         self._scheduler = scheduler
-        self._lock = lock
+        self._entered = entered
         self._gather: Gather = lambda: None
         self._flying: _Flight | None = None
         self._work: SimpleQueue[_Flight | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._threaded = False
+        self._keeping = False
+        """The next step of the store's own work is to come."""
+        self._closed = False
         self.seconds = 0.0
         """The mean commit time just measured."""
         self.frames = 0
@@ -59,6 +64,7 @@ class Committer:
         while self._flying is None:
             batch = self._gather()
             if batch is None:
+                self._keep_house()
                 return
             self._threaded = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
             if self._threaded:
@@ -82,6 +88,32 @@ class Committer:
             return
         self._store.apply(frame)
         batch.finished(None)
+        self._keep_house()
+
+    def _keep_house(self) -> None:
+        """One bounded step of the store's own work after a commit; the next when there is nothing better to do."""
+        if self._flying is not None or self._keeping:
+            return
+        try:
+            frame = self._store.maintain(self._scheduler.now())
+            if frame is None:
+                return
+            try:
+                self._timed_write(frame)
+            except StoreError:
+                self._store.abort(frame)
+                raise
+            self._store.apply(frame)
+        except StoreError:  # the disk is full or failing: the next commit says so to whom it concerns
+            return
+        self._keeping = True
+        self._scheduler.soon(self._keep_on)
+
+    def _keep_on(self) -> None:
+        with self._entered():
+            self._keeping = False
+            if not self._closed:
+                self.run()
 
     def settle(self) -> None:
         """Wait for the frame that is on its way and let its effects be seen."""
@@ -95,6 +127,7 @@ class Committer:
         self.settle()
         self.run()
         self.settle()
+        self._closed = True
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
@@ -122,11 +155,12 @@ class Committer:
             self._scheduler.soon(self._resume)
 
     def _resume(self) -> None:
-        with self._lock:
+        with self._entered():
             flight = self._flying
             if flight is not None and flight.landed.is_set():
                 self._arrived(flight)
-            self.run()
+            if not self._closed:
+                self.run()
 
     def _arrived(self, flight: _Flight) -> None:
         self._flying = None

@@ -35,7 +35,7 @@ class Core:
         self.lock = threading.RLock()
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
-        self.committer = Committer(store, scheduler, self.lock)
+        self.committer = Committer(store, scheduler, self.entered)
         self.quiescing = False
         self.closed = False
         self.hooks: list[Callable[[LocalQueue], None]] = []

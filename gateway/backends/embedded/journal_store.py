@@ -45,6 +45,10 @@ class JournalStore:
         """It was not written."""
         self.store.abort(frame)
 
+    def maintain(self, now: float) -> Prepared | None:
+        """One step of recycling, or of coming back after a failure."""
+        return self.store.maintain(now)
+
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
         """Every message with its key, in order of arrival."""
         found = [(key, message) for key in self.store.keys(queue) for message in self._all(queue, key)]

@@ -123,6 +123,10 @@ class MemoryStore:
     def abort(self, frame: StoreUnit) -> None:
         """Nothing had happened."""
 
+    def maintain(self, _now: float) -> StoreUnit | None:
+        """Nothing to do."""
+        return None
+
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
         """Every message with its key, in order of arrival."""
         found = [

@@ -30,6 +30,9 @@ class MessageStore(Protocol):
     def abort(self, frame: Any) -> None:
         """The frame was not written."""
 
+    def maintain(self, now: float, /) -> Any | None:
+        """One bounded step of the store's own work: a frame to be written and applied, or None."""
+
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
         """Every message of a queue with its key, in order of arrival."""
 

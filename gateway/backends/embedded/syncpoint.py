@@ -55,6 +55,8 @@ def _return(connection: Connection, work: UnitOfWork) -> None:
     try:
         if unit:
             connection.core.commit(unit)
+    except MQError:  # the disk is away: the messages are back all the same, their counts are not raised
+        pass
     finally:
         for queue, tokens in _by_queue(work).items():
             connection.core.unlock_messages(queue, tokens)

@@ -1,0 +1,143 @@
+"""Group commit: order, the writer's thread, failures."""
+
+from __future__ import annotations
+
+import threading
+
+from strategies_embedded import ManualScheduler, md, refused
+
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.errors import StoreUnavailable
+from gateway.ports.batch import Puts, Unit
+from gateway.ports.mqi import GetOptions, ObjectDescriptor
+
+
+def unit(*texts):
+    return Unit(puts=[Puts("A", heads=[md()] * len(texts), bodies=[text.encode() for text in texts])])
+
+
+class Rig:
+    def __init__(self):
+        self.scheduler = ManualScheduler()
+        self.queue_manager = EmbeddedQueueManager.open(None, "QM1", self.scheduler, "DEFINE QLOCAL(A)")
+        self.store = self.queue_manager.core.store
+        self.committer = self.queue_manager.core.committer
+        self.done = []
+
+    def submit(self, name, *texts):
+        self.queue_manager.submit(unit(*texts), lambda _unit, outcome: self.done.append((name, outcome.failures)))
+
+    def on_a_slow_disk(self):
+        """From now on a write waits for the gate, as on a disk that is busy: the writer's thread is used."""
+        gate, writing = threading.Event(), threading.Event()
+
+        def write(_frame):
+            writing.set()
+            assert gate.wait(10)
+
+        self.store.on_write = write
+        self.committer.seconds = 1.0
+        return gate, writing
+
+
+def test_inline_while_the_disk_is_fast():
+    rig = Rig()
+    rig.submit("one", "1")
+    assert rig.done == [("one", [])]
+
+
+def test_units_gather_while_a_frame_is_written():
+    rig = Rig()
+    gate, writing = rig.on_a_slow_disk()
+    frames = rig.committer.frames
+    for name in ("one", "two", "three"):
+        rig.submit(name, name)
+    assert writing.wait(10)
+    assert not rig.done
+    assert rig.queue_manager.depth("A") == 0
+    gate.set()
+    rig.scheduler.run_until(lambda: len(rig.done) == 3)
+    assert [name for name, _ in rig.done] == ["one", "two", "three"]
+    assert rig.committer.frames == frames + 2
+    assert [one.data for one in rig.queue_manager.fetch("A", b"", 5)] == [b"one", b"two", b"three"]
+    rig.queue_manager.close()
+
+
+def test_a_call_that_must_be_durable_waits_for_the_frame_before():
+    rig = Rig()
+    gate, writing = rig.on_a_slow_disk()
+    rig.submit("batch", "1")
+    assert writing.wait(10)
+    connection = rig.queue_manager.connect()
+    other = threading.Thread(target=lambda: connection.put1(ObjectDescriptor("A"), md(), _options(), b"2"))
+    other.start()
+    gate.set()
+    other.join(10)
+    rig.scheduler.run_until(lambda: bool(rig.done))
+    assert [one.data for one in rig.queue_manager.fetch("A", b"", 5)] == [b"1", b"2"]
+    rig.queue_manager.close()
+
+
+def _options():
+    from gateway.ports.mqi import PutOptions
+
+    return PutOptions(4)
+
+
+def test_a_failed_write_refuses_every_unit_of_its_frame():
+    rig = Rig()
+    gate, writing = rig.on_a_slow_disk()
+    rig.submit("first", "1")
+    assert writing.wait(10)
+    rig.submit("second", "2")
+    rig.submit("third", "3")
+
+    def fail(_frame):
+        raise StoreUnavailable("the disk is full")
+
+    rig.store.on_write = fail
+    gate.set()
+    rig.scheduler.run_until(lambda: len(rig.done) == 3)
+    assert [(name, [one.reason for one in failures]) for name, failures in rig.done] == [
+        ("first", []),
+        ("second", [2192]),
+        ("third", [2192]),
+    ]
+    rig.store.on_write = None
+    rig.submit("fourth", "4")
+    rig.scheduler.run_until(lambda: len(rig.done) == 4)
+    assert [one.data for one in rig.queue_manager.fetch("A", b"", 5)] == [b"1", b"4"]
+    rig.queue_manager.close()
+
+
+def test_waiters_are_served_when_the_frame_has_arrived():
+    rig = Rig()
+    connection = rig.queue_manager.connect()
+    handle = connection.open(ObjectDescriptor("A"), 2).handle
+    answers = []
+    connection.wait(handle, md(), GetOptions(1), 100, None, answers.append)
+    gate, writing = rig.on_a_slow_disk()
+    rig.submit("one", "1")
+    assert writing.wait(10)
+    assert not answers
+    gate.set()
+    rig.scheduler.run_until(lambda: bool(answers))
+    assert answers[0].data == b"1"
+    rig.queue_manager.close()
+
+
+def test_a_commit_that_cannot_be_stored_backs_out():
+    rig = Rig()
+    connection = rig.queue_manager.connect()
+    handle = connection.open(ObjectDescriptor("A"), 2 | 16).handle
+    connection.put(handle, md(), _options(), b"1")
+    assert connection.get(handle, md(), GetOptions(2), 100).data == b"1"
+
+    def fail(_frame):
+        raise StoreUnavailable("the disk is full")
+
+    rig.store.on_write = fail
+    with refused(2003):
+        connection.commit()
+    rig.store.on_write = None
+    assert connection.get(handle, md(), GetOptions(4), 100).data == b"1"
