@@ -28,6 +28,7 @@ class BatchWriter:
         self.spark = spark
         self.job = job
         self.landing = landing
+        self._schemas: dict[str, Any] = {}
         landing.replaced |= {gold.table for gold in job.gold if gold.kind in ("last", "dead_letters")}
 
     def write(self, messages: Any, query: str, number: int, pieces: Pieces) -> Record | None:
@@ -68,10 +69,13 @@ class BatchWriter:
         return self.spark.read.schema(schema).parquet(str(folder))
 
     def _silver_schema(self, silver: Silver) -> Any:
-        from gateway.pipeline.columns import COLUMNS, spark_schema
+        """Found out once: asking Spark to analyse the same text for every table would cost more than the work."""
+        if silver.table not in self._schemas:
+            from gateway.pipeline.columns import COLUMNS, spark_schema
 
-        empty = self.spark.createDataFrame([], spark_schema(COLUMNS))
-        return silver_rows(empty, silver).drop("status").schema
+            empty = self.spark.createDataFrame([], spark_schema(COLUMNS))
+            self._schemas[silver.table] = silver_rows(empty, silver).drop("status").schema
+        return self._schemas[silver.table]
 
     def _event_times(self, batch: Batch) -> dict[str, float | None]:
         """The latest event time of each silver table, this batch included."""
@@ -89,14 +93,14 @@ class BatchWriter:
         last = self.landing.manifest.last
         return last.figures.get(f"seen.{silver.table}") if last else None
 
-    def _gold(
-        self, batch: Batch, gold: Gold, bronze: Any, seen: dict[str, float | None]
-    ) -> list[tuple[str, str, Step]]:
-        """(table to append to, table of the state, step)."""
-        state_name = gold.table if gold.kind in ("last", "dead_letters") else f"{STATE}/{gold.table}"
-        state = self._latest(state_name)
+    @staticmethod
+    def _state_name(gold: Gold) -> str:
+        return gold.table if gold.kind in ("last", "dead_letters") else f"{STATE}/{gold.table}"
+
+    def _gold(self, batch: Batch, gold: Gold, bronze: Any, seen: dict[str, float | None]) -> Step:
+        state = self._latest(self._state_name(gold))
         if gold.kind == "dead_letters":
-            return [(gold.table, state_name, steps.dead_letter_step(bronze, state))]
+            return steps.dead_letter_step(bronze, state)
         silver = self.job.silver_of(gold)
         rows, by, at = self._good(batch, silver), list(gold.by or silver.key), silver.event_time
         latest = seen[silver.table]
@@ -126,9 +130,11 @@ class BatchWriter:
     @staticmethod
     def _stage(batch: Batch, table: str, rows: Any, by: list[str] | None = None) -> None:
         target = batch.stage(table)
+        started = time.time()
         if target is not None:
             target.mkdir(parents=True)  # a table without rows for this batch has a folder all the same
             rows.write.mode("overwrite").parquet(str(target), partitionBy=by)
+        batch.figures[f"seconds.{table}"] = time.time() - started
 
     def _counted(self, batch: Batch) -> dict[str, float]:
         """Rows by table, and quarantined ones, from the files' own ends."""

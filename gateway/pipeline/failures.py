@@ -17,8 +17,12 @@ class SparkMissing(PipelineError):
     """pyspark or pyarrow is not installed, or too old."""
 
 
+class LeaseHeld(PipelineError):
+    """Another driver reads for this consumer group, or one that ended without giving its lease back did."""
+
+
 class LeaseLost(PipelineError):
-    """Another driver reads this queue for this consumer group."""
+    """Another driver has taken this consumer group over."""
 
 
 class DataLost(PipelineError):

@@ -1,4 +1,4 @@
-"""Consumer groups: cursors, leases, and what may be purged. Pure; records in, records out.
+"""Consumer groups: cursors, leases, and what may be purged. Records in, records out.
 
 A group reads some queues for one driver at a time. Its cursor is the number below which everything has landed and is in
 Spark's commit log. Messages leave the queue later, when two further batches and the purge delay have passed: Spark does
@@ -8,11 +8,12 @@ not sync its checkpoint, so after a power loss it may ask for the last batches a
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gateway.pipeline.failures import LeaseLost, WrongOption
+from gateway.pipeline.failures import LeaseHeld, LeaseLost, WrongOption
 from gateway.pipeline.lookup import matching
 
 STATE_PREFIX = b"pipeline/group/"
@@ -55,7 +56,7 @@ class Group:
 
 
 def acquire(known: Group | None, wanted: Group, owner: str, ttl: float, now: float) -> Group:
-    """The lease for `owner`, with a new epoch. LeaseLost while another owner's lease runs."""
+    """The lease for `owner`, with a new epoch. LeaseHeld while another owner's lease runs."""
     if known is None:
         known = wanted
     if known.queues != wanted.queues:
@@ -63,14 +64,29 @@ def acquire(known: Group | None, wanted: Group, owner: str, ttl: float, now: flo
             f"consumer group {wanted.name!r} reads {known.queues!r}, not {wanted.queues!r}: choose another group "
             f"name, or remove the old group with `mqgate pipeline groups remove {wanted.name}`"
         )
-    if known.owner not in ("", owner) and known.expires > now:
-        raise LeaseLost(
+    taken = known.owner not in ("", owner) and known.expires > now
+    if taken and not is_dead(known.owner, owner.rpartition(":")[0]):
+        raise LeaseHeld(
             f"consumer group {known.name!r} is read by {known.owner} for {known.expires - now:.0f} more seconds: "
             "stop that driver, wait until its lease has run out, or use another group"
         )
     return replace(
         known, owner=owner, epoch=known.epoch + 1, expires=now + ttl, consume=wanted.consume, delay=wanted.delay
     )
+
+
+def is_dead(owner: str, here: str) -> bool:
+    """Whether an owner `host:process` was a process of this host that has ended."""
+    host, _, process = owner.rpartition(":")
+    if host != here or not process.isdigit():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def held(known: Group | None, epoch: int) -> Group:

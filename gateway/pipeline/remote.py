@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway.pipeline.access import Access, Extent, Piece
-from gateway.pipeline.failures import DataLost, LeaseLost, PipelineError, QueueUnreachable, WrongOption
+from gateway.pipeline.failures import DataLost, LeaseHeld, LeaseLost, PipelineError, QueueUnreachable, WrongOption
 from gateway.pipeline.groups import Group
 from gateway.pipeline.messages import Sending, joined_parts
 from gateway.pipeline.options import Options
 from gateway.pipeline.ranges import split_range
 
 TIMEOUT = 60.0
-_ERRORS: dict[str, type[PipelineError]] = {"LeaseLost": LeaseLost, "DataLost": DataLost, "WrongOption": WrongOption}
+_ERRORS = {kind.__name__: kind for kind in (LeaseHeld, LeaseLost, DataLost, WrongOption)}
 
 
 class Address(NamedTuple):

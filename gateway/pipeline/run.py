@@ -26,6 +26,8 @@ from gateway.pipeline.spark_session import make_session
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError")
 """Errors that starting again does not mend."""
 PROGRESS_FOR = 60.0
+HELD_FOR = 90.0
+"""Seconds: half as long again as a lease runs without being renewed."""
 STATUS = "_status"
 
 
@@ -71,6 +73,7 @@ class JobRun:
         self.writer = BatchWriter(spark, job, self.landing)
         self.progress = Progress(job.name)
         self.checkpoint = Path(job.checkpoint_folder)
+        self._held_since: float | None = None
 
     @property
     def stream(self) -> str:
@@ -153,9 +156,17 @@ class JobRun:
             except Exception as error:
                 failures = 1 if time.time() - began > PROGRESS_FOR else failures + 1
                 self._failed(error)
-                if is_fatal(error) or 0 < self.job.restart.times < failures:
+                if is_fatal(error) or 0 < self.job.restart.times < failures or (once and self._is_held(error)):
                     raise
                 wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
+
+    def _is_held(self, error: Exception) -> bool:
+        """Whether another driver's lease is in the way, for longer than a dead one's would be."""
+        if "LeaseHeld" not in str(error):
+            self._held_since = None
+            return False
+        self._held_since = self._held_since or time.time()
+        return time.time() - self._held_since > HELD_FOR
 
     def _failed(self, error: Exception) -> None:
         self.progress.restarts += 1

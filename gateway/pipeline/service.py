@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from gateway.errors import MqgateError
 from gateway.pipeline.access import LocalPiece
-from gateway.pipeline.failures import LeaseLost, PipelineError, WrongOption
+from gateway.pipeline.failures import LeaseHeld, LeaseLost, PipelineError, WrongOption
 from gateway.pipeline.groups import Group
 from gateway.pipeline.owner import Owner
 
@@ -62,8 +62,8 @@ class PipelineService:
             if call is None:
                 return _reply(404, {"error": f"there is no {method} {PREFIX}{path}"})
             return _reply(200, call(query, body))
-        except LeaseLost as error:
-            return _reply(409, {"error": str(error), "kind": "LeaseLost"})
+        except (LeaseHeld, LeaseLost) as error:
+            return _reply(409, {"error": str(error), "kind": type(error).__name__})
         except (KeyError, ValueError, WrongOption) as error:
             return _reply(400, {"error": str(error), "kind": type(error).__name__})
         except PipelineError as error:
