@@ -67,6 +67,8 @@ def connack_properties(connect: Connect, limits: Limits, assigned: str, expiry: 
         properties[prop.MAXIMUM_QOS] = limits.max_qos
     if not limits.retain:
         properties[prop.RETAIN_AVAILABLE] = 0
+    if not limits.shared_subscriptions:
+        properties[prop.SHARED_SUBSCRIPTION_AVAILABLE] = 0
     if assigned:  # [MQTT-3.2.2-16]
         properties[prop.ASSIGNED_CLIENT_IDENTIFIER] = assigned
     if limits.topic_aliases:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker import sharing
 from gateway.broker.connack import connack_properties, refusal
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
 SESSIONS, WILLS = "MQGATE.SESSIONS", "MQGATE.WILLS"
+SHORT, FINE, COARSE = 10, 0.25, 1.0
+"""Keep-alives up to SHORT seconds are checked every FINE seconds, the others every COARSE (the engine's tick)."""
 PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
@@ -28,6 +31,7 @@ class Connecting:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._close_watch: set[Connection] = set()
 
     # -- CONNECT -------------------------------------------------------------------------------------------------------
 
@@ -124,6 +128,9 @@ class Connecting:
         """The session for this CONNECT: taken over, resumed or new. (session, session present)."""
         engine = self.engine
         session = engine.sessions.get(client_id)
+        if session is not None and session.connection is None and 0 < session.ends_at <= engine.now:
+            self.end_due(session)  # over since its expiry, not since the next tick [MQTT-3.1.2-23]
+            session = None
         if session is not None and session.connection is not None:  # [MQTT-3.1.4-3]
             self.take_over(session.connection)
             session = engine.sessions.get(client_id)
@@ -157,7 +164,10 @@ class Connecting:
         keep_alive = connect.keep_alive
         if connect.version == V5 and limits.keep_alive_max and (not keep_alive or keep_alive > limits.keep_alive_max):
             keep_alive = limits.keep_alive_max  # [MQTT-3.1.2-21], announced as Server Keep Alive
-        connection.keep_alive = keep_alive * 1.5  # [MQTT-3.1.2-22]
+        # Not later than one and a half periods: the clock's own step is taken off [MQTT-3.1.2-22] [MQTT-3.1.2-24].
+        connection.keep_alive = keep_alive * 1.5 - (FINE if keep_alive <= SHORT else COARSE) if keep_alive else 0.0
+        if 0 < keep_alive <= SHORT:
+            self.watch_closely(connection)
         receive_maximum = properties.get(prop.RECEIVE_MAXIMUM, 0xFFFF)
         window = min(int(receive_maximum), limits.max_inflight) if isinstance(receive_maximum, int) else 1
         largest = properties.get(prop.MAXIMUM_PACKET_SIZE, 0xFFFFFFFF)
@@ -223,7 +233,7 @@ class Connecting:
                 session.expiry = min(wanted, engine.limits.session_expiry_max)
             if record.reason != reasons.DISCONNECT_WITH_WILL:
                 self.drop_will(session)
-        engine.close(connection, "normal")
+        engine.leave_when_committed(connection)
 
     def ended(self, connection: Connection, why: DisconnectReason) -> None:
         """The connection is over, for whatever reason. Called once."""
@@ -277,6 +287,7 @@ class Connecting:
     def end(self, session: Session) -> None:
         """The session is over: nothing of it is kept."""
         engine = self.engine
+        left = sharing.orphans(engine, session)
         engine.subscribing.drop_all(session)
         engine.sessions.remove(session)
         for token in session.staged_tokens.values():
@@ -284,6 +295,13 @@ class Connecting:
         if session.durable:
             engine.turn.replace(SESSIONS, session.key, None)
             self.purge(session)
+        sharing.hand_over(engine, left)
+
+    def end_due(self, session: Session) -> None:
+        """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.3-9]."""
+        self.engine.sys_topics.expired_clients += 1
+        self.fire_will(session)
+        self.end(session)
 
     def purge(self, session: Session) -> int:
         """Forget what is stored for it; how many messages."""
@@ -300,16 +318,39 @@ class Connecting:
 
     # -- time --
 
+    def watch_closely(self, connection: Connection) -> None:
+        """Short keep-alives are looked at more often than the others."""
+        if not self._close_watch:
+            self.engine.scheduler.later(FINE, self.look)
+        self._close_watch.add(connection)
+
+    def look(self) -> None:
+        """Every quarter of a second while a client has a short keep-alive."""
+        engine, now = self.engine, self.engine.scheduler.monotonic()
+        engine.now = engine.scheduler.now()
+        for connection in list(self._close_watch):
+            if connection.state != ONLINE or self.check_silence(connection, now):
+                self._close_watch.discard(connection)
+        if self._close_watch:
+            engine.scheduler.later(FINE, self.look)
+        engine.flush()
+
+    def check_silence(self, connection: Connection, now: float) -> bool:
+        """End a connection whose keep-alive has run out [MQTT-3.1.2-24]."""
+        silent = bool(connection.keep_alive) and now - connection.last_read > connection.keep_alive
+        if silent:
+            text = "silent for 1.5 keep-alive periods"
+            self.engine.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
+        return silent
+
     def tick(self, now: float) -> None:
         """Silence, slow CONNECTs, expired tokens; sessions and wills that are due."""
         engine = self.engine
         for connection in list(engine.connections):
             if connection.state == ONLINE:
-                if connection.keep_alive and now - connection.last_read > connection.keep_alive:
-                    engine.refuse(
-                        connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", "silent for 1.5 keep-alive periods"
-                    )
-                elif connection.auth is not None and 0 < connection.auth.expires < engine.now:
+                if self.check_silence(connection, now):
+                    continue
+                if connection.auth is not None and 0 < connection.auth.expires < engine.now:
                     engine.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", "the token has expired")
             elif now - connection.connected_at > engine.limits.connect_timeout:
                 result = engine.counters.mqtt_connects
@@ -319,8 +360,7 @@ class Connecting:
             if session.will_at and session.will_at <= engine.now:
                 self.fire_will(session)
             if session.ends_at and session.ends_at <= engine.now:
-                self.fire_will(session)
-                self.end(session)
+                self.end_due(session)
 
 
 _RESULTS: dict[int, ConnectResult] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.route import Receiver, Route
+from gateway.broker.route import Receiver, Route, Shared
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBREL, V5, V31
@@ -12,7 +12,7 @@ from gateway.ports.batch import Puts, Stored
 from gateway.session.connection import ONLINE, Connection
 from gateway.session.outflow import Item
 from gateway.session.publication import Publication
-from gateway.session.record import RELEASED, decode_publication, encode_prefix
+from gateway.session.record import RELEASED, SHARED, decode_publication, encode_prefix
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 OUT = "MQGATE.OUT"
 """One key a durable session: what it has not acknowledged yet."""
 _PAGE = 200
+_MAX_TURNS = 10_000
+Prefixes = dict[tuple[int, bool, tuple[int, ...]], bytes]
+"""Heads of stored copies by what differs between them: QoS and flags, RETAIN, subscription identifiers."""
 
 
 class Delivery:
@@ -28,36 +31,42 @@ class Delivery:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._turns: dict[int, int] = {}
-        """Whose turn it is, by shared group."""
+        self._turns: dict[str, int] = {}
+        """Whose turn it is, by shared subscription."""
 
     # -- fan-out -------------------------------------------------------------------------------------------------------
 
     def fan_out(self, route: Route, publication: Publication) -> None:
         """A copy for every receiver; QoS 0 at once, the rest when the turn is committed."""
-        prefixes: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
+        prefixes: Prefixes = {}
         for receiver in route.receivers:
             self.copy(receiver, publication, prefixes)
         for group in route.shared:
-            chosen = self.choose(group)
-            if chosen is not None:
-                self.copy(chosen, publication, prefixes)
+            self.copy_to_member(group, publication, prefixes)
 
-    def choose(self, group: list[Receiver]) -> Receiver | None:
-        """The member of a shared subscription whose turn it is; connected ones first [MQTT-4.8.2-4]."""
-        online = [member for member in group if member.session.connection is not None] or group
-        turn = self._turns.get(id(group), 0)
-        self._turns[id(group)] = turn + 1
-        return online[turn % len(online)] if online else None
+    def copy_to_member(self, group: Shared, publication: Publication, prefixes: Prefixes) -> None:
+        """One copy for one member of a shared subscription."""
+        chosen = self.choose(group)
+        if chosen is not None:
+            self.copy(chosen, publication, prefixes, group.name)
 
-    def copy(
-        self, receiver: Receiver, publication: Publication, prefixes: dict[tuple[int, bool, tuple[int, ...]], bytes]
-    ) -> None:
+    def choose(self, group: Shared) -> Receiver | None:
+        """The member whose turn it is; those first that can take the message now."""
+        able = [member for member in group.members if member.session.can_take] or [
+            member for member in group.members if member.session.connection is not None or member.session.durable
+        ]
+        if len(self._turns) > _MAX_TURNS:
+            self._turns.clear()
+        turn = self._turns[group.name] = self._turns.get(group.name, -1) + 1
+        return able[turn % len(able)] if able else None
+
+    def copy(self, receiver: Receiver, publication: Publication, prefixes: Prefixes, share: str = "") -> None:
         """One copy for one session."""
         session, engine = receiver.session, self.engine
         qos = min(publication.qos, receiver.qos)
         retain = publication.retain and receiver.retain_as_published  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
         item = Item(publication, qos, retain, receiver.sub_ids)
+        item.share = share
         if qos == 0:
             self.send_at_once(session, item)
         elif not session.durable:
@@ -68,18 +77,17 @@ class Delivery:
         else:
             self.store(session, item, prefixes)
 
-    def store(
-        self, session: Session, item: Item, prefixes: dict[tuple[int, bool, tuple[int, ...]], bytes] | None = None
-    ) -> None:
+    def store(self, session: Session, item: Item, prefixes: Prefixes | None = None) -> None:
         """A row on the session's stored queue, in the same unit of work as everything else of the turn."""
         engine = self.engine
         if session.stored >= engine.limits.max_queued:
             engine.counters.messages_dropped["_none", "session_full"] += 1
             return
-        variant = (item.qos, item.retain, item.sub_ids)
+        flags = SHARED if item.share else 0
+        variant = (item.qos | flags, item.retain, item.sub_ids)
         prefix = prefixes.get(variant) if prefixes is not None else None
         if prefix is None:
-            prefix = engine.router.state_head(self.prefix(item))
+            prefix = engine.router.state_head(self.prefix(item, flags))
             if prefixes is not None:
                 prefixes[variant] = prefix
         item.packet_id = session.outflow.allot()
@@ -158,14 +166,15 @@ class Delivery:
         for stored in page:
             outflow.last_token = stored.token
             item = self.restore(stored)
-            if item.packet_id in outflow.inflight:
+            under_way = outflow.inflight.get(item.packet_id)
+            if under_way is not None and under_way.token == stored.token:
                 continue
             if outflow.redelivered:
                 outflow.redelivered -= 1
                 item.dup = True
             if item.released:
                 outflow.inflight[item.packet_id] = item
-                out.append(b"\x62\x02" + item.packet_id.to_bytes(2, "big"))
+                out.append(outflow.pubrel(item.packet_id, again=True))
             else:
                 outflow.offer(item)
         outflow.behind = len(page) == _PAGE

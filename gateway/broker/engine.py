@@ -17,6 +17,7 @@ from gateway.broker.publishing import Publishing
 from gateway.broker.retained import Retained
 from gateway.broker.router import Router
 from gateway.broker.subscribing import Subscribing
+from gateway.broker.sys_topics import SysTopics
 from gateway.broker.turn import Turn
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
@@ -59,6 +60,7 @@ class Engine:
         self.subscribing = Subscribing(self)
         self.connecting = Connecting(self)
         self.failures = Failures(self)
+        self.sys_topics = SysTopics(self)
         self.draining = False
         self.dead_letter_queue = ""
         """Where undeliverable messages go: the queue manager's DEADQ."""
@@ -96,7 +98,12 @@ class Engine:
         """A socket was accepted. None: refused, because the gateway is full or stopping."""
         if self.draining or len(self.connections) >= self.limits.max_connections:
             return None
-        connection = Connection(link, Reader(self.limits.max_packet), listener, self.scheduler.monotonic())
+        connection = Connection(
+            link,
+            Reader(self.limits.max_packet, max_user_properties=self.limits.max_user_properties),
+            listener,
+            self.scheduler.monotonic(),
+        )
         self.connections.add(connection)
         return connection
 
@@ -155,13 +162,24 @@ class Engine:
         connection.link.close()
         self.connecting.ended(connection, why)
 
+    def leave_when_committed(self, connection: Connection) -> None:
+        """The client said DISCONNECT: what that changes (no will, its session's expiry) is durable before the socket
+        closes, so that a client that saw the end is never contradicted by a kill."""
+        connection.close_reason = "normal"
+        self._write(connection)
+        self.connecting.ended(connection, "normal")
+        self.turn.after.append(connection.link.close)
+
     def refuse(self, connection: Connection, reason: int, why: DisconnectReason, text: str) -> None:
         """DISCONNECT with a reason (5.0), then close; 3.x has no such packet from a server."""
         if connection.version == V5 and connection.state == ONLINE:
             properties: dict[int, Any] = {0x1F: text} if text and connection.problem_information else {}
             if reason in {0x9C, 0x9D} and self.limits.server_reference:
                 properties[0x1C] = self.limits.server_reference
-            self.send(connection, writer.encode_disconnect(V5, Disconnect(reason, properties)))
+            data = writer.encode_disconnect(V5, Disconnect(reason, properties))
+            if len(data) > connection.session.outflow.max_packet:  # [MQTT-3.14.2-3]
+                data = writer.encode_disconnect(V5, Disconnect(reason))
+            self.send(connection, data)
         self.close(connection, why, text)
 
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
@@ -286,8 +304,8 @@ class Engine:
             if connection.state != CLOSED:
                 connection.out.extend(replies)
                 dirty.add(connection)
-        for session, packet_id, puts, row in turn.staged:
-            session.staged_tokens[packet_id] = puts.tokens[row]
+        for owner, (staged, ids) in turn.staged.items():
+            owner.staged_tokens.update(zip(ids, staged.tokens, strict=True))
         if turn.deliveries:
             self.delivery.deliver(turn.deliveries)
         for call in turn.after:
@@ -305,4 +323,6 @@ class Engine:
         self.now = self.scheduler.now()
         self.connecting.tick(self.scheduler.monotonic())
         self.delivery.tick(self.scheduler.monotonic())
+        self.retained.sweep(self.now)
+        self.sys_topics.tick(self.now)
         self.flush()

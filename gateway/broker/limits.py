@@ -33,6 +33,8 @@ class Limits:
     max_retained: int = 1_000_000
     max_outgoing_bytes: int = 8 << 20
     """Bytes written and not taken by a slow reader before its connection is closed."""
+    max_user_properties: int = 1000
+    shared_subscriptions: bool = True
     server_reference: str = ""
     response_prefix: str = "reply/"
     """Where Response Information tells a client to have its answers sent."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.route import Inbound, Route
+from gateway.broker.route import HOT, Inbound, Route
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
-from gateway.mqtt.packets import PUBACK, PUBCOMP, PUBREC, V5, Properties
+from gateway.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, V5, Properties
+from gateway.ports.batch import Puts
 from gateway.session.connection import CLOSED, Connection, Publisher
 from gateway.session.publication import Publication
 from gateway.session.record import encode_prefix
+from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 STAGED = "MQGATE.STAGED"
 _TWO = [number.to_bytes(2, "big") for number in range(65_536)]
 _PUBACK = [b"\x40\x02" + two for two in _TWO]
-_PUBREC = b"\x50\x02"
-_PUBCOMP = b"\x70\x02"
+_PUBREC = [b"\x50\x02" + two for two in _TWO]
+_PUBCOMP = [b"\x70\x02" + two for two in _TWO]
+_LITTLE = {number: number.to_bytes(2, "little") for number in range(65_536)}
+"""Packet identifiers as they stand in stored records."""
 MAX_CACHED_ROUTES = 4096
 _KINDS = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE", 10: "UNSUBSCRIBE", 12: "PINGREQ",
           14: "DISCONNECT", 15: "AUTH"}  # fmt: skip
@@ -32,18 +36,20 @@ class Publishing:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def packets(self, connection: Connection, packets: list[Any]) -> None:  # noqa: C901, PLR0915 -- the hot loop
-        """Everything one chunk brought. QoS 0 and 1 publications with a hot route become two appends to columns."""
+    def packets(self, connection: Connection, packets: list[Any]) -> None:  # noqa: C901, PLR0912, PLR0915 -- the hot loop
+        """Everything one chunk brought. Publications with a hot route become two appends to columns."""
         engine = self.engine
-        turn = engine.turn
+        turn, session = engine.turn, connection.session
         if connection.generation != engine.router.generation:
             self.forget_routes(connection)
-        handlers, pubacks = engine.handlers, _PUBACK
+        handlers, pubacks, pubrecs = engine.handlers, _PUBACK, _PUBREC
         packets_in = engine.counters.packets_in
-        last_topic, last_first, hot = b"", -1, False
+        last_topic, last_first, hot = b"", -1, 0
         replies = turn.replies.get(connection)
         heads: Any = None
         bodies: Any = None
+        staged: Any = None
+        inbound = session.inbound
         head = b""
         tails: dict[int, bytes] = {}
         rows = acknowledged = 0
@@ -57,20 +63,31 @@ class Publishing:
                     if route is None or route.seen != route.cell[0]:
                         route = self.route(connection, first, topic)
                     hot = route.hot
-                    if hot:
+                    if hot == HOT:
                         puts = turn.run(route.run)
                         turn.targets[route.run] = route.policies[0]
-                        heads, bodies = puts.heads.append, puts.bodies.append
                         head, tails = route.head, route.tails
+                        heads, bodies = puts.heads.append, puts.bodies.append
+                    elif hot:
+                        puts, staged = self.staging(session)
+                        head, tails = self.staged_head(route, session.client_id), _LITTLE
+                        heads, bodies = puts.heads.append, puts.bodies.append
                 if hot and not block:
+                    if packet_id:
+                        if replies is None:
+                            replies = turn.replies[connection] = []
+                        if hot == HOT:
+                            acknowledged += 1
+                            replies.append(pubacks[packet_id])
+                        else:
+                            replies.append(pubrecs[packet_id])
+                            if packet_id in inbound:  # [MQTT-4.3.3-10]: resent; nothing changes
+                                continue
+                            inbound[packet_id] = (topic, payload, first)
+                            staged.append(packet_id)
                     heads(head)
                     bodies(tails[packet_id] + payload)
                     rows += 1
-                    if packet_id:
-                        acknowledged += 1
-                        if replies is None:
-                            replies = turn.replies[connection] = []
-                        replies.append(pubacks[packet_id])
                     continue
             else:
                 packets_in[first >> 4] += 1
@@ -79,7 +96,8 @@ class Publishing:
             handlers[first >> 4](connection, packet)
             if connection.state == CLOSED:
                 break
-            replies = turn.replies.get(connection)
+            if replies is None:
+                replies = turn.replies.get(connection)
         packets_in[3] += rows
         turn.rows += rows
         if acknowledged:
@@ -87,6 +105,21 @@ class Publishing:
             turn.pending[connection] = turn.pending.get(connection, 0) + acknowledged
         if connection.version == V5 and connection.state != CLOSED:
             self.check_receive_maximum(connection)
+
+    def staging(self, session: Session) -> tuple[Puts, list[int]]:
+        """The open run of what this session stages, and the packet ids of its rows."""
+        turn = self.engine.turn
+        found = turn.staged.get(session)
+        if found is None:
+            found = turn.staged[session] = (turn.run((STAGED, "", 0, True, session.key)), [])
+        return found
+
+    def staged_head(self, route: Route, client_id: str) -> bytes:
+        """The head of what is staged on a route, for publications without properties."""
+        if not route.staged_head:
+            publication = Publication(route.wire_topic, b"", 2, bool(route.first & 1), client_id=client_id)
+            route.staged_head = self.engine.router.state_head(encode_prefix(publication, 2, publication.retain, ()))
+        return route.staged_head
 
     def check_receive_maximum(self, connection: Connection) -> None:
         """[MQTT-3.3.4-9]: more than we announced is 0x93."""
@@ -103,6 +136,8 @@ class Publishing:
 
     def route(self, connection: Connection, first: int, topic: bytes) -> Route:
         """The route of a topic for this client, from the cache or computed."""
+        if connection.generation != self.engine.router.generation:
+            self.forget_routes(connection)
         cache = connection.caches[first & 7]
         route: Route | None = cache.get(topic)
         if route is None:
@@ -122,10 +157,9 @@ class Publishing:
         engine = self.engine
         engine.counters.packets_in[3] += 1
         qos = first >> 1 & 3
-        if connection.generation != engine.router.generation:
-            self.forget_routes(connection)
         try:
-            properties = prop.decode_publish(block) if block else {}
+            limit = engine.limits.max_user_properties
+            properties = prop.decode(block, PUBLISH, max_user_properties=limit) if block else {}
             topic = self.resolve_alias(connection, topic, properties)
         except ProtocolError as error:
             engine.protocol_error(connection, error)
@@ -236,43 +270,49 @@ class Publishing:
                 if connection.version == V5:
                     self.answer(connection, PUBREC, packet_id, reason)
                     return
-            if not publication.properties and not publication.expires:
-                prefix = route.staged_head or encode_prefix(publication, 2, publication.retain, ())
-                route.staged_head = prefix
-            else:
-                prefix = encode_prefix(publication, 2, publication.retain, ())
             session.inbound[packet_id] = publication
-            puts = engine.turn.run((STAGED, "", 0, True, session.key))
-            puts.heads.append(engine.router.state_head(prefix))
-            puts.bodies.append(packet_id.to_bytes(2, "little") + publication.payload)
+            puts, ids = self.staging(session)
+            ids.append(packet_id)
+            puts.heads.append(engine.router.state_head(encode_prefix(publication, 2, publication.retain, ())))
+            puts.bodies.append(_LITTLE[packet_id] + publication.payload)
             engine.turn.rows += 1
-            engine.turn.staged.append((session, packet_id, puts, len(puts.heads) - 1))
         if connection.version == V5 and not route.interested:
             self.answer(connection, PUBREC, packet_id, reasons.NO_MATCHING_SUBSCRIBERS)
         else:
-            engine.turn.reply(connection, _PUBREC + _TWO[packet_id])
+            engine.turn.reply(connection, _PUBREC[packet_id])
 
     def pubrel(self, connection: Connection, packet: Any) -> None:
         """Unstaged and put on its destination in one unit of work, then PUBCOMP (design decision 3)."""
-        _, packet_id, _reason, _block = packet
+        packet_id = packet[1]
         engine, session = self.engine, connection.session
-        publication = session.inbound.get(packet_id)
-        if publication is None:  # a resent PUBREL, or one we never saw: the answer is the same but for 5.0's reason
+        turn = engine.turn
+        staged = session.inbound.pop(packet_id, None)
+        if staged is None:  # a resent PUBREL, or one we never saw: the answer is the same but for 5.0's reason
             reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
-            engine.turn.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
+            turn.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
             return
         token = session.staged_tokens.pop(packet_id, None)
         if token is None:
             engine.protocol_error(connection, ProtocolError("PUBREL before PUBREC was sent"))
             return
-        del session.inbound[packet_id]
-        engine.turn.take(STAGED, session.key, token)
-        if connection.generation != engine.router.generation:
-            self.forget_routes(connection)
-        route = self.route(connection, 0x34 | (1 if publication.retain else 0), publication.topic)
-        if not route.error:
+        turn.take(STAGED, session.key, token)
+        plain = None if isinstance(staged, Publication) else staged
+        topic, payload, first = plain or (staged.topic, staged.payload, staged.first)  # type: ignore[union-attr]
+        route = connection.caches[first & 7].get(topic)
+        if route is None or route.seen != route.cell[0] or connection.generation != engine.router.generation:
+            route = self.route(connection, first, topic)
+        if route.hot and plain is not None:
+            turn.targets[route.run] = route.policies[0]
+            turn.put(route.run, route.head, route.tails[packet_id] + payload)
+        elif not route.error:
+            publication = self.unpacked(staged, session.client_id) if isinstance(staged, tuple) else staged
             self.release(connection.publisher, route, publication, packet_id)
-        engine.turn.reply(connection, _PUBCOMP + _TWO[packet_id])
+        turn.reply(connection, _PUBCOMP[packet_id])
+
+    def unpacked(self, staged: tuple[bytes, bytes, int], client_id: str) -> Publication:
+        """A publication kept as a tuple, for those who need more of it."""
+        topic, payload, first = staged
+        return Publication(topic, payload, first >> 1 & 3, bool(first & 1), client_id=client_id)
 
     # -- making it available --
 

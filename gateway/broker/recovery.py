@@ -62,15 +62,23 @@ def _session(engine: Engine, stored: Stored) -> Session:
 
 def _last_id(engine: Engine, session: Session) -> int:
     """The packet id given last: counting goes on behind it."""
-    last, token = 0, None
+    used: set[int] = set()
+    token = None
     while True:
         page = engine.queue_manager.fetch(OUT, session.key, 1000, token)
         for stored in page:
-            item = engine.delivery.restore(stored)
-            last = last if item.released else item.packet_id
+            used.add(engine.delivery.restore(stored).packet_id)
         if len(page) < 1000:
-            return last
+            return end_of_ids(used)
         token = page[-1].token
+
+
+def end_of_ids(used: set[int]) -> int:
+    """The packet id given last: what is stored was numbered one after the other, round 65,535, so counting goes on
+    where the widest gap begins."""
+    ordered = sorted(used)
+    gaps = zip(ordered, [*ordered[1:], ordered[0] + 0xFFFF], strict=True)
+    return max(gaps, key=lambda gap: gap[1] - gap[0])[0]
 
 
 def _staged(engine: Engine, session: Session | None, key: bytes, stored: Stored) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ class Retained:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._root = _Node()
+        self._expiring: list[tuple[float, str]] = []
         self.count = 0
 
     def keep(self, publication: Publication) -> None:
@@ -54,6 +56,8 @@ class Retained:
             node = node.below.setdefault(level, _Node())
         self.count += node.publication is None
         node.publication = publication
+        if publication.expires:
+            heapq.heappush(self._expiring, (publication.expires, publication.topic.decode()))
 
     def _find(self, topic: str) -> Publication | None:
         node: _Node | None = self._root
@@ -114,7 +118,10 @@ class Retained:
         return self._below(self._root, False)  # noqa: FBT003 -- all of them
 
     def sweep(self, now: float) -> None:
-        """Forget what has expired."""
-        for publication in [kept for kept in self if kept.expired(now)]:
-            self.forget(publication.topic.decode())
-            self.engine.turn.replace(RETAINED, key_of(publication.topic), None)
+        """Forget what has expired, durably [MQTT-3.3.2-5]."""
+        while self._expiring and self._expiring[0][0] <= now:
+            _, topic = heapq.heappop(self._expiring)
+            kept = self._find(topic)
+            if kept is not None and kept.expired(now):
+                self.forget(topic)
+                self.engine.turn.replace(RETAINED, key_of(kept.topic), None)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from gateway.session.session import Session
 
 
+HOT, STAGING = 1, 2
+"""How hot a route is: straight to its queue, or (QoS 2) staged; 0 is the long way."""
+
+
 class Receiver(NamedTuple):
     """A local session that gets a copy: one, at the highest QoS of its matching subscriptions [MQTT-3.3.5-1]."""
 
@@ -19,6 +23,13 @@ class Receiver(NamedTuple):
     qos: int
     retain_as_published: bool
     sub_ids: tuple[int, ...]
+
+
+class Shared(NamedTuple):
+    """A shared subscription: one of its members gets each message."""
+
+    name: str
+    members: list[Receiver]
 
 
 class Policy(NamedTuple):
@@ -73,9 +84,9 @@ class Route:
         self.head = b""
         self.tails: dict[int, bytes] = {}
         self.receivers: tuple[Receiver, ...] = ()
-        self.shared: tuple[list[Receiver], ...] = ()
+        self.shared: tuple[Shared, ...] = ()
         self.rule = ""
-        self.hot = False
+        self.hot = 0
         """One simple destination and nobody else: a message is two appends, `head` and `tails[id] + payload`."""
         self.staged_head = b""
         self.cell: list[int] = [0]

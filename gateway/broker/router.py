@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, inbound
-from gateway.broker.route import DEAD, Inbound, Policy, Receiver, Route
+from gateway.broker.route import DEAD, HOT, STAGING, Inbound, Policy, Receiver, Route, Shared
 from gateway.broker.turn import Run, Turn
 from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, Will
-from gateway.mqtt.topics import split_shared, topic_name_error
+from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access
-from gateway.routing.filters import Interest, Subscriptions
+from gateway.routing.filters import Group, Interest, Subscriptions
 from gateway.routing.table import Table
 from gateway.rules.feedback import Feedback
 from gateway.session.connection import Publisher
@@ -73,7 +73,8 @@ class Router:
             return route
         topic = wire_topic.decode()
         route = Route(topic, wire_topic, first)
-        if not self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic):
+        own = topic.startswith("$SYS/")  # the broker's own word: no device may speak it
+        if own or not self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic):
             route.error, route.error_text = reasons.NOT_AUTHORIZED, "the access list does not allow this topic"
             route.seen = 0
             return route
@@ -103,17 +104,24 @@ class Router:
             _receiver(session, interest)
             for session, interest in matched.direct.items()
             if not (interest.no_local and session.client_id == publisher.client_id)  # [MQTT-3.8.3-3]
-            and self._may_receive(session, route.topic)
+            and self.may_receive(session, route.topic)
         )
-        route.shared = tuple(
-            [_receiver(session, interest) for session, interest in group.members.items()] for group in matched.groups
-        )
+        route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
         tracing = self.engine is not None and self.engine.trace is not None
-        route.hot = (
-            bool(route.head) and not tracing and not route.receivers and not route.shared and not route.first & 5
-        )
+        alone = bool(route.head) and not tracing and not route.receivers and not route.shared and not route.first & 1
+        route.hot = (STAGING if route.first & 4 else HOT) if alone else 0
 
-    def _may_receive(self, session: Session, topic: str) -> bool:
+    def shared(self, group: Group[Session], topic: str) -> Shared:
+        """A shared subscription with the members that may have the topic."""
+        members = [
+            _receiver(session, interest)
+            for session, interest in group.members.items()
+            if self.may_receive(session, topic)
+        ]
+        return Shared(f"{SHARE_PREFIX}{group.name}/{group.filter}", members)
+
+    def may_receive(self, session: Session, topic: str) -> bool:
+        """Whether the access list lets a session have a topic: asked again when the list changes."""
         listener = session.connection.link.listener if session.connection is not None else ""
         return self.access.may_receive(listener, session.client_id, session.user, topic)
 

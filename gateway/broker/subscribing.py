@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.route import Receiver
-from gateway.errors import ProtocolError
+from gateway.errors import MalformedPacket, ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, Suback, Subscription
@@ -59,15 +59,15 @@ class Subscribing:
         """0, the reason this filter is refused, or -1: the connection was closed over it."""
         engine = self.engine
         shared = connection.version == V5 and is_shared(wanted.filter)
-        text = filter_error(wanted.filter, engine.limits.max_topic_levels)
-        if text is not None:
-            if is_shared(wanted.filter) or connection.version == V5:
-                return reasons.TOPIC_FILTER_INVALID
-            engine.protocol_error(connection, ProtocolError(text))  # [MQTT-4.7.1-2]
+        if self.malformed(connection, wanted.filter):
             return -1
+        if filter_error(wanted.filter, engine.limits.max_topic_levels) is not None:
+            return reasons.TOPIC_FILTER_INVALID  # well formed, or `$share/...` of an older client, and not accepted
         if shared and wanted.no_local:  # [MQTT-3.8.3-4]
             engine.protocol_error(connection, ProtocolError("No Local on a shared subscription"))
             return -1
+        if is_shared(wanted.filter) and not engine.limits.shared_subscriptions:
+            return reasons.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         session = connection.session
         if len(session.subscriptions) >= engine.limits.max_subscriptions and wanted.filter not in session.subscriptions:
             return reasons.QUOTA_EXCEEDED
@@ -76,6 +76,15 @@ class Subscribing:
             engine.counters.mqtt_auth_failures[publisher.listener, "acl_subscribe"] += 1
             return reasons.NOT_AUTHORIZED
         return 0
+
+    def malformed(self, connection: Connection, filter_: str) -> bool:
+        """A filter that is none ends the connection [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.8.2-1] [MQTT-4.8.2-2]; only
+        `$share/...` is an ordinary filter to clients before 5.0 and never hurts them."""
+        text = filter_error(filter_)
+        if text is None or (is_shared(filter_) and connection.version != V5):
+            return False
+        self.engine.protocol_error(connection, MalformedPacket(text))
+        return True
 
     def add(self, session: Session, wanted: Subscription, identifier: int) -> bool:
         """Make it effective; True when the filter is new."""
@@ -114,13 +123,12 @@ class Subscribing:
         engine, session = self.engine, connection.session
         answers = []
         for filter_ in record.filters:
+            if self.malformed(connection, filter_):
+                return
             known = session.subscriptions.pop(filter_, None) is not None
             if known:
                 engine.router.unsubscribe(session, filter_)
-            if filter_error(filter_) is not None:
-                answers.append(reasons.TOPIC_FILTER_INVALID)
-            else:
-                answers.append(reasons.SUCCESS if known else reasons.NO_SUBSCRIPTION_EXISTED)
+            answers.append(reasons.SUCCESS if known else reasons.NO_SUBSCRIPTION_EXISTED)
         if session.durable:
             engine.connecting.persist(session)
         engine.turn.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))

@@ -41,8 +41,8 @@ class Turn:
         """What else is done when the commit has returned."""
         self.deliveries: list[tuple[Session, Item, Puts | None, int]] = []
         """What local sessions get then, in order; with the row that stores it for a durable session."""
-        self.staged: list[tuple[Session, int, Puts, int]] = []
-        """QoS 2 publications and the rows that hold them until their PUBREL."""
+        self.staged: dict[Session, tuple[Puts, list[int]]] = {}
+        """QoS 2 publications: the run of rows that hold them until their PUBREL, and the packet id of each row."""
         self.rows = 0
         self.started = 0.0
 

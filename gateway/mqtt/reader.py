@@ -21,8 +21,10 @@ from gateway.mqtt.decoders import (
     decode_rare,
     protocol_version,
 )
-from gateway.mqtt.packets import CONNECT, V5, V31, V311, Packet
+from gateway.mqtt.packets import CONNECT, V5, V31, V311, Packet, Properties
 from gateway.mqtt.primitives import decode_varint
+from gateway.mqtt.properties import MAX_USER_PROPERTIES, USER_PROPERTY
+from gateway.mqtt.reasons import QUOTA_EXCEEDED
 
 _HEAD = struct.Struct(">BBH").unpack_from
 NEVER = 1 << 62
@@ -39,10 +41,17 @@ class Reader:
     written in the client's version). A reader for a client's side is made with its version and FROM_SERVER.
     """
 
-    __slots__ = ("_grammars", "_held", "_missing", "error", "max_packet", "version")
+    __slots__ = ("_grammars", "_held", "_missing", "error", "max_packet", "max_user_properties", "version")
 
-    def __init__(self, max_packet: int, version: int = 0, grammars: Grammars = FROM_CLIENT) -> None:
+    def __init__(
+        self,
+        max_packet: int,
+        version: int = 0,
+        grammars: Grammars = FROM_CLIENT,
+        max_user_properties: int = MAX_USER_PROPERTIES,
+    ) -> None:
         self.max_packet = max_packet
+        self.max_user_properties = max_user_properties
         self.version = version
         self.error: ProtocolError | None = None
         self._grammars = grammars
@@ -84,7 +93,11 @@ class Reader:
             return 0
         body = data[start:stop]
         self._learn_version(body)
-        packets.append((data[0], decode_connect(data[0], body)))
+        connect = decode_connect(data[0], body)
+        self._check_user_properties(connect.properties)
+        if connect.will is not None:
+            self._check_user_properties(connect.will.properties)
+        packets.append((data[0], connect))
         return self._decode(data, packets, stop)
 
     def _learn_version(self, body: bytes) -> None:
@@ -160,8 +173,18 @@ class Reader:
         start, stop = self._bounds(data, offset)
         if stop == NEVER:
             return offset
-        packets.append(decode_rare(grammar, first, data[start:stop], self.version))
+        packet = decode_rare(grammar, first, data[start:stop], self.version)
+        record = packet[-1]
+        if self.version == V5 and not isinstance(record, int | bytes):
+            self._check_user_properties(record.properties)
+        packets.append(packet)
         return stop
+
+    def _check_user_properties(self, properties: Properties) -> None:
+        pairs = properties.get(USER_PROPERTY)
+        if isinstance(pairs, list) and len(pairs) > self.max_user_properties:
+            text = f"{len(pairs)} user properties in one packet, {self.max_user_properties} are allowed: send fewer"
+            raise ProtocolError(text, QUOTA_EXCEEDED)
 
     def _bounds_of_two(self, data: bytes, offset: int, low: int, high: int) -> tuple[int, int]:
         """`_bounds` for the usual PUBLISH over 127 bytes, whose remaining length is these two bytes."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from gateway.mqtt.packets import V5
+from gateway.mqtt.packets import V5, V31
 from gateway.ports.batch import Token
 from gateway.session.publication import Publication
 
-_PUBREL = b"\x62\x02"
+_PUBREL, _PUBREL_DUP = b"\x62\x02", b"\x6a\x02"
 NO_LIMIT = 0xFFFFFFFF
 
 
 class Item:
     """One publication for one session."""
 
-    __slots__ = ("dup", "packet_id", "publication", "qos", "released", "retain", "sub_ids", "token")
+    __slots__ = ("dup", "packet_id", "publication", "qos", "released", "retain", "share", "sub_ids", "token")
 
     def __init__(
         self,
@@ -39,6 +39,8 @@ class Item:
         self.token = token
         self.released = False
         self.dup = False
+        self.share = ""
+        """The shared subscription it came through: when the session ends, another member gets it."""
 
 
 class Outflow:
@@ -132,6 +134,8 @@ class Outflow:
                 alias = self._aliases[publication.topic] = len(self._aliases) + 1
             if alias is not None:
                 before, after = publication.aliased(first, now, item.sub_ids, alias, known)
+                if not known and len(before) + len(after) + 2 > self.max_packet:
+                    del self._aliases[publication.topic]  # it may not be sent: the client never learns this alias
                 return before + item.packet_id.to_bytes(2, "big") + after if item.qos else before + after
         before, after = publication.wire(self.version, first, now, item.sub_ids)
         return before + item.packet_id.to_bytes(2, "big") + after if item.qos else before + after
@@ -161,11 +165,16 @@ class Outflow:
         del self.inflight[packet_id]
         return item
 
+    def pubrel(self, packet_id: int, *, again: bool = False) -> bytes:
+        """PUBREL; MQIsdp repeats it with DUP, later versions know no DUP there [MQTT-3.6.1-1]."""
+        first = _PUBREL_DUP if again and self.version == V31 else _PUBREL
+        return first + packet_id.to_bytes(2, "big")
+
     def resend(self, now: float, out: list[bytes]) -> None:
         """Everything in flight again, in the original order: PUBLISH with DUP, or PUBREL [MQTT-4.4.0-1]."""
         for item in self.inflight.values():
             if item.released:
-                out.append(_PUBREL + item.packet_id.to_bytes(2, "big"))
+                out.append(self.pubrel(item.packet_id, again=True))
             else:
                 item.dup = True
                 out.append(self.encode(item, now))

@@ -53,6 +53,11 @@ class Publication:
         self.client_id = client_id
         self._wire: dict[int, tuple[bytes, bytes]] = {}
 
+    @property
+    def first(self) -> int:
+        """The first byte of its packet."""
+        return 0x30 | self.qos << 1 | self.retain
+
     def expired(self, now: float) -> bool:
         """Whether its Message Expiry Interval has passed."""
         return bool(self.expires) and now >= self.expires

@@ -3,7 +3,7 @@
 A publication record is self-delimiting up to the packet identifier, so that what many sessions store of one publication
 is the same bytes followed by two that differ:
 
-    version u8 = 1 | flags u8 (QoS in bits 0-1, RETAIN bit 2, released bit 3) | expires f64 (0: never)
+    version u8 = 1 | flags u8 (QoS in bits 0-1, RETAIN bit 2, released bit 3, shared bit 4) | expires f64 (0: never)
     | client id (u16 length + bytes) | topic (u16 + bytes) | properties (u32 + bytes)
     | number of subscription identifiers u8, each u32 | packet id u16 | payload
 
@@ -21,6 +21,7 @@ from gateway.session.publication import Publication
 
 VERSION = 1
 RELEASED = 0x08
+SHARED = 0x10
 _FIXED = struct.Struct("<BBd")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -73,6 +74,11 @@ def decode_publication(data: bytes) -> tuple[Publication, int, tuple[int, ...], 
     (packet_id,) = _U16.unpack_from(data, at)
     publication = Publication(topic, data[at + 2 :], flags & 3, bool(flags & 4), properties, expires, client.decode())
     return publication, packet_id, sub_ids, bool(flags & RELEASED)
+
+
+def is_shared_copy(data: bytes) -> bool:
+    """Whether the record is a copy that came through a shared subscription."""
+    return bool(data[1] & SHARED)
 
 
 def _take(data: bytes, at: int, length: struct.Struct) -> tuple[bytes, int]:

@@ -24,11 +24,8 @@ class Subscribed(NamedTuple):
     identifier: int
 
 
-class Staged(NamedTuple):
-    """A QoS 2 publication that was stored and waits for its PUBREL (`token` None: its commit is still running)."""
-
-    publication: Publication
-    alias_free_topic: bytes
+Plain = tuple[bytes, bytes, int]
+"""A publication without properties: topic, payload, first byte of its packet."""
 
 
 class Session:
@@ -65,7 +62,7 @@ class Session:
         self.ends_at = 0.0
         """When it ends, while it has no connection (0: not at a set time)."""
         self.subscriptions: dict[str, Subscribed] = {}
-        self.inbound: dict[int, Publication] = {}
+        self.inbound: dict[int, Publication | Plain] = {}
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
         self.outflow = Outflow()
@@ -76,6 +73,11 @@ class Session:
         self.will: Will | None = None
         self.will_at = 0.0
         """When a delayed will is due (0: none waits)."""
+
+    @property
+    def can_take(self) -> bool:
+        """Whether a message would go out to the client at once."""
+        return self.connection is not None and len(self.outflow.inflight) < self.outflow.window
 
     def to_record(self, now: float) -> dict[str, Any]:
         """What the state queue holds of it."""

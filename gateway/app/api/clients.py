@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
-from gateway.session.session import NEVER, Session
+from gateway.session.publication import Publication
+from gateway.session.session import NEVER, Plain, Session
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
@@ -79,7 +80,7 @@ class ClientViews:
         """GET /clients/{client_id}."""
         session = self._session(call)
         incoming = [
-            {"direction": "in", "packet_id": packet_id, "qos": 2, "state": "staged", "topic": one.topic.decode(),
+            {"direction": "in", "packet_id": packet_id, "qos": 2, "state": "staged", "topic": _topic(one),
              "queue": None, "msg_id": None, "since": None}
             for packet_id, one in session.inbound.items()
         ]  # fmt: skip
@@ -138,6 +139,10 @@ class ClientViews:
             self._engine.connecting.end(session)
         self._engine.flush()
         return 204, None
+
+
+def _topic(staged: Publication | Plain) -> str:
+    return (staged[0] if isinstance(staged, tuple) else staged.topic).decode()
 
 
 def _in_state(session: Session, state: str | None) -> bool:
