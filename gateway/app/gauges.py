@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gateway.app.resources import certificate_ends, room_of
+from gateway.errors import MQError
 from gateway.observe.metrics import Gauges, build_info
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
@@ -12,6 +15,14 @@ if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
 
 _PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
+
+
+def queue_names(gateway: Gateway) -> list[str]:
+    """Queues that rules name without a template."""
+    names = {route.rule.spec.queue for route in gateway.table.routes} | {
+        one.spec.queue for one in gateway.table.outbound
+    }
+    return sorted(name for name in names if name and "{" not in name)
 
 
 def gauges_of(gateway: Gateway) -> Gauges:
@@ -39,9 +50,15 @@ def gauges_of(gateway: Gateway) -> Gauges:
         return {(): float(out + sum(one.inbound_pending for one in engine.connections))}
 
     def queues() -> dict[tuple[object, ...], float]:
-        names = {route.rule.spec.queue for route in gateway.table.routes}
-        plain = sorted(name for name in names if name and "{" not in name)
-        return {(name,): float(gateway.queue_manager.depth(name)) for name in plain}
+        found: dict[tuple[object, ...], float] = {}
+        for name in queue_names(gateway):
+            with suppress(MQError):  # not defined (yet): the dead letters tell
+                found[(name,)] = float(gateway.queue_manager.depth(name))
+        return found
+
+    def spool(part: int) -> dict[tuple[object, ...], float]:
+        room = room_of(gateway.settings)
+        return {(): float(room[part])} if room else {}
 
     def dead_letters() -> dict[tuple[object, ...], float]:
         name = engine.dead_letter_queue
@@ -60,6 +77,9 @@ def gauges_of(gateway: Gateway) -> Gauges:
         mqtt_retained_messages=lambda: {(): float(engine.retained.count)},
         queue_depth=queues,
         dlq_depth=dead_letters,
+        spool_bytes=lambda: spool(0),
+        spool_limit_bytes=lambda: spool(1),
+        tls_certificate_not_after_timestamp_seconds=lambda: dict(certificate_ends(gateway.settings)),
         mq_connections=lambda: {(gateway.queue_manager.name, "0"): 0.0 if engine.failures.held_since else 1.0},
         backpressure_paused_connections=lambda: {(): float(gateway.hub.count if engine.paused else 0)},
     )

@@ -143,7 +143,9 @@ class Api(Resource):
         role = self._guard.role_of(request.getHeader("authorization") or "")
         if role is None:
             raise Problem(401, "Not signed in", "send the token of admin.token_file as a bearer token")
-        path = "/" + "/".join(segment.decode("latin-1") for segment in request.postpath or ())
+        # Twisted has already decoded postpath; a client identifier may contain a slash, so the raw path is matched.
+        raw = request.path.split(b"/")
+        path = "/" + b"/".join(raw[len(raw) - len(request.postpath or ()) :]).decode("latin-1")
         method = request.method.decode()
         found = [(one, match) for one in self._endpoints if (match := one.pattern.match(path))]
         if not found:

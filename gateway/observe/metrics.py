@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import product
 from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -33,6 +34,10 @@ from gateway.ports.counters import (
 Read = Callable[[], float | Mapping[Any, float]]
 """A gauge: one number, or a number by label values (one label as it is, several as a tuple in the catalogue's order).
 A gauge that raises is left out of that scrape."""
+
+
+ZEROED = frozenset({"mqtt_connections", "mqtt_sessions"})
+"""Gauges whose series are all there, with 0 where there is nothing to count: nobody connected is not 'no data'."""
 
 
 @dataclass(slots=True)
@@ -108,8 +113,12 @@ class _Catalogue(Collector):
             return None
         family = GaugeMetricFamily(PREFIX + metric.name, metric.text, labels=_label_names(metric))
         values = found if isinstance(found, Mapping) else {(): found}
-        series = ((key if isinstance(key, tuple) else (key,), value) for key, value in values.items())
-        for labels, value in _folded(metric, series, self._counters):
+        if metric.name in ZEROED:
+            values = {
+                **dict.fromkeys(product(*map(self._counters.names.values, metric.labels)), 0.0),
+                **_tupled(values),
+            }
+        for labels, value in _folded(metric, _tupled(values).items(), self._counters):
             family.add_metric(labels, value)
         return family
 
@@ -124,6 +133,10 @@ class _Catalogue(Collector):
         for key, value in series.items():
             histogram.add_metric([str(part) for part in key], list(value.cumulative()), value.total)
         return histogram
+
+
+def _tupled(values: Mapping[Any, float]) -> dict[LabelValues, float]:
+    return {key if isinstance(key, tuple) else (key,): value for key, value in values.items()}
 
 
 def _label_names(metric: Metric) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from gateway.app.resources import certificate_ends, room_of
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.load import display
 from gateway.errors import ConfigurationError
@@ -74,6 +75,7 @@ class StateViews:
             problems.append(f"nothing could be committed for {time.time() - held:.0f} s: {engine.failures.last_text}")
         online = [one for one in engine.connections if one.state == ONLINE]
         backend = "ibm" if gateway.settings.queue_manager.ibm else "embedded"
+        ends = dict(certificate_ends(gateway.settings))
         return 200, {
             "time": time.time(),
             "version": VERSION,
@@ -87,21 +89,21 @@ class StateViews:
                 {"name": gateway.queue_manager.name, "connected": not held, "connections": 1,
                  "detail": engine.failures.last_text if held else backend}
             ],
-            "listeners": [self._listener(one) for one in gateway.listeners.all.values()],
+            "listeners": [self._listener(one, ends) for one in gateway.listeners.all.values()],
             "connections": len(online),
             "sessions": len(engine.sessions),
             "subscriptions": len(engine.router.subscriptions),
             "retained": engine.retained.count,
             "inflight": sum(len(one.outflow.inflight) + len(one.inbound) for one in engine.sessions),
             "paused": gateway.hub.count if engine.paused else 0,
-            "spool": None,
+            "spool": _spool(gateway),
             "dead_letters": gateway.queue_manager.depth(engine.dead_letter_queue) if engine.dead_letter_queue else 0,
             "latency_ms": latency(gateway.counters.mqtt_puback_seconds[1]),
             "totals": gateway.totals(),
             "last_reload": {"time": gateway.reloaded_at, "ok": gateway.reload_ok, "findings": gateway.reload_findings},
         }  # fmt: skip
 
-    def _listener(self, listening: Any) -> dict[str, object]:
+    def _listener(self, listening: Any, ends: dict[str, float]) -> dict[str, object]:
         settings = listening.settings
         kind = "websocket" if settings.websocket else "unix" if settings.unix else "tcp"
         if settings.tls:
@@ -112,7 +114,7 @@ class StateViews:
             "transport": kind,
             "connections": listening.connections,
             "limit": settings.max_connections or self._gateway.settings.mqtt.max_connections,
-            "certificate_not_after": None,
+            "certificate_not_after": ends.get(settings.name),
         }
 
     def settings(self, call: Call) -> tuple[int, object]:
@@ -146,6 +148,7 @@ class StateViews:
         """POST /reload: all or nothing."""
         del call
         gateway = self._gateway
+        before = _rules(gateway)
         try:
             gateway.reload()
         except ConfigurationError as error:
@@ -154,8 +157,10 @@ class StateViews:
                 for one in error.findings
             ]
             raise Problem(422, "Not reloaded", "the old rules stay in force", findings=findings) from error
+        after = _rules(gateway)
+        changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         rules = len(gateway.table.routes) + len(gateway.table.outbound)
-        return 200, {"ok": True, "rules": rules, "changed": [], "findings": []}
+        return 200, {"ok": True, "rules": rules, "changed": changed, "findings": []}
 
     def mqsc(self, call: Call) -> tuple[int, object]:
         """POST /mqsc: commands for the embedded queue manager."""
@@ -170,6 +175,19 @@ class StateViews:
         del call
         self._gateway.scheduler.later(0.1, self._gateway.drain)
         return 202, {"draining": True, "pid": os.getpid()}
+
+
+def _rules(gateway: Gateway) -> dict[str, object]:
+    """What each rule says, by name."""
+    inbound = {route.rule.name: route.rule.spec for route in gateway.table.routes}
+    return {**inbound, **{rule.name: rule.spec for rule in gateway.table.outbound}}
+
+
+def _spool(gateway: Gateway) -> dict[str, object] | None:
+    room = room_of(gateway.settings)
+    if room is None:
+        return None
+    return {"messages": 0, "bytes": room.used, "limit_bytes": room.limit, "oldest_seconds": None}
 
 
 def latency(histogram: Histogram) -> dict[str, float | None]:

@@ -20,7 +20,7 @@ export function onRefused(call) {
 }
 
 function address(path, query) {
-  const url = new URL("api/v1" + path, document.baseURI);
+  const url = new URL("../api/v1" + path, document.baseURI);
   for (const [name, value] of Object.entries(query ?? {})) {
     if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
   }

@@ -114,7 +114,7 @@ function signIn() {
   if (asking) return;
   asking = true;
   const input = h("input", { type: "password", autocomplete: "current-password", name: "token", required: true });
-  const form = h("form", { method: "dialog" }, h("h2", {}, "Sign in"), h("p", {}, "The token is in the file that admin.token_file names. It is kept in this tab only."), field("Token", input), h("div", { class: "bar" }, h("button", {}, "Sign in")));
+  const form = h("form", { method: "dialog" }, h("h2", {}, "Sign in"), h("p", {}, "The token is in the file that admin.token_file names, else in admin.token of the data directory. It is kept in this tab only."), field("Token", input), h("div", { class: "bar" }, h("button", {}, "Sign in")));
   const dialog = h("dialog", { "aria-label": "Sign in" }, form);
   form.addEventListener("submit", () => token.set(input.value.trim()));
   open(dialog, () => {

@@ -183,8 +183,8 @@ export function messageView(message) {
   const body = message.body;
   return h("div", {},
     message.error && h("p", { class: "alert" }, message.error),
-    h("h3", {}, "Body"), h("p", { class: "soft" }, `${format.bytes(body.length)}, CCSID ${body.ccsid}${body.truncated ? ", beginning only" : ""}`),
-    h("pre", {}, body.text ?? hex(body.base64 ?? "")),
+    h("h3", {}, "Body"), h("p", { class: "soft" }, `${format.bytes(body.length)}${body.ccsid ? `, CCSID ${body.ccsid}` : ""}${body.truncated ? ", beginning only" : ""}`),
+    body.text === null && body.base64 === null ? null : h("pre", {}, body.text ?? hex(body.base64)),
     Object.keys(message.properties ?? {}).length ? [h("h3", {}, "Properties"), pairs(message.properties)] : null,
     (message.headers ?? []).map((header) => [h("h3", {}, `${header.structure} (${header.length} bytes at ${header.offset})`), pairs(header.fields)]),
     h("h3", {}, "Message descriptor"), pairs(message.descriptor));

@@ -65,6 +65,13 @@ def test_gauges_are_read_when_scraped_and_absent_ones_have_no_series() -> None:
     assert not [name for name, _ in shown if name.startswith("mqgate_spool_bytes")]
 
 
+def test_nobody_connected_is_zero_and_not_absent() -> None:
+    shown = scrape(Counters(NAMES), metrics.Gauges(mqtt_connections=lambda: {("plain", "5.0"): 2}))
+    assert shown[of("mqgate_mqtt_connections", listener="plain", protocol="5.0")] == 2
+    assert shown[of("mqgate_mqtt_connections", listener="plain", protocol="3.1")] == 0
+    assert not [name for name, _ in shown if name == "mqgate_mqtt_sessions"]
+
+
 def test_one_failing_gauge_does_not_take_the_others_away() -> None:
     def broken() -> float:
         raise OSError

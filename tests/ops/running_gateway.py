@@ -1,0 +1,100 @@
+"""A gateway as a process, for tests that look at it from outside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ops_machine import free_port
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where it listens, and its process."""
+
+    port: int
+    admin: int
+    web: int
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    def text(self, path: str, token: str = "") -> str:
+        """GET on the admin port."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.admin}{path}", headers=headers)
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return str(answer.read().decode())
+
+
+SETTINGS = """
+listeners:
+  - {{name: plain, port: {port}}}
+  - {{name: web, port: {web}, websocket: {{path: /mqtt, origins: ["http://127.0.0.1:{admin}"]}}}}
+admin: {{port: {admin}, token_file: admin.token}}
+queue_manager: {{embedded: {{path: {folder}/data}}}}
+mappings: [plant.yaml]
+"""
+MAPPING = """
+version: 1
+to_mq:
+  - {name: readings, topic: "plant/{site}/line/{line}/temperature", queue: MQGATE.DEFAULT, properties: {site: "{site}"}}
+  - {name: lost, topic: "lost/#", queue: NO.SUCH.QUEUE, on_failure: {then: dead_letter}}
+"""
+TOKEN = "operator-token-of-the-tests"
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Running]:
+    """A gateway with the embedded queue manager, ready."""
+    port, admin, web = free_port(), free_port(), free_port()
+    (folder / "mqgate.yaml").write_text(SETTINGS.format(port=port, admin=admin, web=web, folder=folder))
+    (folder / "plant.yaml").write_text(MAPPING)
+    (folder / "admin.token").write_text(TOKEN + "\n")
+    with (folder / "log").open("wb") as log:
+        command = [sys.executable, "-m", "gateway", "run", "--config", str(folder / "mqgate.yaml")]
+        process = subprocess.Popen(command, stderr=log, stdout=log, cwd=folder)
+    gateway = Running(port, admin, web, folder, process)
+    try:
+        _until_ready(gateway)
+        yield gateway
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _until_ready(gateway: Running) -> None:
+    for _ in range(150):
+        assert gateway.process.poll() is None, (gateway.folder / "log").read_text()
+        try:
+            if "ok" in gateway.text("/readyz"):
+                return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.1)
+    raise AssertionError((gateway.folder / "log").read_text())
+
+
+def publish(
+    gateway: Running, topic: str, payload: str, times: int = 1, qos: int = 1, client_id: str = "line-007"
+) -> None:
+    """Publish with a real client and wait for every acknowledgement."""
+    from paho.mqtt.client import CallbackAPIVersion, Client
+
+    client = Client(CallbackAPIVersion.VERSION2, client_id=client_id)
+    client.connect("127.0.0.1", gateway.port)
+    client.loop_start()
+    sent = [client.publish(topic, payload, qos=qos) for _ in range(times)]
+    for each in sent:
+        each.wait_for_publish(10)
+    client.disconnect()
+    client.loop_stop()

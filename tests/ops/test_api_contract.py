@@ -1,0 +1,226 @@
+"""The running gateway answers as openapi.json says: every operation, its schema, its errors, its roles."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from ops_machine import ROOT
+from running_gateway import TOKEN, Running, publish, running
+
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("gateway-api")]
+
+DOCUMENT: dict[str, Any] = json.loads((ROOT / "gateway/net/static/openapi.json").read_text())
+OPERATIONS = {
+    f"{method.upper()} {path}": operation
+    for path, item in DOCUMENT["paths"].items()
+    for method, operation in item.items()
+    if method in {"get", "put", "post", "delete"}
+}
+CALLED: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("gateway")) as found:
+        publish(found, "plant/lima/line/7/temperature", "21.5", 3)
+        publish(found, "lost/x", "1", 2)
+        yield found
+
+
+class Answer:
+    """Status and body of a call."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        self.status = status
+        self.body = body
+
+
+def call(gateway: Running, name: str, body: Any = None, query: str = "", bearer: str = TOKEN, **path: str) -> Answer:
+    """Make a call of the document; what comes back must be as the document says."""
+    CALLED.add(name)
+    method, template = name.split(" ")
+    address = template.format(**{key: urllib.parse.quote(value, safe="") for key, value in path.items()})
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{gateway.admin}/api/v1{address}{query}",
+        data,
+        {"Authorization": f"Bearer {bearer}"},
+        method=method,
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            found = Answer(answer.status, answer.read())
+    except urllib.error.HTTPError as error:
+        found = Answer(error.code, error.read())
+    check(name, found)
+    return found
+
+
+def check(name: str, answer: Answer) -> None:
+    responses = OPERATIONS[name]["responses"]
+    assert str(answer.status) in responses, f"{name}: {answer.status} is not described: {answer.body!r}"
+    described = responses[str(answer.status)]
+    if "$ref" in described:
+        described = DOCUMENT["components"]["responses"][described["$ref"].rsplit("/", 1)[1]]
+    content = described.get("content", {})
+    kind = next((each for each in content if each.endswith("json")), None)
+    if kind is None:
+        return
+    answer.body = json.loads(answer.body)
+    schema = {"components": DOCUMENT["components"], **content[kind]["schema"]}
+    errors = [
+        f"{list(error.instance_path)}: {error.message}"
+        for error in jsonschema_rs.validator_for(schema).iter_errors(answer.body)
+    ]
+    assert errors == [], f"{name} {answer.status}: {errors[:5]}"
+
+
+@pytest.mark.parametrize(
+    "name", ["/me", "/overview", "/history", "/settings", "/log", "/rules", "/clients", "/queues", "/dlq", "/pipeline"]
+)
+def test_what_is_read_is_as_described(gateway: Running, name: str) -> None:
+    assert call(gateway, f"GET {name}").status == 200
+
+
+def test_overview_counts_what_was_published(gateway: Running) -> None:
+    totals = call(gateway, "GET /overview").body["totals"]
+    assert totals["received"] == 5
+    assert totals["put"] == 5  # the dead-letter queue is a queue
+    assert totals["dead_lettered"] == 2
+
+
+def test_a_queue_is_browsed_put_to_and_cleared(gateway: Running) -> None:
+    queue = "MQGATE.DEFAULT"
+    assert call(gateway, "GET /queues/{queue}", queue=queue).body["depth"] == 3
+    body = {"text": "hello", "properties": {"site": "lima"}, "priority": 3, "expiry_seconds": 60}
+    put = call(gateway, "POST /queues/{queue}/messages", body, queue=queue)
+    assert put.status == 201
+    listed = call(gateway, "GET /queues/{queue}/messages", query="?limit=2", queue=queue).body
+    assert len(listed["items"]) == 2
+    after = call(gateway, "GET /queues/{queue}/messages", query=f"?limit=2&after={listed['next']}", queue=queue).body
+    tokens = [each["token"] for each in (*listed["items"], *after["items"])]
+    assert len(set(tokens)) == 4
+    message = call(gateway, "GET /queues/{queue}/messages/{token}", queue=queue, token=tokens[0]).body
+    assert message["headers"][0]["structure"] == "MQRFH2"
+    assert call(gateway, "DELETE /queues/{queue}/messages/{token}", queue=queue, token=tokens[0]).status == 204
+    assert call(gateway, "GET /queues/{queue}/messages/{token}", queue=queue, token=tokens[0]).status == 404
+    assert call(gateway, "DELETE /queues/{queue}/messages", query="?confirm=OTHER", queue=queue).status == 400
+    cleared = call(gateway, "DELETE /queues/{queue}/messages", query=f"?confirm={queue}", queue=queue)
+    assert cleared.body == {"removed": 3}
+
+
+def test_dead_letters_are_listed_replayed_and_purged(gateway: Running) -> None:
+    listed = call(gateway, "GET /dlq").body
+    assert [each["count"] for each in listed["summary"]] == [2]
+    letter = listed["items"][0]
+    assert letter["reason_name"] == "MQRC_UNKNOWN_OBJECT_NAME"
+    call(gateway, "GET /queues/{queue}/messages/{token}", queue=letter["queue"], token=letter["token"])
+    dry = call(gateway, "POST /dlq/replay", {"dry_run": True}).body
+    assert (dry["matched"], dry["done"]) == (2, 0)
+    replayed = call(gateway, "POST /dlq/replay", {"tokens": [letter["token"]], "to": "MQGATE.DEFAULT"}).body
+    assert replayed["done"] == 1, replayed
+    assert call(gateway, "POST /dlq/purge", {"reason": letter["reason"]}).body["done"] == 1
+    assert call(gateway, "GET /dlq").body["total"] == 0
+
+
+def test_an_explanation_names_the_rule_the_queue_and_the_message(gateway: Running) -> None:
+    body = {"topic": "plant/lima/line/7/temperature", "text": "21.5", "qos": 1}
+    explained = call(gateway, "POST /explain", body).body
+    assert [(each["rule"], each["queue"]) for each in explained["puts"]] == [("readings", "MQGATE.DEFAULT")]
+    assert explained["puts"][0]["properties"]["usr.site"] == "lima"
+    assert [each["rule"] for each in explained["others"]] == ["lost"]
+    wrong = call(gateway, "POST /explain", {"topic": "a", "mapping": "version: 1\nto_mq: [{quue: X}]"})
+    assert wrong.status == 400 or wrong.body["findings"]
+
+
+def test_a_client_is_shown_disconnected_and_purged(gateway: Running) -> None:
+    from paho.mqtt.client import CallbackAPIVersion, Client
+
+    device = Client(CallbackAPIVersion.VERSION2, client_id="a/b c", clean_session=False)
+    device.connect("127.0.0.1", gateway.port)
+    device.loop_start()
+    device.subscribe("plant/#", 1)
+    for _ in range(50):
+        if device.is_connected() and call(gateway, "GET /clients", query="?search=b%20c").body["total"]:
+            break
+    shown = call(gateway, "GET /clients/{client_id}", client_id="a/b c").body
+    assert shown["connected"] is True
+    assert call(gateway, "DELETE /clients/{client_id}/connection", client_id="a/b c").status == 204
+    device.loop_stop()
+    device.disconnect()
+    assert call(gateway, "DELETE /clients/{client_id}", client_id="a/b c").status == 204
+    assert call(gateway, "GET /clients/{client_id}", client_id="a/b c").status == 404
+
+
+def test_a_reload_with_errors_changes_nothing_and_names_them(gateway: Running) -> None:
+    good = (gateway.folder / "plant.yaml").read_text()
+    (gateway.folder / "plant.yaml").write_text(good.replace("queue:", "quue:", 1))
+    refused = call(gateway, "POST /reload")
+    assert refused.status == 422
+    assert refused.body["findings"][0]["file"].endswith("plant.yaml")
+    assert call(gateway, "GET /overview").body["last_reload"]["ok"] is False
+    (gateway.folder / "plant.yaml").write_text(good.replace("name: readings", "name: temperatures"))
+    changed = call(gateway, "POST /reload").body
+    assert changed["ok"] is True
+    assert "temperatures" in changed["changed"]
+    (gateway.folder / "plant.yaml").write_text(good)
+    assert call(gateway, "POST /reload").status == 200
+
+
+def test_mqsc_is_run(gateway: Running) -> None:
+    assert call(gateway, "POST /mqsc", {"text": "DISPLAY QLOCAL(MQGATE.DEFAULT) MAXDEPTH"}).body["ok"] is True
+
+
+def test_the_log_level_is_changed_while_it_runs(gateway: Running) -> None:
+    assert call(gateway, "PUT /log", {"level": "debug"}).body == {"level": "debug"}
+    assert call(gateway, "GET /log").body == {"level": "debug"}
+    assert call(gateway, "PUT /log", {"level": "loud"}).status == 400
+    call(gateway, "PUT /log", {"level": "info"})
+
+
+def test_a_message_in_the_trace_is_found_by_its_packet_identifier(gateway: Running) -> None:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{gateway.admin}/api/v1/trace?client=line-008&seconds=5",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    )
+    CALLED.add("GET /trace")
+    validator = jsonschema_rs.validator_for(
+        {"components": DOCUMENT["components"], "$ref": "#/components/schemas/TraceEvent"}
+    )
+    with urllib.request.urlopen(request, timeout=8) as stream:
+        assert stream.readline().startswith(b":")
+        publish(gateway, "plant/lima/line/7/temperature", "1", client_id="line-008")
+        seen = []
+        while "PUBLISH" not in seen:
+            line = stream.readline()
+            assert line, seen
+            if line.startswith(b"data: "):
+                event = json.loads(line[6:])
+                assert [str(error.message) for error in validator.iter_errors(event)] == [], event
+                seen.append(event["kind"])
+    found = call(gateway, "GET /journey", query="?client_id=line-008&packet_id=1").body["items"]
+    assert all(each["client_id"] == "line-008" for each in found)
+
+
+def test_without_a_token_nothing_is_said_and_foreign_pages_change_nothing(gateway: Running) -> None:
+    assert call(gateway, "GET /me", bearer="wrong").status == 401
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{gateway.admin}/api/v1/reload",
+        b"",
+        {"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"},
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=5)
+    check("POST /reload", Answer(refused.value.code, refused.value.read()))
+    assert refused.value.code == 403
+
+
+def test_every_operation_was_called() -> None:
+    assert set(OPERATIONS) - CALLED == {"POST /drain"}

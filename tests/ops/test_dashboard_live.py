@@ -1,0 +1,109 @@
+"""Every query of the dashboard, run on a real Prometheus that scrapes a running gateway, returns something."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ops_machine import free_port, program
+from running_gateway import Running, publish, running
+from test_generated import GRAFANA
+
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("prometheus")]
+
+CONFIGURATION = """
+global: {{scrape_interval: 1s}}
+scrape_configs:
+  - {{job_name: mqgate, static_configs: [{{targets: ["127.0.0.1:{admin}"]}}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("gateway")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def prometheus(gateway: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    (folder / "prometheus.yml").write_text(CONFIGURATION.format(admin=gateway.admin))
+    address = f"127.0.0.1:{free_port()}"
+    command = [program("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+               f"--web.listen-address={address}", "--log.level=error"]  # fmt: skip
+    with subprocess.Popen(command) as process:
+        try:
+            _scraped(address, gateway, 2)
+            publish(gateway, "plant/lima/line/7/temperature", "21.5", 50)
+            publish(gateway, "plant/lima/line/7/temperature", "21.5", 5, qos=0)
+            publish(gateway, "lost/x", "1", 2)
+            _scraped(address, gateway, 3)
+            yield address
+        finally:
+            process.terminate()
+
+
+def _scraped(address: str, gateway: Running, more: int) -> None:
+    """Wait for some scrapes more."""
+    before, samples = None, 0
+    for _ in range(100):
+        found = query(address, "timestamp(up{job='mqgate'} == 1)")
+        now = found[0]["value"][1] if found else None
+        if now is not None and now != before:
+            samples += before is not None
+            before = now
+        if samples >= more:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"Prometheus does not scrape {gateway.admin}")
+
+
+def query(address: str, expr: str) -> list[dict[str, Any]]:
+    url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': expr})}"
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+            return found
+    except ConnectionError:
+        return []
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{expr}: {error.read().decode()}") from error
+    except urllib.error.URLError:
+        return []
+
+
+def test_every_panel_has_data(prometheus: str) -> None:
+    empty = []
+    for panel, expr in GRAFANA.expressions():
+        filled = expr.replace("$job", ".*").replace("$instance", ".*").replace("$__rate_interval", "10s")
+        if not query(prometheus, filled) and panel not in GRAFANA.OPTIONAL:
+            empty.append((panel, expr))
+    print(empty)
+    assert empty == []
+
+
+def test_what_was_published_is_what_is_counted(prometheus: str) -> None:
+    def value(expr: str) -> float:
+        return float(query(prometheus, expr)[0]["value"][1])
+
+    assert value('sum(mqgate_mqtt_publish_received_total{route="readings", qos="1"})') == 50
+    assert value('sum(mqgate_mqtt_publish_received_total{route="readings", qos="0"})') == 5
+    assert value('mqgate_queue_depth{queue="MQGATE.DEFAULT"}') == 55
+    assert value("sum(mqgate_dlq_messages_total)") == 2
+
+
+def test_the_exposition_is_clean(gateway: Running, tmp_path: Path) -> None:
+    text = gateway.text("/metrics")
+    done = subprocess.run(
+        [program("promtool"), "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    complaints = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("mqgate_")]
+    assert complaints == []
+    (tmp_path / "metrics").write_text(text)
