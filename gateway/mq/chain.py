@@ -50,7 +50,7 @@ _DESCRIBED = struct.Struct("<ii8s").unpack_from
 def described_by(md: bytes) -> Described:
     """What a descriptor says of its data."""
     encoding, ccsid, form = _DESCRIBED(md, 24)
-    return Described(encoding, ccsid, form.replace(b"\0", b" "))
+    return Described(encoding, ccsid, form.replace(b"\0", b" ") if b"\0" in form else form)
 
 
 def walk(md: bytes, data: bytes) -> Chain:

@@ -7,10 +7,10 @@ CodedCharSetId and Format describe what follows. What is not known (a newer vers
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.errors import HeaderError
 from gateway.mq import layout, pcf_span
@@ -116,45 +116,42 @@ class _Usual(NamedTuple):
     lengths: Mapping[int, int]
     has_length: bool
     follows_at: int
+    head: tuple[Callable[[bytes, int], tuple[Any, ...]] | None, ...]
+    """By integer encoding: StrucId, Version, StrucLength and the three fields that follow_at names, in one go."""
 
 
 def _usual(name: str) -> _Usual:
     structure = layout.STRUCTURES[name]
-    if name == "MQXQH":
-        at = structure["MsgDesc"] + layout.STRUCTURES["MQMD"]["Encoding"]
-    else:
-        at = structure["Encoding"]
-    return _Usual(structure, structure.struc_id, structure.lengths, name not in {"MQDLH", "MQXQH"}, at)
+    at = structure["MsgDesc"] + layout.STRUCTURES["MQMD"]["Encoding"] if name == "MQXQH" else structure["Encoding"]
+    little, big = (struct.Struct(f"{order}4sii{at - 12}xii8s").unpack_from for order in "<>")
+    head = (None, big, little, *[None] * 13)
+    return _Usual(structure, structure.struc_id, structure.lengths, name not in {"MQDLH", "MQXQH"}, at, head)
 
 
 _USUAL = {form: _usual(name) for form, name in STRUCTURE_OF_FORMAT.items() if name not in _TERMINAL}
-_ORDERS = ("", ">", "<", *[""] * 13)
-_described = tuple.__new__  # half the cost of calling the type
-_HEAD = {order: struct.Struct(order + "4sii").unpack_from for order in "<>"}
 _FOLLOWS = {order: struct.Struct(order + "ii8s").unpack_from for order in "<>"}
+_described = tuple.__new__  # half the cost of calling the type
 
 
 def read(described: Described, data: bytes, at: int) -> Header | None:
     """The header `described` announces at `at`; None when it announces none of the built-in ones."""
     encoding, ccsid, form = described
     usual = _USUAL.get(form)
-    if usual is None or len(data) - at < 32:
+    if usual is None:
         return _read_other(described, data, at) if form in STRUCTURE_OF_FORMAT else None
-    structure, usual_id, lengths, has_length, follows_at = usual
-    order, codec = _ORDERS[encoding & 15], _ascii_codec(ccsid)
-    if not order or not codec:
+    structure, usual_id, lengths, has_length, follows_at, head = usual
+    unpack, codec = head[encoding & 15], _ascii_codec(ccsid)
+    if unpack is None or not codec or len(data) - at < follows_at + 16:
         return _read_other(described, data, at)
-    struc_id, version, length = _HEAD[order](data, at)
+    struc_id, version, length, number, said, form = unpack(data, at)
     shortest = lengths.get(version, 0)
-    if not has_length:
-        length = shortest
-    end = at + length
-    if struc_id != usual_id or not shortest or shortest > length or end > len(data):
+    end = at + length if has_length else at + shortest
+    if struc_id != usual_id or not shortest or end - at < shortest or end > len(data):
         return _read_other(described, data, at)
-    encoding, said, form = _FOLLOWS[order](data, at + follows_at)
     if b"\0" in form or not form.isascii():
         form = format_in_ascii(form, codec)
-    follows = _described(Described, (encoding, ccsid if said == INHERIT else said, form))
+    follows = _described(Described, (number, ccsid if said == INHERIT else said, form))
+    order = ">" if encoding & 1 else "<"
     return Header(structure, version, version, order, codec, ccsid, at, data[at:end], follows)
 
 
