@@ -1,0 +1,107 @@
+"""The structure classes of IBM's own `ibmmq` package as an independent reader and writer of our bytes.
+
+The package loads an MQ client library when it is imported; its structure classes need none, so that a stub with the
+names it asks for is enough. It runs in a process of its own: the stub must not be taken for the real library.
+"""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.mq import layout, rfh2
+
+pytestmark = pytest.mark.mqi
+
+NAMES = """MQBACK MQBEGIN MQCB MQCLOSE MQCMIT MQCONN MQCONNX MQCRTMH MQCTL MQDISC MQDLTMH MQDLTMP MQGET MQINQ MQINQMP
+MQOPEN MQPUT MQPUT1 MQSET MQSETMP MQSTAT MQSUB MQSUBRQ"""
+SCRIPT = r"""
+import ctypes, json, sys
+ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
+import ibmmq
+cases = json.load(sys.stdin)
+answers = []
+for case in cases:
+    made = getattr(ibmmq, case["class"])()
+    made.unpack(bytes.fromhex(case["hex"]), *case["more"])
+    values = {name: value.hex() if isinstance(value, bytes) else value for name, value in made.get().items()}
+    answers.append({"values": values, "hex": made.pack().hex()})
+json.dump(answers, sys.stdout)
+"""
+HEADERS = {"MD": "MQMD", "DLH": "MQDLH", "CIH": "MQCIH", "IIH": "MQIIH", "MDE": "MQMDE", "TM": "MQTM"}
+CALLS = {"OD": 4, "PMO": 3, "GMO": 4, "SD": 1, "STS": 2, "SRO": 1, "CSP": 3, "MD": 2}
+GOLDEN = Path(__file__).parents[1] / "golden" / "mq" / "headers.json"
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """Ask the classes to read bytes; they answer with values and the bytes they write."""
+    compiler = shutil.which("cc")
+    if importlib.util.find_spec("ibmmq") is None or compiler is None:
+        pytest.skip("needs the ibmmq package and a C compiler")
+    folder = tmp_path_factory.mktemp("stub")
+    source, library = folder / "stub.c", folder / "libmqm_r.so"
+    source.write_text("\n".join(f"void {name}(void) {{}}" for name in NAMES.split()))
+    subprocess.run([compiler, "-shared", "-fPIC", "-Wl,-soname,libmqm_r.so", "-o", library, source], check=True)
+
+    def call(cases):
+        run = subprocess.run(
+            [sys.executable, "-c", SCRIPT, library],
+            input=json.dumps(cases),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        return json.loads(run.stdout)
+
+    return call
+
+
+def test_golden_headers(ask):
+    """What an independent writer put at the published offsets, IBM's classes read and write alike."""
+    golden = [each for each in json.loads(GOLDEN.read_text()) if each["order"] == "<" and each["charset"] == "ascii"]
+    latest = {each["structure"]: each for each in golden}  # versions ascend
+    cases = [{"class": name, "hex": latest[structure]["hex"], "more": []} for name, structure in HEADERS.items()]
+    for case, answer in zip(cases, ask(cases), strict=True):
+        assert answer["hex"] == case["hex"], case["class"]
+        for field, value in latest[HEADERS[case["class"]]]["fields"].items():
+            found = answer["values"].get(field, answer["values"].get(f"_{field}"))
+            text = bytes.fromhex(found).rstrip().decode("latin-1") if isinstance(found, str) else chr(found % 256)
+            assert value in {found, text}, (case["class"], field)
+
+
+def test_call_structures(ask):
+    """Every number in its place: our structures with a number of its own in each field, as IBM's classes read them."""
+    cases = []
+    for name, version in CALLS.items():
+        fields = layout.STRUCTURES[f"MQ{name}"].fields_of(version)
+        numbers = {
+            field.name: 1000 + n for n, field in enumerate(fields) if field.code == "i" and field.name != "Version"
+        }
+        raw = layout.pack(f"MQ{name}", numbers, version=version)
+        cases.append({"class": name, "hex": raw.hex(), "more": [], "numbers": numbers})
+    for case, answer in zip(cases, ask(cases), strict=True):
+        assert answer["hex"] == case["hex"], case["class"]
+        for field, value in case["numbers"].items():
+            assert answer["values"].get(field, answer["values"].get(f"_{field}")) == value, (case["class"], field)
+
+
+def test_folders(ask):
+    """The MQRFH2 we build is the one IBM's class reads, in both byte orders."""
+    folders = [
+        rfh2.folder("mcd", {"Msd": "jms_text"}),
+        rfh2.folder("usr", {"site": "lima & co", "line": 7, "on": True}),
+    ]
+    cases = [
+        {"class": "RFH2", "hex": rfh2.build(folders, order=order, format_name=b"MQSTR   ").hex(), "more": [encoding]}
+        for order, encoding in (("<", 546), (">", 273))
+    ]
+    for case, answer in zip(cases, ask(cases), strict=True):
+        values = answer["values"]
+        assert [bytes.fromhex(values[name]).decode().rstrip() for name in ("mcd", "usr")] == folders
+        assert values["StrucLength"] == len(case["hex"]) // 2
