@@ -8,7 +8,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -20,6 +20,7 @@ from gateway.backends.embedded.journal.layout import (
     FRAME_MAGIC,
     GROUP,
     LANE_DEFINITION,
+    LANES,
     MOVE,
     ONE,
     REMOVED,
@@ -31,7 +32,7 @@ from gateway.backends.embedded.journal.layout import (
     Kind,
 )
 from gateway.backends.embedded.store.index import LaneName, MoveRun, TokenRun
-from gateway.backends.embedded.store.unit import ID_LENGTH
+from gateway.backends.embedded.store.unit import ID_LENGTH, NO_ID, Message
 from gateway.errors import StoreCorrupt
 
 
@@ -108,6 +109,28 @@ def lanes_of(content: memoryview) -> Iterator[LaneName]:
         at += queue + key
 
 
+UNKNOWN: LaneName = ("?", b"", 9)
+"""Stands for lanes whose definitions are lost, when a damaged journal is read."""
+
+
+class LostLanes(list[LaneName]):
+    """The dictionary of a segment that is read in spite of damage: lanes it does not know are UNKNOWN."""
+
+    def __getitem__(self, number: Any) -> Any:
+        return super().__getitem__(number) if number < len(self) else UNKNOWN
+
+
+def _define(lanes: list[LaneName], content: memoryview, sequence: int) -> None:
+    first, count = LANES.unpack_from(content)
+    if isinstance(lanes, LostLanes):
+        lanes.extend([UNKNOWN] * (first - len(lanes)))
+    if first != len(lanes):
+        raise StoreCorrupt(f"frame {sequence} defines lane {first} where {len(lanes)} is next")
+    lanes.extend(lanes_of(content[LANES.size :]))
+    if len(lanes) != first + count:
+        raise StoreCorrupt(f"frame {sequence} defines {len(lanes) - first} lanes instead of {count}")
+
+
 class Links(NamedTuple):
     """Everything of a frame but its rows."""
 
@@ -122,7 +145,7 @@ def links_of(sections: Sections, lanes: list[LaneName], sequence: int) -> Links:
     """Decode them; lanes the frame defines are appended to `lanes`, the dictionary of its segment."""
     try:
         if Kind.LANES in sections:
-            lanes.extend(lanes_of(sections[Kind.LANES][1]))
+            _define(lanes, sections[Kind.LANES][1], sequence)
         return Links(
             [(lanes[lane], rows) for lane, rows in GROUP.iter_unpack(_content(sections, Kind.GROUPS))],
             [
@@ -162,6 +185,11 @@ def _state_of(content: memoryview) -> Iterator[tuple[bytes, bytes | None]]:
             at += value
 
 
+MSG_ID = slice(48, 72)
+CORREL_ID = slice(72, 96)
+"""Where an MQMD has them."""
+
+
 class Rows(NamedTuple):
     """The rows of one frame, ready to be read; columns are None where no row has such a value."""
 
@@ -178,6 +206,19 @@ class Rows(NamedTuple):
     def plain(self) -> bool:
         """Whether heads and bodies are all there is."""
         return self.msg_ids is None and self.correl_ids is None and self.expiries is None and self.put_times is None
+
+    def message(self, row: int, token: int, backout: int) -> Message:
+        """One row, with the ids and times of its own in place of the shared ones."""
+        head = self.heads[row]
+        own = self.msg_ids[row] if self.msg_ids is not None else NO_ID
+        if own != NO_ID:
+            head = head[: MSG_ID.start] + own + head[MSG_ID.stop :]
+        correlation = self.correl_ids[row] if self.correl_ids is not None else NO_ID
+        if correlation != NO_ID:
+            head = head[: CORREL_ID.start] + correlation + head[CORREL_ID.stop :]
+        time = (self.put_times[row] or self.time) if self.put_times is not None else self.time
+        expiry = self.expiries[row] if self.expiries is not None else 0
+        return Message(token, head, self.bodies[row], time, backout, expiry)
 
 
 def rows_of(header: FrameHeader, sections: Sections) -> Rows:

@@ -23,6 +23,7 @@ from gateway.backends.embedded.journal.layout import (
     FRAME_MAGIC,
     GROUP,
     LANE_DEFINITION,
+    LANES,
     MOVE,
     ONE,
     REMOVED,
@@ -140,27 +141,49 @@ def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
 
 
 class Dictionary:
-    """The lanes a segment has defined so far: each segment defines what it uses, and can be read without the others."""
+    """The lanes a segment has defined so far: each segment defines what it uses, and can be read without the others.
 
-    def __init__(self, defined: Iterable[LaneName] = ()) -> None:
-        self.numbers: dict[LaneName, int] = {name: number for number, name in enumerate(defined)}
+    Of many lanes only the last ones are remembered; an older one is defined again, under a new number.
+    """
+
+    REMEMBERED = 8192
+
+    def __init__(self, defined: Sequence[LaneName] = ()) -> None:
+        self.next = len(defined)
+        self._numbers: dict[LaneName, int] = {name: number for number, name in enumerate(defined)}
+        self._fresh: list[LaneName] = []
+
+    def begin(self) -> int:
+        """A frame begins; returns the first number it may define."""
+        if len(self._numbers) > self.REMEMBERED:
+            self._numbers = {}
+        self._fresh = []
+        return self.next
 
     def number(self, name: LaneName) -> int:
         """The lane's number within the segment."""
-        known = self.numbers.get(name)
+        known = self._numbers.get(name)
         if known is None:
-            known = self.numbers[name] = len(self.numbers)
+            known = self._numbers[name] = self.next
+            self._fresh.append(name)
+            self.next += 1
         return known
 
-    def forget_from(self, count: int) -> None:
-        """Take definitions back, down to the first `count`: their frame is not written."""
-        for name in list(self.numbers)[count:]:
-            del self.numbers[name]
+    def definitions(self) -> list[LaneName]:
+        """What the frame must define."""
+        return self._fresh
+
+    def take_back(self) -> None:
+        """The frame is not written: its definitions do not count."""
+        for name in self._fresh:
+            del self._numbers[name]
+        self.next -= len(self._fresh)
+        self._fresh = []
 
 
 def encode_links(links: Links, dictionary: Dictionary) -> list[Section]:
     """The sections that name lanes, with definitions of those the segment does not know yet."""
-    known = len(dictionary.numbers)
+    first = dictionary.begin()
     number = dictionary.number
     sections: list[Section] = []
     for kind, content in (
@@ -177,13 +200,13 @@ def encode_links(links: Links, dictionary: Dictionary) -> list[Section]:
     ):
         if content:
             sections.append((kind, 0, content))
-    if len(dictionary.numbers) > known:
-        sections.append((Kind.LANES, 0, _definitions(list(dictionary.numbers)[known:])))
+    if dictionary.next > first:
+        sections.append((Kind.LANES, 0, _definitions(first, dictionary.definitions())))
     return sections
 
 
-def _definitions(names: list[LaneName]) -> bytes:
-    parts: list[bytes] = []
+def _definitions(first: int, names: list[LaneName]) -> bytes:
+    parts = [LANES.pack(first, len(names))]
     for queue, key, rank in names:
         encoded = queue.encode()
         parts += (LANE_DEFINITION.pack(9 - rank, len(encoded), len(key)), encoded, key)

@@ -45,7 +45,7 @@ class FrameFlag(IntFlag):
 
 
 class Kind(IntEnum):
-    """Sections of a frame, in the order they are written. Columns of rows first."""
+    """Sections of a frame. Those below 20 are about rows, the others about messages that are there already."""
 
     LANES = 1
     GROUPS = 2
@@ -71,6 +71,8 @@ EACH = 0
 ONE = 1
 """Form of a column: one value for all rows. (Offsets and indexes have the width of an item in bytes as their form.)"""
 
+LANES = Struct("<II")
+"""number of the first lane defined here, how many; then the definitions"""
 LANE_DEFINITION = Struct("<BBH")
 """priority, length of the queue name, length of the key; then both"""
 GROUP = Struct("<II")

@@ -73,11 +73,11 @@ class Plan:
         """The frame's sections with lanes as the segment's dictionary numbers them, and the frame's length."""
         if self._row_sections is None:
             self._row_sections = encode_columns(self.columns) if self.rows else []
-        sections = self._row_sections + encode_links(self.links, dictionary)
-        length = frame_length(sections)
+        length = frame_length(self._row_sections)
         if length > MAX_FRAME:
             raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=length))
-        return sections, length
+        sections = self._row_sections + encode_links(self.links, dictionary)
+        return sections, frame_length(sections)
 
     def changes(self, frame: int, used: int) -> Changes:
         """What the frame does to the index once it is durable."""
@@ -110,6 +110,8 @@ def rows_in_memory(columns: Columns, time: int, size: int) -> Rows:
 
 def plan_unit(store: Looker, unit: StoreUnit, number: int, time: int) -> Plan:
     """Look everything up and number it. Fills the tokens of the unit's puts and moves."""
+    if any(len(key) > MAX_KEY for key in unit.state):
+        raise StoreError(f"keys of state records have at most {MAX_KEY} bytes")
     links = Links([], [], [], [], dict(unit.state))
     plan = Plan(number, links)
     puts, takes = list(unit.puts), [(take.queue, take.key, take.tokens) for take in unit.takes]
@@ -132,10 +134,15 @@ def check_group(group: LanePuts) -> None:
     """Refuse what the format cannot say."""
     if len(group.bodies) != len(group.heads):
         raise StoreError(f"{group.queue}: {len(group.heads)} heads for {len(group.bodies)} bodies")
-    if len(group.key) > MAX_KEY or len(group.queue) > 255:
-        raise StoreError(f"{group.queue[:48]}: queue names have at most 255 bytes, keys at most {MAX_KEY}")
-    if not 0 <= group.priority < PRIORITIES:
-        raise StoreError(f"{group.queue}: priority {group.priority} is not one of 0 to {PRIORITIES - 1}")
+    check_lane(group.queue, group.key, group.priority)
+
+
+def check_lane(queue: str, key: bytes, priority: int) -> None:
+    """The same for the name of a lane."""
+    if len(key) > MAX_KEY or len(queue.encode()) > 255:
+        raise StoreError(f"{queue[:48]}: queue names have at most 255 bytes, keys at most {MAX_KEY}")
+    if not 0 <= priority < PRIORITIES:
+        raise StoreError(f"{queue}: priority {priority} is not one of 0 to {PRIORITIES - 1}")
 
 
 def _name_groups(groups: list[LanePuts], number: int) -> Iterator[tuple[LaneName, int]]:
@@ -177,6 +184,7 @@ def _plan_takes(store: Looker, plan: Plan, queue: str, key: bytes, tokens: Seque
 def _plan_moves(store: Looker, plan: Plan, moves: list[LaneMoves]) -> None:
     looked_up: list[tuple[LaneMoves, list[tuple[TokenRun, bool]]]] = []
     for move in moves:
+        check_lane(move.to_queue, move.to_key, move.to_priority or 0)
         found = store.index.runs_of(move.queue, move.key, neighbours(_staying(store, plan, move.tokens)))
         plan.missing += found.missing
         looked_up.append((move, found.runs))

@@ -21,11 +21,9 @@ from gateway.backends.embedded.store.place import (
     block_of,
     slot_of,
 )
-from gateway.backends.embedded.store.unit import NO_ID, Message
+from gateway.backends.embedded.store.unit import Message
 from gateway.errors import StoreCorrupt, StoreUnavailable
 
-MSG_ID = slice(48, 72)
-CORREL_ID = slice(72, 96)
 READ_AHEAD = 64 * 1024
 
 
@@ -138,17 +136,8 @@ class Reading:
                 for at, (head, body) in enumerate(zip(rows.heads[begin:end], rows.bodies[begin:end], strict=True))
             ]
             return
-        for row in range(begin, end):
-            messages.append(
-                Message(
-                    token + row - begin,
-                    _head(rows, row),
-                    rows.bodies[row],
-                    (rows.put_times[row] or time) if rows.put_times is not None else time,
-                    backouts.get(number + row - begin, 0),
-                    rows.expiries[row] if rows.expiries is not None else 0,
-                )
-            )
+        for at in range(count):
+            messages.append(rows.message(begin + at, token + at, backouts.get(number + at, 0)))
 
     # ---- rows
 
@@ -190,15 +179,3 @@ class Reading:
         for frame in self.index.space.dead_batches:
             self._volatile.pop(frame, None)
         self.index.space.dead_batches.clear()
-
-
-def _head(rows: Rows, row: int) -> bytes:
-    """The head with the ids of its row in place of the shared ones."""
-    head = rows.heads[row]
-    own = rows.msg_ids[row] if rows.msg_ids is not None else NO_ID
-    if own != NO_ID:
-        head = head[: MSG_ID.start] + own + head[MSG_ID.stop :]
-    correlation = rows.correl_ids[row] if rows.correl_ids is not None else NO_ID
-    if correlation != NO_ID:
-        head = head[: CORREL_ID.start] + correlation + head[CORREL_ID.stop :]
-    return head

@@ -166,13 +166,16 @@ class Store(Matching):
     def _place(self, prepared: Prepared, plan: Plan, time: int, flags: FrameFlag) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
         dictionary = self._dictionary
-        known = len(dictionary.numbers)
         sections, length = plan.sections(dictionary)
         if not self.ring.fits(length):
-            dictionary.forget_from(known)
+            dictionary.take_back()
             dictionary = Dictionary()
             sections, length = plan.sections(dictionary)
-        berth = self.ring.berth(length, self._next_sequence, plan.first_number, time, essential=not plan.rows)
+        try:
+            berth = self.ring.berth(length, self._next_sequence, plan.first_number, time, essential=not plan.rows)
+        except StoreUnavailable:
+            dictionary.take_back()
+            raise
         self._dictionary = dictionary
         size = padded(length)
         buffer = self.ring.buffers.take(size)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
+EMPTY = array("Q")
+"""The runs of lanes that have none yet; never changed."""
 FOLD_AT = 32
 TRIM_AT = 3 * 1024
 
@@ -40,7 +42,7 @@ class Lane:
         self.key = key
         self.rank = rank
         self.lower: Lane | None = None
-        self.runs = array("Q")
+        self.runs = EMPTY
         self.start = 0
         self.depth = 0
         self.gone: set[int] | None = None
@@ -49,7 +51,10 @@ class Lane:
 
     def append(self, first: int, count: int, place: int) -> None:
         """A batch behind everything else."""
-        self.runs.extend((first, count, place))
+        if self.runs:
+            self.runs.extend((first, count, place))
+        else:
+            self.runs = array("Q", (first, count, place))  # exactly one: many lanes never have more
         self.depth += count
         self.queue.depth += count
 
@@ -58,6 +63,8 @@ class Lane:
         there.
         """
         at = self._behind(first)
+        if not self.runs:
+            self.runs = array("Q")
         self.runs[at:at] = array("Q", (first, count, place))
         if self.gone:
             self.gone.difference_update(range(first, first + count))

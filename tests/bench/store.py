@@ -1,0 +1,240 @@
+"""The store against SQLite and against a bare loop, side by side in one run: `python tests/bench/store.py [--seconds
+1] [--dir D]`.
+
+Rows are a full MQMD (364 bytes), an MQRFH2 (200 bytes) and a payload of 64 bytes. SQLite: WAL, synchronous=FULL, one
+row a message, one executemany a batch. Bare: join the same bytes, write them over blocks that exist, fdatasync. Each
+figure is messages a second; ratios travel better than rates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+from gateway.backends.embedded.journal import Store, StoreOptions
+from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
+
+HEAD = b"MD  " + b"m" * 360 + b"RFH " + b"r" * 196
+BODY = 64
+
+
+class Figures:
+    """Times of commits of one kind."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.times: list[float] = []
+
+    def run(self, seconds: float, commit: Callable[[], None]) -> Figures:
+        gc.collect()
+        end = perf_counter() + seconds
+        before = perf_counter()
+        while before < end:
+            commit()
+            after = perf_counter()
+            self.times.append(after - before)
+            before = after
+        self.times.sort()
+        return self
+
+    @property
+    def rate(self) -> float:
+        return self.rows * len(self.times) / sum(self.times)
+
+    def percentile(self, share: float) -> float:
+        return self.times[min(len(self.times) - 1, int(len(self.times) * share))] * 1e6
+
+    def __str__(self) -> str:
+        return f"{self.rate:>10,.0f}/s  p50 {self.percentile(0.5):>6,.0f} us  p99 {self.percentile(0.99):>7,.0f} us"
+
+
+class OurStore:
+    """The journal."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = Store.open(path, clock=time.time)
+
+    def commit(self, unit: StoreUnit) -> None:
+        prepared = self.store.prepare(unit, time.time())
+        self.store.write(prepared)
+        self.store.apply(prepared)
+        step = self.store.maintain(time.time())
+        if step is not None:
+            self.store.write(step)
+            self.store.apply(step)
+
+    def put(self, rows: int) -> None:
+        bodies = [b"%064d" % number for number in range(rows)]
+        self.commit(StoreUnit(puts=[LanePuts("Q", heads=[HEAD] * rows, bodies=bodies)]))
+
+    def get(self, rows: int) -> None:
+        messages = self.store.fetch("Q", limit=rows)
+        self.commit(StoreUnit(takes=[LaneTakes("Q", tokens=[message.token for message in messages])]))
+
+    def fill(self, depth: int) -> None:
+        while self.store.depth("Q") < depth:
+            self.put(1000)
+
+
+class Sqlite:
+    """A row a message."""
+
+    def __init__(self, path: Path) -> None:
+        self.database = sqlite3.connect(path, isolation_level=None)
+        self.database.executescript(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+            "CREATE TABLE q (seq INTEGER PRIMARY KEY, queue TEXT, md BLOB, data BLOB)"
+        )
+
+    def put(self, rows: int) -> None:
+        batch = [("Q", HEAD[:364], HEAD[364:] + b"%064d" % number) for number in range(rows)]
+        self.database.execute("BEGIN")
+        self.database.executemany("INSERT INTO q (queue, md, data) VALUES (?, ?, ?)", batch)
+        self.database.execute("COMMIT")
+
+    def get(self, rows: int) -> None:
+        self.database.execute("BEGIN")
+        found = self.database.execute("SELECT seq, md, data FROM q ORDER BY seq LIMIT ?", (rows,)).fetchall()
+        self.database.executemany("DELETE FROM q WHERE seq = ?", [(row[0],) for row in found])
+        self.database.execute("COMMIT")
+
+    def fill(self, depth: int) -> None:
+        while self.database.execute("SELECT COUNT(*) FROM q").fetchone()[0] < depth:
+            self.put(1000)
+
+
+class Bare:
+    """Join, write, sync, over blocks that exist."""
+
+    SIZE = 64 << 20
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        for at in range(0, self.SIZE, 1 << 20):
+            os.pwrite(self.descriptor, b"\0" * (1 << 20), at)
+        os.fsync(self.descriptor)
+        self.at = 0
+
+    def put(self, rows: int) -> None:
+        data = b"".join([HEAD + b"%064d" % number for number in range(rows)])
+        if self.at + len(data) > self.SIZE:
+            self.at = 0
+        os.pwrite(self.descriptor, data, self.at)
+        os.fdatasync(self.descriptor)
+        self.at += len(data)
+
+
+def resident() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def rates(place: Path, seconds: float) -> None:
+    ours, sqlite, bare = OurStore(place / "journal"), Sqlite(place / "sqlite"), Bare(place / "bare")
+    for rows in (1, 10, 100, 400, 1000):
+        put, theirs, floor = (Figures(rows).run(seconds, partial(each.put, rows)) for each in (ours, sqlite, bare))
+        print(f"put {rows:>5}: store  {put}\n           sqlite {theirs}\n           bare   {floor}")
+        tail = theirs.percentile(0.99) / put.percentile(0.99)
+        print(
+            f"           {put.rate / theirs.rate:.1f} x sqlite (p99 {tail:.1f} x), {put.rate / floor.rate:.2f} x bare"
+        )
+        if rows >= 100:
+            for each in (ours, sqlite):
+                each.fill(rows * 3000 if each is ours else 200_000)
+            got, theirs = (Figures(rows).run(seconds / 2, partial(each.get, rows)) for each in (ours, sqlite))
+            print(f"get {rows:>5}: store  {got}\n           sqlite {theirs}")
+            print(f"           {got.rate / theirs.rate:.1f} x sqlite")
+    ours.store.close()
+
+
+def depth(place: Path, seconds: float) -> None:
+    gc.collect()
+    ours = OurStore(place / "depth")
+    ours.fill(1000)
+
+    def mixed() -> None:
+        ours.put(400)
+        ours.get(400)
+
+    shallow = Figures(800).run(seconds, mixed)
+    ours.fill(1_000_000)
+    deep = Figures(800).run(seconds, mixed)
+    print(f"mixed at depth 1,000: {shallow}\n   at 1,000,000: {deep}  ({deep.rate / shallow.rate:.2f} x)")
+    ours.store.close()
+    for closed in (True, False):
+        begin = perf_counter()
+        store = Store.open(place / "depth", clock=time.time)
+        took = perf_counter() - begin
+        print(f"recovery of {store.depth('Q'):,} messages {'after close' if closed else 'after kill'}: {took:.2f} s")
+        if closed:
+            store.ring.close()
+            store._lock.release()
+        else:
+            store.close()
+
+
+def memory(place: Path) -> None:
+    store = Store.open(place / "memory", clock=time.time, options=StoreOptions(cache_bytes=0))
+    for rows, correlated in ((400, False), (1, False), (400, True)):
+        queue = f"M{rows}{correlated}"
+        gc.collect()
+        before = resident()
+        count = 1_000_000 if rows > 1 else 20_000
+        for number in range(count // rows):
+            ids = [os.urandom(24) for _ in range(rows)] if correlated else None
+            puts = LanePuts(queue, heads=[HEAD] * rows, bodies=[b"%064d" % number] * rows, correl_ids=ids)
+            prepared = store.prepare(StoreUnit(puts=[puts]), 1.0)
+            store.write(prepared)
+            store.apply(prepared)
+        if correlated:
+            store.find(queue, correl_id=b"?" * 24)
+        gc.collect()
+        kind = "with an index of CorrelIds" if correlated else f"in batches of {rows}"
+        print(f"memory, {count:,} messages {kind}: {(resident() - before) / count:.1f} bytes a message")
+    gc.collect()
+    before = resident()
+    for number in range(100):
+        puts = [
+            LanePuts("S", key=b"client-%08d" % (number * 1000 + at), heads=[HEAD], bodies=[b"x"]) for at in range(1000)
+        ]
+        prepared = store.prepare(StoreUnit(puts=puts), 1.0)
+        store.write(prepared)
+        store.apply(prepared)
+        del puts, prepared
+    gc.collect()
+    print(f"memory, 100,000 sub-queues of one message: {(resident() - before) / 100_000:.0f} bytes each")
+    store.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--dir", type=Path, default=None, help="where to put the files (a real disk)")
+    parser.add_argument("--only", choices=["rates", "depth", "memory"])
+    arguments = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="store-bench-", dir=arguments.dir or Path.cwd()))
+    try:
+        if arguments.only in {None, "rates"}:
+            rates(place, arguments.seconds)
+        if arguments.only in {None, "depth"}:
+            depth(place, arguments.seconds)
+        if arguments.only in {None, "memory"}:
+            memory(place)
+    finally:
+        shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    main()

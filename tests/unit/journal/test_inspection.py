@@ -1,0 +1,124 @@
+"""`mqgate journal check, dump, salvage` as functions: whole journals are whole, damage is named, the rest is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.backends.embedded.journal import Store, StoreOptions
+from gateway.backends.embedded.journal.inspection import (
+    FrameRecord,
+    Problem,
+    Salvaged,
+    SalvagedState,
+    Verdict,
+    check,
+    dump,
+    salvage,
+)
+from gateway.backends.embedded.journal.layout import BLOCK, FrameFlag
+from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
+from gateway.errors import StoreInUse, StoreUnavailable
+
+HEAD = b"M" * 364
+OPTIONS = StoreOptions(segment_bytes=64 * 1024, spare_segments=1, direct=False, background=False)
+
+
+def commit(store: Store, unit: StoreUnit) -> None:
+    prepared = store.prepare(unit, 2.0)
+    store.write(prepared)
+    store.apply(prepared)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """30 frames with one message on each of two queues, the first message taken, one state record."""
+    store = Store.open(tmp_path, clock=lambda: 2.0, options=OPTIONS)
+    for i in range(30):
+        body = b"%d" % i * 500
+        puts = [LanePuts(queue, b"key", 4, True, [HEAD], [body]) for queue in ("A", "B")]
+        commit(store, StoreUnit(puts=puts))
+        if not i:
+            commit(store, StoreUnit(takes=[LaneTakes("A", b"key", puts[0].tokens)], state={b"cursor": b"5"}))
+    store.close()
+    return tmp_path
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_whole_journal(journal: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    (verdict,) = check(journal, lambda done, total: steps.append((done, total)))
+    assert isinstance(verdict, Verdict)
+    assert (verdict.messages, verdict.frames, verdict.state_records, verdict.problems) == (59, 32, 1, 0)
+    assert verdict.closed
+    assert steps[-1] == (verdict.segments, verdict.segments)
+    frames = list(dump(journal))
+    assert all(isinstance(frame, FrameRecord) for frame in frames)
+    assert [frame.sequence for frame in frames] == list(range(1, 33))  # type: ignore[union-attr]
+    first, second, last = frames[0], frames[1], frames[-1]
+    assert isinstance(first, FrameRecord)
+    assert isinstance(second, FrameRecord)
+    assert isinstance(last, FrameRecord)
+    assert (first.rows, first.links.groups) == (2, [(("A", b"key", 5), 1), (("B", b"key", 5), 1)])
+    assert (second.links.takes[0].first, second.links.state) == (1, {b"cursor": b"5"})
+    assert last.flags is FrameFlag.CLOSE
+    found = list(salvage(journal))
+    assert sum(isinstance(each, Salvaged) for each in found) == 59
+    assert found[-1] == SalvagedState(b"cursor", b"5")
+
+
+def test_damage_in_the_middle(journal: Path) -> None:
+    frames = [frame for frame in dump(journal) if isinstance(frame, FrameRecord)]
+    hit = frames[9]
+    flip(hit.path, hit.offset + 200)
+    *problems, verdict = check(journal)
+    assert [(problem.path, problem.offset) for problem in problems if isinstance(problem, Problem)] == [
+        (hit.path, hit.offset)
+    ]
+    assert isinstance(verdict, Verdict)
+    assert (verdict.problems, verdict.messages) == (1, 57)
+    assert [each for each in dump(journal) if isinstance(each, Problem)] == [
+        Problem(hit.path, hit.offset, f"no whole frame to byte {hit.offset + BLOCK}")
+    ]
+    found = [each for each in salvage(journal) if isinstance(each, Salvaged)]
+    assert len(found) == 57
+    assert {each.message.head for each in found} == {HEAD}
+
+
+def test_lost_lane_definitions_leave_the_messages(journal: Path) -> None:
+    first = next(frame for frame in dump(journal) if isinstance(frame, FrameRecord))
+    flip(first.path, first.offset + 100)
+    found = [each for each in salvage(journal) if isinstance(each, Salvaged)]
+    assert len(found) == 58
+    lost = [each for each in found if each.queue == "?"]
+    assert lost
+    assert {each.queue for each in found} == {"?", "A", "B"}
+
+
+def test_a_lost_header(journal: Path) -> None:
+    oldest = next(frame for frame in dump(journal) if isinstance(frame, FrameRecord)).path
+    data = bytearray(oldest.read_bytes())
+    data[:20] = data[4096:4116] = b"?" * 20
+    oldest.write_bytes(data)
+    *problems, verdict = check(journal)
+    assert isinstance(verdict, Verdict)
+    assert verdict.problems == len(problems) >= 2
+    assert sum(isinstance(each, Salvaged) for each in salvage(journal)) == 59
+
+
+def test_only_journals_that_nobody_has_open(journal: Path, tmp_path: Path) -> None:
+    store = Store.open(journal, clock=lambda: 2.0, options=OPTIONS)
+    for look in (check, salvage):
+        with pytest.raises(StoreInUse):
+            list(look(journal))
+    assert list(dump(journal))
+    store.close()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreUnavailable, match="no journal here"):
+        list(check(tmp_path / "empty"))
