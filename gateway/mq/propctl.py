@@ -5,8 +5,10 @@ A pure function over a message whose properties are the MQRFH2 folders in front 
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
+from gateway.errors import MQError
 from gateway.mq import mqmd, property_names, rfh2
 from gateway.mq.constants import (
     MQGMO_NO_PROPERTIES,
@@ -18,7 +20,7 @@ from gateway.mq.constants import (
     MQPROP_FORCE_MQRFH2,
     MQPROP_NONE,
 )
-from gateway.mq.properties import Property, is_property_folder, leading_folders, properties_of
+from gateway.mq.properties import Property, is_property_folder, leading_folders, leading_headers, properties_of
 
 _HANDLE, _NOTHING, _RFH2, _COMPATIBLE = "handle", "nothing", "rfh2", "compatible"
 _BY_OPTION = {
@@ -34,6 +36,7 @@ _BY_QUEUE = {
     MQPROP_COMPATIBILITY: _COMPATIBLE,
 }
 _OPTIONS = sum(_BY_OPTION)
+_NOT_EMPTY = re.compile(rb"<(\w+)(?:\s[^>]*)?>\s*<[^/]")
 
 
 class Seen(NamedTuple):
@@ -49,15 +52,19 @@ def as_got(
 ) -> Seen:
     """What MQGET with these MQGMO `options` gives on a queue with this PROPCTL (MQPROP_ values).
 
-    `handle`: the call has a message handle. Asking for PROPERTIES_IN_HANDLE without one is the caller's 2460.
+    `handle`: the call has a message handle. Asking for PROPERTIES_IN_HANDLE without one is the caller's 2460. An
+    MQRFH2 whose folders cannot be read is message data: it is delivered as it is.
     """
     if md[mqmd.FORMAT] != rfh2.FORMAT:
         return Seen(md, data, [])
     form = _form(propctl, options & _OPTIONS, handle=handle)
-    if form == _RFH2 or (form == _COMPATIBLE and is_compatible(md, data)):
+    try:
+        if form == _RFH2 or (form == _COMPATIBLE and is_compatible(md, data)):
+            return Seen(md, data, [])
+        held = properties_of(md, data) if form == _HANDLE else []
+        return Seen(*without_properties(md, data), held)
+    except MQError:
         return Seen(md, data, [])
-    held = properties_of(md, data) if form == _HANDLE else []
-    return Seen(*without_properties(md, data), held)
 
 
 def _form(propctl: int, option: int, *, handle: bool) -> str:
@@ -75,8 +82,15 @@ def for_version_6(md: bytes, data: bytes, *, propctl: int = MQPROP_COMPATIBILITY
 
 def is_compatible(md: bytes, data: bytes) -> bool:
     """Whether a property is in mcd, jms, usr or mqext, so that old getters keep seeing the MQRFH2."""
-    roots = leading_folders(md, data).property_roots()
-    return any(root.name in property_names.COMPATIBLE_FOLDERS for root in roots)
+    return any(_compatible(raw, header) for header in leading_headers(md, data) for raw in header.folders)
+
+
+def _compatible(raw: bytes, header: rfh2.Rfh2) -> bool:
+    """Looked at from outside: this is asked for every message got from a queue with the default PROPCTL."""
+    if header.name_value_ccsid in {1200, 13488, 17584}:
+        raw = raw.decode(rfh2.name_value_codec(header.name_value_ccsid, header.order), "replace").encode()
+    match = _NOT_EMPTY.match(raw)
+    return match is not None and match[1].decode("ascii", "replace") in property_names.COMPATIBLE_FOLDERS
 
 
 def without_properties(md: bytes, data: bytes) -> tuple[bytes, bytes]:

@@ -197,3 +197,17 @@ def test_version_6_sees_the_properties_as_data():
     assert propctl.for_version_6(*MQTT) == PLAIN
     assert propctl.for_version_6(*MQTT, propctl=ALL) == MQTT
     assert propctl.for_version_6(*USR, propctl=NONE) == PLAIN
+
+
+def test_folders_nobody_can_read_are_delivered_as_data():
+    broken = mqmd.build(format="MQHRF2"), rfh2.build(["<usr><a></usr>"]) + b"body"
+    for options in (NO, IN_HANDLE, 0):
+        assert propctl.as_got(*broken, options=options, handle=True) == (*broken, [])
+
+
+@pytest.mark.parametrize("ccsid", [1208, 1200])
+@pytest.mark.parametrize(
+    ("text", "seen"), [("<usr><a>1</a></usr>", True), ("<usr></usr>", False), ("<mqtt><a>1</a></mqtt>", False)]
+)
+def test_compatible_folders_have_a_property(text, seen, ccsid):
+    assert propctl.is_compatible(mqmd.build(format="MQHRF2"), rfh2.build([text], name_value_ccsid=ccsid)) is seen
