@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from gateway.backends.embedded.journal.decode import Rows
-from gateway.backends.embedded.store.place import slot_of
+
+FRAME_BITS = 44
 
 
 class RowCache:
-    """Frame -> its rows; the oldest go first."""
+    """Use of a segment and frame -> its rows; the oldest go first.
+
+    Frames of an earlier use of a segment are never asked for again and age out: dropping a whole segment's rows at once
+    would be a pause of tens of milliseconds.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.size = 0
-        self._rows: dict[int, Rows] = {}
+        self._rows: OrderedDict[int, Rows] = OrderedDict()
 
-    def get(self, frame: int) -> Rows | None:
+    def get(self, serial: int, frame: int) -> Rows | None:
         """The rows, if they are here."""
-        return self._rows.get(frame)
+        return self._rows.get(serial << FRAME_BITS | frame)
 
-    def keep(self, frame: int, rows: Rows) -> None:
+    def keep(self, serial: int, frame: int, rows: Rows) -> None:
         """Remember; forgets the oldest beyond the bound."""
         if rows.size > self.limit:
             return
-        self._rows[frame] = rows
+        self._rows[serial << FRAME_BITS | frame] = rows
         self.size += rows.size
         while self.size > self.limit:
-            self.size -= self._rows.pop(next(iter(self._rows))).size
-
-    def forget_slot(self, slot: int) -> None:
-        """The segment will be used again: its places mean something else then."""
-        for frame in [frame for frame in self._rows if slot_of(frame) == slot]:
-            self.size -= self._rows.pop(frame).size
+            self.size -= self._rows.popitem(last=False)[1].size

@@ -5,11 +5,14 @@ frame on disk.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
 
 from gateway.backends.embedded.journal.cache import RowCache
 from gateway.backends.embedded.journal.decode import Rows, frame_at, header_alone, rows_of, sections_of
 from gateway.backends.embedded.journal.layout import BLOCK, padded
 from gateway.backends.embedded.journal.ring import Ring
+from gateway.backends.embedded.journal.segment import Segment
 from gateway.backends.embedded.store.index import Index, chain_depth, neighbours
 from gateway.backends.embedded.store.lanes import Run
 from gateway.backends.embedded.store.place import (
@@ -25,6 +28,9 @@ from gateway.backends.embedded.store.unit import Message
 from gateway.errors import StoreCorrupt, StoreUnavailable
 
 READ_AHEAD = 64 * 1024
+ZEROS = repeat(0)
+MAKE_MESSAGE = partial(tuple.__new__, Message)
+"""Makes one of the row of a `zip` without a call into Python."""
 
 
 class Reading:
@@ -131,10 +137,10 @@ class Reading:
         token = rank << NUMBER_BITS | number
         time, backouts = rows.time, self.index.backouts
         if rows.plain and not backouts:
-            messages += [
-                Message(token + at, head, body, time, 0, 0)
-                for at, (head, body) in enumerate(zip(rows.heads[begin:end], rows.bodies[begin:end], strict=True))
-            ]
+            columns = zip(
+                range(token, token + count), rows.heads[begin:end], rows.bodies[begin:end], repeat(time), ZEROS, ZEROS
+            )
+            messages += map(MAKE_MESSAGE, columns)
             return
         for at in range(count):
             messages.append(rows.message(begin + at, token + at, backouts.get(number + at, 0)))
@@ -143,16 +149,19 @@ class Reading:
 
     def rows(self, frame: int) -> Rows:
         """The rows of a frame or of a non-persistent batch."""
-        found = self.cache.get(frame)
+        if frame & VOLATILE:
+            return self._volatile[frame]
+        segment = self.ring.used[slot_of(frame)]
+        found = self.cache.get(segment.serial, frame)
         if found is None:
-            found = self._volatile[frame] if frame & VOLATILE else self._load(frame)
+            found = self._load(segment, block_of(frame) * BLOCK)
+            self.cache.keep(segment.serial, frame, found)
         return found
 
-    def _load(self, frame: int) -> Rows:
-        segment = self.ring.used[slot_of(frame)]
+    @staticmethod
+    def _load(segment: Segment, offset: int) -> Rows:
         if segment.file is None or segment.header is None:
             raise StoreUnavailable(f"{segment.path} is not open")
-        offset = block_of(frame) * BLOCK
         try:
             data = segment.file.read(READ_AHEAD, offset)
             header = header_alone(memoryview(data), 0)
@@ -166,9 +175,7 @@ class Reading:
             raise StoreCorrupt(
                 f"{segment.path}: the frame at byte {offset} is damaged; `mqgate journal salvage` reads what is left"
             )
-        rows = rows_of(header, sections_of(view, 0, header))
-        self.cache.keep(frame, rows)
-        return rows
+        return rows_of(header, sections_of(view, 0, header))
 
     def keep_volatile(self, frame: int, rows: Rows) -> None:
         """A non-persistent batch: memory is the only place it has."""

@@ -237,7 +237,7 @@ class Store(Matching):
             self.index.space.open(berth.opening.serial, slot)
         apply(self.index, self.index.space.by_slot[slot], changes)
         if prepared.rows is not None:
-            self.cache.keep(changes.frame, prepared.rows)
+            self.cache.keep(berth.segment.serial, changes.frame, prepared.rows)
         self.note_arrivals(changes, prepared.rows)
         if prepared.buffer is not None:
             self.ring.buffers.give(prepared.buffer)
@@ -342,7 +342,6 @@ class Store(Matching):
             self.ring.want_spares(max(1, self.options.spare_segments - beyond))
 
     def _free(self, slot: int) -> None:
-        self.cache.forget_slot(slot)
         self._durable_ends.pop(slot, None)
         self.ring.free(slot)
 
