@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, PAYLOAD_FORMAT
 from gateway.bridge.request import Request
-from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt.packets import Properties
-from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
 from gateway.rules.model import Descriptor
 from gateway.rules.templates import Slot, Template, Value, render
@@ -59,57 +57,73 @@ def build(
     rule: InboundRule, qos: int, properties: Properties, scope: Callable[[Slot], Value], request: Request | None
 ) -> Described:
     """The descriptor a rule describes."""
-    spec = rule.spec.descriptor
-    reply = spec.reply_to
-    correlation = _correlation(rule.correlation, properties, scope, request)
-    group = _group(rule.group_by, scope)
-    md = mqmd.build(
-        report=_report(spec),
-        msg_type=MESSAGE_TYPES.get(spec.message_type, 1 if request else 8),
-        expiry=_expiry(spec, properties),
-        feedback=spec.feedback,
-        priority=_priority(spec),
-        persistence=int(_persistent(spec, qos)),
-        msg_id=request.token if request else bytes(24),
-        correl_id=correlation,
-        reply_to_q=reply.queue if reply else "",
-        reply_to_q_mgr=reply.queue_manager if reply else "",
-        user_identifier=_optional(rule.user, scope),
-        appl_identity_data=_optional(rule.application_data, scope),
-        put_appl_type=_UNIX,
-        put_appl_name=_APPLICATION,
-        group_id=group or bytes(24),
-        msg_flags=_IN_GROUP | _LAST_IN_GROUP if group else 0,
-    )
+    md = _base(rule)
+    if request is not None:
+        md = mqmd.with_msg_id(md, request.token)
+        if rule.spec.descriptor.message_type == "auto":
+            md = mqmd.with_number(md, mqmd.AT_MSG_TYPE, MESSAGE_TYPES["request"])
+    md = mqmd.with_correl_id(md, _correlation(rule.correlation, properties, scope, request))
+    user = "" if rule.user is None else render(rule.user, scope)
+    data = "" if rule.application_data is None else render(rule.application_data, scope)
+    md = _with_text(_with_text(md, mqmd.USER_IDENTIFIER, user), mqmd.APPL_IDENTITY_DATA, data)
+    if rule.group_by is not None:
+        md = _grouped(md, render(rule.group_by, scope))
     return _described(rule, md, qos, properties)
 
 
 def build_plain(rule: InboundRule, qos: int, properties: Properties, user: str) -> Described:
     """The descriptor without what templates add."""
+    md = mqmd.with_correl_id(_base(rule), _carried(properties))
+    return _described(rule, _with_text(md, mqmd.USER_IDENTIFIER, user), qos, properties)
+
+
+_BASES: dict[int, tuple[InboundRule, bytes]] = {}
+_MAX_BASES = 20_000
+
+
+def _base(rule: InboundRule) -> bytes:
+    """What is the same for every message of a rule; rules are kept by identity, which the entry holds on to."""
+    known = _BASES.get(id(rule))
+    if known is not None:
+        return known[1]
     spec = rule.spec.descriptor
-    md = mqmd.build(
-        expiry=_expiry(spec, properties),
+    reply = spec.reply_to
+    base = mqmd.build(
+        report=_report(spec),
+        msg_type=MESSAGE_TYPES.get(spec.message_type, MESSAGE_TYPES["datagram"]),
+        feedback=spec.feedback,
         priority=_priority(spec),
-        persistence=int(_persistent(spec, qos)),
-        correl_id=_carried(properties),
-        user_identifier=user,
+        reply_to_q=reply.queue if reply else "",
+        reply_to_q_mgr=reply.queue_manager if reply else "",
         put_appl_type=_UNIX,
         put_appl_name=_APPLICATION,
     )
-    return _described(rule, md, qos, properties)
+    if len(_BASES) >= _MAX_BASES:
+        _BASES.clear()
+    _BASES[id(rule)] = (rule, base)
+    return base
+
+
+def _with_text(md: bytes, where: slice, text: str) -> bytes:
+    """`md` with a character field; what does not fit is cut between characters."""
+    size = where.stop - where.start
+    raw = text.encode()
+    if len(raw) > size:
+        raw = raw[:size].decode("utf-8", "ignore").encode()
+    return md[: where.start] + raw.ljust(size) + md[where.stop :]
 
 
 def _described(rule: InboundRule, md: bytes, qos: int, properties: Properties) -> Described:
     payload, spec = rule.spec.payload, rule.spec.descriptor
+    persistent = _persistent(spec, qos)
+    md = mqmd.with_expiry(mqmd.with_persistence(md, int(persistent)), _expiry(spec, properties))
     name = payload.format
     if name == "auto":  # [MQTT-3.3.2-4]: 1 says that the payload is UTF-8
         name = "string" if properties.get(PAYLOAD_FORMAT) == 1 else "bytes"
     is_text = name in ("string", "json", "MQSTR")
     format_name = {"bytes": "", "string": "MQSTR", "json": "MQSTR"}.get(name, name)
     ccsid = payload.ccsid if payload.ccsid is not None else UTF_8
-    return Described(
-        md, _priority(spec), _persistent(spec, qos), format_name, ccsid, payload.encoding or NATIVE, is_text
-    )
+    return Described(md, _priority(spec), persistent, format_name, ccsid, payload.encoding or NATIVE, is_text)
 
 
 def _report(spec: Descriptor) -> int:
@@ -152,17 +166,8 @@ def _carried(properties: Properties) -> bytes:
     return data.ljust(24, b"\0") if isinstance(data, bytes) and len(data) <= 24 else bytes(24)
 
 
-def _group(template: Template | None, scope: Callable[[Slot], Value]) -> bytes:
+def _grouped(md: bytes, value: str) -> bytes:
     """A GroupId for equal values. Each message is a group of its own: no state, and consumers can select by GroupId."""
-    if template is None:
-        return b""
-    return hashlib.blake2b(render(template, scope).encode(), digest_size=24).digest()
-
-
-def _optional(template: Template | None, scope: Callable[[Slot], Value]) -> str:
-    return "" if template is None else render(template, scope)
-
-
-def not_json() -> Refused:
-    """The refusal of a payload that is not JSON."""
-    return Refused("the payload is not JSON", Feedback.SCHEMA)
+    group = hashlib.blake2b(value.encode(), digest_size=24).digest()
+    md = md[: mqmd.GROUP_ID.start] + group + md[mqmd.GROUP_ID.stop :]
+    return mqmd.with_number(md, mqmd.AT_MSG_FLAGS, _IN_GROUP | _LAST_IN_GROUP)

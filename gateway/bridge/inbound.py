@@ -7,65 +7,32 @@ No I/O, no clock: the time comes in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from gateway.bridge import descriptor as descriptors
-from gateway.bridge.mqtt5 import (
-    CONTENT_TYPE,
-    CORRELATION_DATA,
-    ORDER_PROPERTY,
-    PAYLOAD_FORMAT,
-    RESPONSE_TOPIC,
-    to_properties,
-    user_properties,
-)
+from gateway.bridge import assembly
+from gateway.bridge.assembly import NO_TAILS, Made, Recipe, Scope
+from gateway.bridge.mqtt5 import user_properties
+from gateway.bridge.origin import Origin
 from gateway.bridge.payload import Body, agrees, check_schema, check_text
-from gateway.bridge.request import Request, request_of
-from gateway.errors import HeaderError, Refused
-from gateway.mq import rfh2
-from gateway.mq.rfh2_folder import PropertyValue, folder
+from gateway.bridge.request import Request
+from gateway.errors import Refused
 from gateway.mqtt.packets import Properties
-from gateway.routing.table import Context, Match, Route, Table, settle, templates_of
+from gateway.routing.table import Context, Match, Route, Table, settle
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
 from gateway.rules.model import ToMq
-from gateway.rules.templates import Slot, Template, Value, render, render_queue, render_value
+from gateway.rules.templates import Slot, Template, Value
 
-Pair = tuple[str, PropertyValue]
-MAX_TOPIC_STRING = 10240
-
+__all__ = ["NO_RULE", "Built", "Origin", "Plan", "Prepared", "plan", "prepare", "prepare_origin", "unmatched"]
 
 _UNMATCHED = InboundRule(
     -1, "", 0, ToMq(name="(unmatched)", topic="#", queue="UNMATCHED"), ("#",), (), None, None, Template("", ())
 )
 NO_RULE = Route(_UNMATCHED, (), pending=False)
 """Stands for the rule of publications that no rule matches and that are to be dead-lettered."""
-
-
-class _NoTails(dict[int, bytes]):
-    """For messages without an `mqtt` folder: nothing depends on the packet identifier."""
-
-    def __missing__(self, packet_id: int) -> bytes:
-        return b""
-
-
-NO_TAILS = _NoTails()
-
-
-class Origin(NamedTuple):
-    """Who publishes what, apart from packet identifier and payload: the key under which plans may be cached."""
-
-    client_id: str
-    username: str
-    topic: str
-    qos: int
-    retain: bool = False
-    dup: bool = False
-    listener: str = ""
-    will: bool = False
 
 
 class Built(NamedTuple):
@@ -88,7 +55,7 @@ class Prepared:
     match: Match
     origin: Origin
     properties: Properties
-    simple: bool
+    simple: bool = True
     """Nothing is to be evaluated or checked per message."""
     evaluated: bool = False
     """Templates are evaluated per message: destination and head are known only when built."""
@@ -99,11 +66,14 @@ class Prepared:
     priority: int = 0
     persistent: bool = False
     head: bytes = b""
+    """With `refused` or `evaluated` set: what goes behind a dead-letter header."""
     tails: dict[int, bytes] = field(default_factory=lambda: NO_TAILS)
     refused: Refused | None = None
-    """Set when the rule cannot be followed; the head is then what goes behind a dead-letter header."""
+    """Set when the rule cannot be followed."""
     request: Request | None = None
     """Set when an answer is expected: to be stored in the unit of work of the put."""
+    _recipe: Recipe | None = None
+    _scope: Scope | None = None
 
     def tail(self, packet_id: int) -> bytes:
         """What stands between the head and the payload."""
@@ -113,21 +83,23 @@ class Prepared:
         """The message of one publication; raises Refused when payload or time make it impossible."""
         if self.refused is not None:
             raise self.refused
-        if self.simple:
-            return self._built(self, packet_id, payload)
-        body = Body(payload)
-        check_payload(self.rule, body)
-        if not self.evaluated:
-            return self._built(self, packet_id, payload)
-        fresh = _prepare(self.match, self.origin, self.properties, _scope(self, body, packet_id, now))
-        return self._built(fresh, packet_id, payload)
-
-    @staticmethod
-    def _built(made: Prepared, packet_id: int, payload: bytes) -> Built:
-        body = made.tails[packet_id] + payload
+        if not self.simple:
+            body = Body(payload)
+            check_payload(self.rule, body)
+            if self.evaluated and self._recipe is not None and self._scope is not None:
+                made = self._recipe.make(_per_message(self._scope, body, packet_id, now))
+                return Built(
+                    *made.destination, made.priority, made.persistent, made.head, made.tails[packet_id] + payload
+                )
+        body_bytes = self.tails[packet_id] + payload
         return Built(
-            made.queue, made.queue_manager, made.mq_topic, made.priority, made.persistent, made.head, body
-        )  # fmt: skip
+            self.queue, self.queue_manager, self.mq_topic, self.priority, self.persistent, self.head, body_bytes
+        )
+
+    def take(self, made: Made) -> None:
+        """Use this message."""
+        self.queue, self.queue_manager, self.mq_topic = made.destination
+        self.priority, self.persistent, self.head, self.tails = made[1:]
 
 
 @dataclass(slots=True)
@@ -167,7 +139,9 @@ def plan(table: Table, origin: Origin, properties: Properties) -> Plan:
 
 def unmatched(origin: Origin, properties: Properties) -> Prepared:
     """A publication that no rule matches, as the message that goes behind a dead-letter header."""
-    made = _fallback(Match(NO_RULE, {}), origin, properties)
+    match = Match(NO_RULE, {})
+    made = Prepared(NO_RULE.rule, match, origin, properties)
+    made.take(assembly.plain(match, origin, properties))
     made.refused = Refused(f"no rule matches {origin.topic!r}", Feedback.NO_RULE)
     return made
 
@@ -187,22 +161,18 @@ def prepare(
 
 def prepare_origin(match: Match, origin: Origin, properties: Properties) -> Prepared:
     """As `prepare`, with everything that is known of the publication."""
-    if _evaluated(match.rule):
-        prepared = _fallback(match, origin, properties)
-        prepared.simple, prepared.evaluated = False, True
-        return prepared
+    prepared = Prepared(match.rule, match, origin, properties)
+    scope = _static_scope(match, origin, properties)
     try:
-        prepared = _prepare(match, origin, properties, _static_scope(match, origin, properties))
+        recipe = assembly.recipe(match, origin, properties, scope)
+        prepared.evaluated = recipe.evaluated
+        prepared.take(assembly.plain(match, origin, properties) if recipe.evaluated else recipe.make(scope))
+        prepared.request, prepared._recipe, prepared._scope = recipe.request, recipe, scope  # noqa: SLF001 - our own
     except Refused as refused:
-        prepared = _fallback(match, origin, properties)
+        prepared.take(assembly.plain(match, origin, properties))
         prepared.refused = refused
-    prepared.simple = not _checked(match.rule)
+    prepared.simple = not (prepared.evaluated or _checked(match.rule))
     return prepared
-
-
-def _evaluated(rule: InboundRule) -> bool:
-    """Whether a template needs something that only a message knows."""
-    return any(template.per_message for template in templates_of(rule))
 
 
 def _checked(rule: InboundRule) -> bool:
@@ -210,104 +180,7 @@ def _checked(rule: InboundRule) -> bool:
     return rule.spec.payload.format in ("json", "string") or rule.schema is not None
 
 
-def _prepare(match: Match, origin: Origin, properties: Properties, scope: Callable[[Slot], Value]) -> Prepared:
-    """Follow the rule. Values that no header can hold (a 100-digit number, half of a surrogate pair) are refused."""
-    try:
-        return _followed(match, origin, properties, scope)
-    except (HeaderError, UnicodeEncodeError) as error:
-        raise Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID) from None
-
-
-def _followed(match: Match, origin: Origin, properties: Properties, scope: Callable[[Slot], Value]) -> Prepared:
-    rule = match.rule
-    made = Prepared(rule, match, origin, properties, simple=True)
-    if rule.queue is not None:
-        made.queue = render_queue(rule.queue, scope, rule.spec.allowed_queues or ())
-        made.queue_manager = render_queue(rule.queue_manager, scope)
-    elif rule.mq_topic is not None:
-        made.mq_topic = topic_string(render(rule.mq_topic, scope))
-        made.queue = f"topic://{made.mq_topic}"
-    made.request = request_of(rule, origin.client_id, properties)
-    users = user_properties(properties) if rule.spec.user_properties else []
-    named = _rule_properties(rule, scope)
-    carried, order = to_properties(users, [name for name, _ in named])
-    md = descriptors.build(rule, origin.qos, properties, scope, made.request)
-    _headers(made, md, [*named, *carried], order)
-    return made
-
-
-def topic_string(text: str) -> str:
-    """An MQ topic string, or a refusal: 1 to 10240 characters without wildcards, which subscriptions alone have."""
-    text.encode()  # half of a surrogate pair is no character: refused by the caller
-    if not 0 < len(text) <= MAX_TOPIC_STRING or any(character in text for character in "+#\0"):
-        raise Refused(f"`{text[:60]}` is not an MQ topic string", Feedback.NAME_NOT_VALID)
-    return text
-
-
-def _rule_properties(rule: InboundRule, scope: Callable[[Slot], Value]) -> list[Pair]:
-    """The properties a rule sets. One whose only placeholder has no value is left out."""
-    values = [(name, render_value(template, scope, type_name)) for name, template, type_name in rule.properties]
-    return [(name, value) for name, value in values if value is not None]
-
-
-def _headers(made: Prepared, md: descriptors.Described, usr: Sequence[Pair], order: str) -> None:
-    """Put descriptor and MQRFH2 together: `mcd` first (PROPCTL(COMPAT) shows the header for it), `mqtt` last."""
-    made.priority, made.persistent = md.priority, md.persistent
-    folders = list(_folders(made, md, usr))
-    last = "mqtt" in made.rule.spec.headers
-    if not folders and not last:
-        made.head = md.alone()
-        return
-    followed = {"encoding": md.encoding, "coded_char_set_id": md.ccsid, "format_name": md.format.encode()}
-    if last:
-        constant = list(_mqtt_folder(made, order))
-        template = rfh2.build_template(folders, "mqtt", constant, "msgId", **followed)  # type: ignore[arg-type]
-        made.head, made.tails = md.before_rfh2() + template.head, template.tails
-    else:
-        made.head = md.before_rfh2() + rfh2.build(folders, **followed)  # type: ignore[arg-type]
-
-
-def _folders(made: Prepared, md: descriptors.Described, usr: Sequence[Pair]) -> Sequence[str]:
-    wanted, folders = made.rule.spec.headers, []
-    if "mcd" in wanted:
-        folders.append(folder("mcd", [("Msd", "jms_text" if md.is_text else "jms_bytes")]))
-    if usr:
-        folders.append(folder("usr", usr))
-    if "mqps" in wanted:
-        retained: list[Pair] = [("Ret", True)] if made.origin.retain else []
-        folders.append(folder("mqps", [("Top", made.origin.topic), *retained]))
-    return folders
-
-
-def _mqtt_folder(made: Prepared, order: str) -> Sequence[Pair]:
-    """What MQ Telemetry writes (clientId, qos, and msgId at the end), and what MQTT 5 adds."""
-    origin, properties = made.origin, made.properties
-    pairs: list[Pair] = [("clientId", origin.client_id), ("qos", origin.qos)]
-    optional: list[tuple[str, object]] = [
-        ("gateway", made.match.route.gateway),
-        ("userName", origin.username),
-        ("dup", origin.dup),
-        ("will", origin.will),
-        ("payloadFormat", properties.get(PAYLOAD_FORMAT)),
-        ("contentType", properties.get(CONTENT_TYPE)),
-        ("responseTopic", properties.get(RESPONSE_TOPIC)),
-        ("correlationData", properties.get(CORRELATION_DATA)),
-        (ORDER_PROPERTY, order),
-    ]
-    pairs += [(name, value) for name, value in optional if value]  # type: ignore[misc]
-    return pairs
-
-
-def _fallback(match: Match, origin: Origin, properties: Properties) -> Prepared:
-    """The message without what the rule's templates add: what a dead letter carries."""
-    made = Prepared(match.rule, match, origin, properties, simple=True)
-    md = descriptors.build_plain(match.rule, origin.qos, properties, origin.username or origin.client_id)
-    carried, order = to_properties(user_properties(properties))
-    _headers(made, md, carried, order)
-    return made
-
-
-def _static_scope(match: Match, origin: Origin, properties: Properties) -> Callable[[Slot], Value]:
+def _static_scope(match: Match, origin: Origin, properties: Properties) -> Scope:
     """Values that every publication from this origin shares."""
     plain: dict[str, Value] = {
         "client": origin.client_id,
@@ -332,8 +205,8 @@ def _static_scope(match: Match, origin: Origin, properties: Properties) -> Calla
     return scope
 
 
-def _scope(made: Prepared, body: Body, packet_id: int, now: float) -> Callable[[Slot], Value]:
-    static = _static_scope(made.match, made.origin, made.properties)
+def _per_message(static: Scope, body: Body, packet_id: int, now: float) -> Callable[[Slot], Value]:
+    """Values of one message."""
 
     def scope(slot: Slot) -> Value:
         if slot.kind == "json":
@@ -356,6 +229,6 @@ def check_payload(rule: InboundRule, body: Body) -> None:
     if rule.schema is not None:
         check_schema(rule.schema, body)
     elif payload.format == "json" and body.json is None and body.raw.strip() != b"null":
-        raise descriptors.not_json()
+        raise Refused("the payload is not JSON", Feedback.SCHEMA)
     if payload.format == "string":
         check_text(body.raw, payload.ccsid or 1208)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.config.units import Wrong
 from gateway.errors import Refused
@@ -57,18 +57,18 @@ class Template:
 
     text: str
     parts: tuple[str | Slot, ...]
+    slots: tuple[Slot, ...] = field(init=False, repr=False, compare=False)
+    per_message: bool = field(init=False, repr=False, compare=False)
+    """Whether a slot's value differs between publications of one origin."""
 
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Slot))
+    def __post_init__(self) -> None:
+        slots = tuple(part for part in self.parts if isinstance(part, Slot))
+        object.__setattr__(self, "slots", slots)
+        object.__setattr__(self, "per_message", any(slot.kind in PER_MESSAGE for slot in slots))
 
     @property
     def constant(self) -> str | None:
         return "".join(map(str, self.parts)) if not self.slots else None
-
-    @property
-    def per_message(self) -> bool:
-        return any(slot.kind in PER_MESSAGE for slot in self.slots)
 
 
 def parse_template(

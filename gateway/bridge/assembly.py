@@ -1,0 +1,236 @@
+"""Puts a message together: what is known once per origin is done once, what a template needs per message is added.
+
+The MQRFH2 is cut in two around its `usr` folder, the only one whose content rules decide, so that a message with
+evaluated properties costs one folder and not a whole header.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.bridge import descriptor as descriptors
+from gateway.bridge.descriptor import Described
+from gateway.bridge.mqtt5 import (
+    CONTENT_TYPE,
+    CORRELATION_DATA,
+    ORDER_PROPERTY,
+    PAYLOAD_FORMAT,
+    RESPONSE_TOPIC,
+    to_properties,
+    user_properties,
+)
+from gateway.bridge.origin import Origin
+from gateway.bridge.request import Request, request_of
+from gateway.errors import HeaderError, Refused
+from gateway.mq import rfh2
+from gateway.mq.rfh2_folder import PropertyValue, element, folder
+from gateway.mqtt.packets import Properties
+from gateway.routing.table import Match
+from gateway.rules.feedback import Feedback
+from gateway.rules.mappings import InboundRule, PropertyRule
+from gateway.rules.templates import Slot, Template, Value, render, render_queue, render_value
+
+Scope = Callable[[Slot], Value]
+Pair = tuple[str, PropertyValue]
+MAX_TOPIC_STRING = 10240
+_PACK = struct.Struct("<i").pack
+_FIXED = rfh2.FIXED_LENGTH
+
+
+class _NoTails(dict[int, bytes]):
+    """For messages without an `mqtt` folder: nothing depends on the packet identifier."""
+
+    def __missing__(self, packet_id: int) -> bytes:
+        return b""
+
+
+NO_TAILS = _NoTails()
+
+
+class Destination(NamedTuple):
+    """Where a message goes; `queue` as `Puts.queue` takes it."""
+
+    queue: str
+    queue_manager: str
+    mq_topic: str
+
+
+class Frame(NamedTuple):
+    """A message's head but for the `usr` folder."""
+
+    before: bytes
+    """The descriptor and the first of the MQRFH2, up to StrucLength."""
+    length: int
+    """StrucLength without a `usr` folder; 0: without one there is no MQRFH2 at all."""
+    fixed: bytes
+    after: bytes
+    tails: dict[int, bytes]
+    alone: bytes
+    """The descriptor of a message without MQRFH2."""
+
+    def head(self, usr: str) -> bytes:
+        """With the content of the `usr` folder (elements, or nothing)."""
+        if usr:
+            raw = f"<usr>{usr}</usr>".encode()
+            raw += b" " * (-len(raw) % 4)
+            length = (self.length or _FIXED) + 4 + len(raw)
+            return b"".join((self.before, _PACK(length), self.fixed, _PACK(len(raw)), raw, self.after))
+        if self.length:
+            return b"".join((self.before, _PACK(self.length), self.fixed, self.after))
+        return self.alone
+
+    def described(self, md: Described) -> Frame:
+        """The same with another descriptor."""
+        return self._replace(before=md.before_rfh2() + self.before[-8:], alone=md.alone())
+
+
+class Made(NamedTuple):
+    """A message without tail and payload."""
+
+    destination: Destination
+    priority: int
+    persistent: bool
+    head: bytes
+    tails: dict[int, bytes]
+
+
+@dataclass(slots=True)
+class Recipe:
+    """A rule applied to an origin. `None` and property rules are what each message decides."""
+
+    rule: InboundRule
+    qos: int
+    properties: Properties
+    request: Request | None
+    destination: Destination | None
+    md: Described
+    frame: Frame
+    evaluates_md: bool
+    usr: list[str | PropertyRule]
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether anything depends on the message itself."""
+        return self.destination is None or self.evaluates_md or not all(isinstance(part, str) for part in self.usr)
+
+    def make(self, scope: Scope) -> Made:
+        """The message for these values."""
+        try:
+            destination = self.destination or destination_of(self.rule, scope)
+            md, frame = self.md, self.frame
+            if self.evaluates_md:
+                md = descriptors.build(self.rule, self.qos, self.properties, scope, self.request)
+                frame = frame.described(md)
+            usr = "".join([part if isinstance(part, str) else _element(part, scope) for part in self.usr])
+            return Made(destination, md.priority, md.persistent, frame.head(usr), frame.tails)
+        except (HeaderError, UnicodeEncodeError) as error:  # a 100-digit number, half of a surrogate pair
+            raise Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID) from None
+
+
+def recipe(match: Match, origin: Origin, properties: Properties, scope: Scope) -> Recipe:
+    """The recipe of a rule for an origin; `scope` answers for what the origin alone decides."""
+    rule = match.rule
+    request = request_of(rule, origin.client_id, properties)
+    users = user_properties(properties) if rule.spec.user_properties else []
+    carried, order = to_properties(users, [name for name, _, _ in rule.properties])
+    moves = _per_message(rule.queue, rule.queue_manager, rule.mq_topic)
+    evaluates_md = _per_message(rule.correlation, rule.user, rule.application_data, rule.group_by)
+    if evaluates_md:
+        md = descriptors.build_plain(rule, origin.qos, properties, "")
+    else:
+        md = descriptors.build(rule, origin.qos, properties, scope, request)
+    return Recipe(
+        rule, origin.qos, properties, request,
+        destination=None if moves else destination_of(rule, scope),
+        md=md,
+        frame=_frame(match, origin, properties, md, order),
+        evaluates_md=evaluates_md,
+        usr=[_part(one, scope) for one in rule.properties] + [element(name, value) for name, value in carried],
+    )  # fmt: skip
+
+
+def plain(match: Match, origin: Origin, properties: Properties) -> Made:
+    """The message without what the rule's templates add: what a dead letter carries."""
+    md = descriptors.build_plain(match.rule, origin.qos, properties, origin.username or origin.client_id)
+    carried, order = to_properties(user_properties(properties))
+    frame = _frame(match, origin, properties, md, order)
+    usr = "".join(element(name, value) for name, value in carried)
+    return Made(Destination("", "", ""), md.priority, md.persistent, frame.head(usr), frame.tails)
+
+
+def _per_message(*templates: Template | None) -> bool:
+    return any(template is not None and template.per_message for template in templates)
+
+
+def destination_of(rule: InboundRule, scope: Scope) -> Destination:
+    """Where the rule sends a message with these values."""
+    if rule.queue is not None:
+        queue = render_queue(rule.queue, scope, rule.spec.allowed_queues or ())
+        return Destination(queue, render_queue(rule.queue_manager, scope), "")
+    if rule.mq_topic is None:
+        return Destination("", "", "")
+    topic = topic_string(render(rule.mq_topic, scope))
+    return Destination(f"topic://{topic}", "", topic)
+
+
+def topic_string(text: str) -> str:
+    """An MQ topic string, or a refusal: 1 to 10240 characters without wildcards, which subscriptions alone have."""
+    text.encode()  # half of a surrogate pair is no character: refused by the caller
+    if not 0 < len(text) <= MAX_TOPIC_STRING or any(character in text for character in "+#\0"):
+        raise Refused(f"`{text[:60]}` is not an MQ topic string", Feedback.NAME_NOT_VALID)
+    return text
+
+
+def _part(one: PropertyRule, scope: Scope) -> str | PropertyRule:
+    return one if one[1].per_message else _element(one, scope)
+
+
+def _element(one: PropertyRule, scope: Scope) -> str:
+    """A property as it stands in the folder; nothing when its only placeholder has no value."""
+    name, template, type_name = one
+    value = render_value(template, scope, type_name)
+    return "" if value is None else element(name, value)
+
+
+def _frame(match: Match, origin: Origin, properties: Properties, md: Described, order: str) -> Frame:
+    """`mcd` first (PROPCTL(COMPAT) shows the header for it), `mqtt` last (its end is the packet identifier)."""
+    wanted = match.rule.spec.headers
+    first = [folder("mcd", [("Msd", "jms_text" if md.is_text else "jms_bytes")])] if "mcd" in wanted else []
+    second = []
+    if "mqps" in wanted:
+        retained: list[Pair] = [("Ret", True)] if origin.retain else []
+        second = [folder("mqps", [("Top", origin.topic), *retained])]
+    texts = [*first, *second]
+    tails: dict[int, bytes] = NO_TAILS
+    encoding, ccsid, name = md.encoding, md.ccsid, md.format.encode()
+    if "mqtt" in wanted:
+        constant = _mqtt_folder(match, origin, properties, order)
+        template = rfh2.build_template(
+            texts, "mqtt", constant, "msgId", encoding=encoding, coded_char_set_id=ccsid, format_name=name
+        )
+        header, tails, length = template.head, template.tails, template.length
+    else:
+        header = rfh2.build(texts, encoding=encoding, coded_char_set_id=ccsid, format_name=name)
+        length = len(header) if texts else 0
+    cut = _FIXED + sum(4 + (len(text) + 3 & -4) for text in first)
+    return Frame(md.before_rfh2() + header[:8], length, header[12:cut], header[cut:], tails, md.alone())
+
+
+def _mqtt_folder(match: Match, origin: Origin, properties: Properties, order: str) -> Sequence[Pair]:
+    """What MQ Telemetry writes (clientId, qos, and msgId at the end), and what MQTT 5 adds."""
+    pairs: list[Pair] = [("clientId", origin.client_id), ("qos", origin.qos)]
+    optional: list[tuple[str, object]] = [
+        ("gateway", match.route.gateway),
+        ("userName", origin.username),
+        ("dup", origin.dup),
+        ("will", origin.will),
+        ("payloadFormat", properties.get(PAYLOAD_FORMAT)),
+        ("contentType", properties.get(CONTENT_TYPE)),
+        ("responseTopic", properties.get(RESPONSE_TOPIC)),
+        ("correlationData", properties.get(CORRELATION_DATA)),
+        (ORDER_PROPERTY, order),
+    ]
+    return pairs + [(name, value) for name, value in optional if value]  # type: ignore[misc]
