@@ -115,6 +115,14 @@ class Authority:
         record = json.dumps([kind, profile, user, sorted(rights)]).encode()
         self._core.commit(StoreUnit(state={AUTHORITY_STATE + "/".join(key).encode(): record}))
 
+    def delete_record(self, kind: str, profile: str, user: str) -> None:
+        """DELETE AUTHREC."""
+        key = (kind, profile, user)
+        if key not in self.records:
+            raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no authority record of {user!r} for {kind} {profile!r}")
+        del self.records[key]
+        self._core.commit(StoreUnit(state={AUTHORITY_STATE + "/".join(key).encode(): None}))
+
 
 def expanded(rights: Iterable[str]) -> frozenset[str]:
     """Rights with the names for several of them taken apart."""

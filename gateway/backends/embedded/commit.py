@@ -49,6 +49,7 @@ class Committer:
         self._threaded = False
         self._keeping = False
         """The next step of the store's own work is to come."""
+        self._asking = False
         self._closed = False
         self.seconds = 0.0
         """The mean commit time just measured."""
@@ -106,12 +107,15 @@ class Committer:
             self._store.apply(frame)
         except StoreError:  # the disk is full or failing: the next commit says so to whom it concerns
             return
-        self._keeping = True
+        self._keeping = self._asking = True
         self._scheduler.soon(self._keep_on)
+        self._asking = False
 
     def _keep_on(self) -> None:
         with self._entered():
             self._keeping = False
+            if self._asking:  # a scheduler that calls at once: the next commit takes the next step
+                return
             if not self._closed:
                 self.run()
 

@@ -45,7 +45,7 @@ _DONE = {
     ("ALTER", "PROCESS"): "AMQ8012I: IBM MQ process changed.",
     ("DELETE", "PROCESS"): "AMQ8011I: IBM MQ process deleted.",
 }
-_SHOWN = {
+SHOWN = {
     "QUEUE": "AMQ8409I: Display Queue details.",
     "QMGR": "AMQ8408I: Display Queue Manager details.",
     "TOPIC": "AMQ8633I: Display topic details.",
@@ -58,6 +58,9 @@ _SHOWN = {
     "CONN": "AMQ8276I: Display Connection details.",
     "QMSTATUS": "AMQ8705I: Display Queue Manager Status Details.",
     "AUTHREC": "AMQ8864I: Display authority record details.",
+    "TPSTATUS": "AMQ8754I: Display topic status details.",
+    "SBSTATUS": "AMQ8099I: IBM MQ subscription status inquired.",
+    "QSTATS": "AMQ8771I: Queue statistics reset.",
 }
 _COMPARE: dict[str, Callable[[Value, Value], bool]] = {
     "LT": lambda value, other: value < other,  # type: ignore[operator]
@@ -116,10 +119,10 @@ mine."""
 class Mqsc:
     """Runs commands on one queue manager. Called with its lock held."""
 
-    def __init__(self, core: Core, administration: Administration, extensions: Iterable[Extension] = ()) -> None:
+    def __init__(self, core: Core, administration: Administration, extensions: list[Extension] | None = None) -> None:
         self._core = core
         self._administration = administration
-        self._extensions = tuple(extensions)
+        self.extensions: list[Extension] = extensions or []
 
     def run(self, text: str) -> Report:
         """Every command of the text; one that fails does not keep the next from running."""
@@ -147,7 +150,7 @@ class Mqsc:
         """One command; the lines of its answer."""
         command.verb = VERBS.get(command.verb, command.verb)
         command.object = OBJECTS.get(command.object, command.object)
-        for extension in self._extensions:
+        for extension in self.extensions:
             lines = extension(command)
             if lines is not None:
                 return lines
@@ -161,7 +164,7 @@ class Mqsc:
             "REFRESH": self._refresh,
         }.get(command.verb)
         if handler is None:
-            raise _syntax(command, f"{command.verb} is not offered")
+            raise syntax(command, f"{command.verb} is not offered")
         return handler(command)
 
     def _define(self, command: Command) -> list[str]:
@@ -186,7 +189,7 @@ class Mqsc:
 
     def _clear(self, command: Command) -> list[str]:
         if command.object != "QLOCAL":
-            raise _syntax(command, "CLEAR QLOCAL(name)")
+            raise syntax(command, "CLEAR QLOCAL(name)")
         self._administration.clear(_named(command))
         return ["AMQ8022I: IBM MQ queue cleared."]
 
@@ -202,10 +205,10 @@ class Mqsc:
         else:
             kind = "QUEUE" if command.object == "QUEUE" else _kind(command)
             rows = self._objects(command, kind)
-        heading = _SHOWN[_family(kind)]
+        heading = SHOWN[_family(kind)]
         lines: list[str] = []
         for row in rows:
-            lines += [heading, *_columns(row)]
+            lines += [heading, *columns(row)]
         if not lines:
             name = command.name or self._core.name
             raise AdministrationError(2085, f"AMQ8147E: IBM MQ object {name} not found.")
@@ -230,13 +233,13 @@ class Mqsc:
             row = {"QUEUE": definition.name, "TYPE": "QUEUE"}
             row |= {word: " " if word == "MSGAGE" and value == -1 else str(value) for word, value in status.items()}
             if condition is None or condition(row):
-                rows.append(_chosen(row, wanted or {"CURDEPTH"}, ("QUEUE", "TYPE")))
+                rows.append(_chosen(row, wanted, ("QUEUE", "TYPE")))
         return rows
 
 
 def _kind(command: Command) -> str:
     if command.object not in BY_KEYWORD:
-        raise _syntax(command, f"{command.object or 'nothing'} is no type of object known here")
+        raise syntax(command, f"{command.object or 'nothing'} is no type of object known here")
     return command.object
 
 
@@ -246,11 +249,12 @@ def _family(kind: str) -> str:
 
 def _named(command: Command) -> str:
     if not command.name:
-        raise _syntax(command, "the object's name in parentheses is expected")
+        raise syntax(command, "the object's name in parentheses is expected")
     return command.name
 
 
-def _syntax(command: Command, what: str) -> MqscSyntaxError:
+def syntax(command: Command, what: str) -> MqscSyntaxError:
+    """The command is not one that can be carried out."""
     return MqscSyntaxError(command.line, command.text, what)
 
 
@@ -271,7 +275,7 @@ def _attributes(command: Command, kind: str) -> tuple[dict[str, Value], dict[str
         elif keyword in _OPTIONS:
             words[keyword] = parameter.values[0] if parameter.values else ""
         else:
-            raise _syntax(command, f"{keyword} is no attribute of {kind}")
+            raise syntax(command, f"{keyword} is no attribute of {kind}")
     return given, words
 
 
@@ -279,7 +283,7 @@ def _value(command: Command, kind: str, keyword: str, parameter: Parameter) -> V
     attribute = BY_KEYWORD[kind][keyword]
     values = parameter.values
     if values is None:
-        raise _syntax(command, f"{keyword} needs a value in parentheses")
+        raise syntax(command, f"{keyword} needs a value in parentheses")
     if attribute.is_text:
         return ",".join(values)
     word = values[0] if values else ""
@@ -288,7 +292,7 @@ def _value(command: Command, kind: str, keyword: str, parameter: Parameter) -> V
     try:
         return int(word)
     except ValueError:
-        raise _syntax(command, f"{word!r} is no value for {keyword}") from None
+        raise syntax(command, f"{word!r} is no value for {keyword}") from None
 
 
 Condition = Callable[[Row], bool]
@@ -300,7 +304,7 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
     condition: Condition | None = None
     for parameter in command.parameters:
         if parameter.keyword == "WHERE":
-            condition = _condition(command, parameter.values or [])
+            condition = condition_of(command, parameter.values or [])
         elif parameter.keyword == "TYPE" and kinds and parameter.values:
             kind = OBJECTS.get(parameter.values[0], parameter.values[0])
             kinds = kinds if kind in {"ALL", "QUEUE"} else (kind,)
@@ -309,9 +313,10 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
     return wanted, condition, kinds
 
 
-def _condition(command: Command, parts: list[str]) -> Condition:
+def condition_of(command: Command, parts: list[str]) -> Condition:
+    """What WHERE lets through."""
     if len(parts) < 3 or parts[1].upper() not in _COMPARE:
-        raise _syntax(command, "WHERE(attribute operator value), with LT GT EQ NE LE GE LK NL CT EX")
+        raise syntax(command, "WHERE(attribute operator value), with LT GT EQ NE LE GE LK NL CT EX")
     keyword, operator, other = parts[0].upper(), parts[1].upper(), parts[2]
     compare = _COMPARE[operator]
 
@@ -338,7 +343,7 @@ def _chosen(row: Row, wanted: set[str], titles: tuple[str, ...]) -> Row:
     return keep | chosen
 
 
-def _columns(row: Row) -> list[str]:
+def columns(row: Row) -> list[str]:
     """Two attributes a line, the second at column 44, as runmqsc sets them."""
     lines: list[str] = []
     left = ""

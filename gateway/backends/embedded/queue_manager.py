@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from gateway.backends.embedded.administration import Administration
-from gateway.backends.embedded.attributes import Value
+from gateway.backends.embedded.attributes import BY_KEYWORD, Value
 from gateway.backends.embedded.authority import Authority
 from gateway.backends.embedded.connection import Connection
 from gateway.backends.embedded.core import Core
@@ -18,6 +18,7 @@ from gateway.backends.embedded.local_queue import BROKER
 from gateway.backends.embedded.memory import MemoryStore
 from gateway.backends.embedded.mqsc import Mqsc, Report
 from gateway.backends.embedded.mqsc_parse import commands, parse
+from gateway.backends.embedded.mqsc_status import StatusCommands
 from gateway.backends.embedded.objects import Definition, defaults
 from gateway.backends.embedded.pcf_server import CommandServer
 from gateway.backends.embedded.placing import Placer
@@ -59,31 +60,60 @@ class EmbeddedQueueManager:
         objects_text: str = "",
         *,
         users: Mapping[str, str] | None = None,
+        verify: Callable[[str, str], bool] | None = None,
+        check_client: str | None = None,
+        max_uncommitted: int | None = None,
         store_options: StoreOptions | None = None,
     ) -> EmbeddedQueueManager:
         """Open the store in `path` (None: in memory) and define what the text says. StoreInUse, StoreCorrupt,
         ConfigurationError."""
         queue_manager = cls(name, open_store(path, name, scheduler, store_options), scheduler)
         try:
-            queue_manager.start(objects_text, users or {})
+            queue_manager.start(objects_text, users or {}, verify)
+            queue_manager.apply_settings(check_client, max_uncommitted)
         except BaseException:
             queue_manager.close()
             raise
         return queue_manager
 
-    def start(self, objects_text: str, users: Mapping[str, str]) -> None:
+    def start(
+        self,
+        objects_text: str = "",
+        users: Mapping[str, str] | None = None,
+        verify: Callable[[str, str], bool] | None = None,
+    ) -> None:
         """Define what is missing and what the settings ask for."""
         with self.core.entered():
             with self.core.saved_together():
                 self._define_missing()
             self.topics = Topics(self.core, self._placer)
-            self.authority = Authority(self.core, users)
+            self.authority = Authority(self.core, users or {}, verify)
+            self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority))
             report = self._mqsc.run(objects_text)
         if report.ok:
             CommandServer(self._connection("command server", ADMINISTRATOR), self.mqsc)
         else:
             findings = [Finding("objects", 1, 1, line) for line in report.lines]
             raise ConfigurationError(findings)
+
+    def apply_settings(self, check_client: str | None, max_uncommitted: int | None) -> None:
+        """What the gateway's settings say of the queue manager itself; None leaves what an administrator has set."""
+        changes = []
+        queue_manager = self.core.catalogue.queue_manager
+        name = queue_manager.text("CONNAUTH")
+        information = self.core.catalogue.get("AUTHINFO", name)
+        wanted = BY_KEYWORD["AUTHINFO"]["CHCKCLNT"].words or {}
+        if check_client is not None and information and information.number("CHCKCLNT") != wanted[check_client.upper()]:
+            changes.append(f"ALTER AUTHINFO('{name}') CHCKCLNT({check_client})")
+        if max_uncommitted is not None and queue_manager.number("MAXUMSGS") != max_uncommitted:
+            changes.append(f"ALTER QMGR MAXUMSGS({max_uncommitted})")
+        if changes:
+            self.mqsc("\n".join(changes))
+
+    @property
+    def dead_letter_queue(self) -> str:
+        """The queue manager's DEADQ."""
+        return self.core.catalogue.queue_manager.text("DEADQ")
 
     def _define_missing(self) -> None:
         core = self.core

@@ -153,6 +153,10 @@ class Topics:
             if subscription.matches(topic):
                 yield subscription
 
+    def subscribed(self) -> set[str]:
+        """Topics without wildcards that are subscribed to."""
+        return set(self._exact)
+
     def find(self, name: str) -> Subscription | None:
         """A subscription by its name."""
         found = self._wild.get(name)

@@ -1,0 +1,151 @@
+"""MQSC commands carried out, in the words of runmqsc."""
+
+from __future__ import annotations
+
+import pytest
+from strategies_embedded import MqiRig
+
+from gateway.errors import ConfigurationError
+
+
+@pytest.fixture
+def rig():
+    return MqiRig(None)
+
+
+def run(rig, text):
+    report = rig.queue_manager.mqsc(text)
+    return [line for line in report.lines if not line.startswith("     ")], report
+
+
+def test_define_alter_delete(rig):
+    lines, report = run(
+        rig,
+        "DEFINE QLOCAL(Q) MAXDEPTH(7)\nDEFINE QLOCAL(Q)\nALTER QL(Q) MAXDEPTH(8)\nDELETE QLOCAL(Q)\nDELETE QLOCAL(Q)",
+    )
+    assert lines == [
+        "AMQ8006I: IBM MQ queue created.",
+        "AMQ8150E: IBM MQ object already exists: Q.",
+        "AMQ8008I: IBM MQ queue changed.",
+        "AMQ8007I: IBM MQ queue deleted.",
+        "AMQ8147E: IBM MQ object Q not found.",
+    ]
+    assert report.summary() == [
+        "5 MQSC commands read.",
+        "No commands have a syntax error.",
+        "2 valid MQSC commands could not be processed.",
+    ]
+
+
+def test_defaults_like_and_replace(rig):
+    run(rig, "ALTER QLOCAL(SYSTEM.DEFAULT.LOCAL.QUEUE) MAXDEPTH(11)\nDEFINE QLOCAL(A) DESCR(X)")
+    run(rig, "DEFINE QLOCAL(B) LIKE(A)")
+    assert "DESCR(X)" in " ".join(run(rig, "DISPLAY QLOCAL(B) DESCR")[0])
+    rig.put("B", b"kept")
+    run(rig, "DEFINE QLOCAL(B) REPLACE MAXMSGL(99)")
+    lines, _ = run(rig, "DISPLAY QLOCAL(B) MAXDEPTH MAXMSGL CURDEPTH DESCR")
+    assert lines[0] == "AMQ8409I: Display Queue details."
+    assert all(word in " ".join(lines) for word in ("MAXDEPTH(11)", "MAXMSGL(99)", "CURDEPTH(1)", "DESCR( )"))
+
+
+def test_display_selects_by_name_type_and_where(rig):
+    run(rig, "DEFINE QLOCAL(APP.ONE) MAXDEPTH(10)\nDEFINE QLOCAL(APP.TWO) MAXDEPTH(20)")
+    run(rig, "DEFINE QALIAS(APP.ALIAS) TARGET(APP.ONE)")
+    names = [line.split("(")[1].split(")")[0] for line in run(rig, "DIS Q(APP.*)")[0] if "QUEUE(" in line]
+    assert names == ["APP.ALIAS", "APP.ONE", "APP.TWO"]
+    lines, _ = run(rig, "DIS QL(APP.*) WHERE(MAXDEPTH GT 15) MAXDEPTH")
+    assert lines == [
+        "AMQ8409I: Display Queue details.",
+        "   QUEUE(APP.TWO)                          TYPE(QLOCAL)",
+        "   MAXDEPTH(20)",
+    ]
+    assert run(rig, "DIS Q(APP.*) TYPE(QALIAS) TARGET")[0][-1] == "   TARGET(APP.ONE)"
+    assert run(rig, "DIS Q(NONE*)")[0] == ["AMQ8147E: IBM MQ object NONE* not found."]
+    assert "QMNAME(QM1)" in run(rig, "DIS QMGR")[0][1]
+
+
+def test_clear_and_in_use(rig):
+    run(rig, "DEFINE QLOCAL(Q)")
+    handle = rig.open("Q")
+    rig.put(handle, b"1", 2)
+    assert run(rig, "CLEAR QLOCAL(Q)")[0] == ["AMQ8148E: IBM MQ object Q in use."]
+    assert run(rig, "DELETE QLOCAL(Q)")[0] == ["AMQ8148E: IBM MQ object Q in use."]
+    rig.connection.disconnect()
+    rig.connection = rig.queue_manager.connect()
+    assert run(rig, "DELETE QLOCAL(Q)")[0] == ["AMQ8143E: IBM MQ queue Q not empty."]
+    assert run(rig, "CLEAR QLOCAL(Q)")[0] == ["AMQ8022I: IBM MQ queue cleared."]
+    rig.put("Q", b"1")
+    assert run(rig, "DELETE QLOCAL(Q) PURGE")[0] == ["AMQ8007I: IBM MQ queue deleted."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DEFINE QLOCAL(Q) NONSENSE(1)",
+        "DEFINE QLOCAL(Q) MAXDEPTH(many)",
+        "DEFINE NOTHING(Q)",
+        "CLEAR QALIAS(Q)",
+        "DISPLAY QLOCAL(*) WHERE(A B)",
+        "FROBNICATE QLOCAL(Q)",
+        "DEFINE QLOCAL",
+    ],
+)
+def test_syntax_errors(rig, text):
+    lines, report = run(rig, text)
+    assert (report.syntax_errors, report.failed) == (1, 0)
+    assert lines[0].startswith("AMQ8405I: Syntax error")
+
+
+def test_values_out_of_range(rig):
+    lines, report = run(rig, "DEFINE QLOCAL(Q) DEFPRTY(10)\nDEFINE QLOCAL('a b')")
+    assert report.failed == 2
+    assert lines[0] == "AMQ8405E: 10 is no value for DEFPRTY."
+
+
+def test_status(rig):
+    run(rig, "DEFINE QLOCAL(Q)")
+    rig.put("Q", b"1")
+    rig.scheduler.advance(5)
+    text = " ".join(run(rig, "DIS QSTATUS(Q) ALL")[0])
+    assert all(word in text for word in ("CURDEPTH(1)", "MSGAGE(5)", "UNCOM(0)", "LPUTDATE(2027-01-15)"))
+    assert "APPLTAG(tests)" in " ".join(run(rig, "DIS CONN(*) ALL")[0])
+    assert "STATUS(RUNNING)" in " ".join(run(rig, "DIS QMSTATUS")[0])
+    assert "MSGSIN(1)" in " ".join(run(rig, "RESET QSTATS(Q)")[0])
+    assert "MSGSIN(0)" in " ".join(run(rig, "RESET QSTATS(Q)")[0])
+
+
+def test_authority_records(rig):
+    run(rig, "DEFINE QLOCAL(Q)")
+    lines, _ = run(rig, "SET AUTHREC PROFILE(Q) OBJTYPE(QUEUE) PRINCIPAL('eva') AUTHADD(PUT,INQ)")
+    assert lines == ["AMQ8862I: IBM MQ authority record set."]
+    assert "AUTHLIST(INQ,PUT)" in " ".join(run(rig, "DIS AUTHREC PROFILE(Q)")[0])
+    run(rig, "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('eva') AUTHADD(CONNECT)")
+    eva = rig.queue_manager.connect(user="eva")
+    with pytest.raises(Exception, match="2035"):
+        eva.open(_descriptor("Q"), 1)
+    eva.open(_descriptor("Q"), 16)
+
+
+def _descriptor(name):
+    from gateway.ports.mqi import ObjectDescriptor
+
+    return ObjectDescriptor(name)
+
+
+def test_a_file_of_objects_that_is_wrong_stops_the_start():
+    with pytest.raises(ConfigurationError, match="AMQ8405I"):
+        MqiRig(None, "DEFINE QLOCAL(A) NONSENSE(1)")
+
+
+def test_users_and_passwords():
+    rig = MqiRig(None, users={"ana": "secret"})
+    rig.queue_manager.connect(user="ana", password="secret")
+    for user, password in (("ana", "wrong"), ("eva", "secret"), ("", "secret")):
+        with pytest.raises(Exception, match="2035"):
+            rig.queue_manager.connect(user=user, password=password)
+    rig.queue_manager.connect(user="anyone")
+    rig.mqsc("ALTER AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) CHCKCLNT(REQUIRED)")
+    with pytest.raises(Exception, match="2035"):
+        rig.queue_manager.connect(user="anyone")
+    rig.mqsc("ALTER AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) CHCKCLNT(NONE)")
+    rig.queue_manager.connect(user="eva", password="whatever")
