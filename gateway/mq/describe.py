@@ -232,7 +232,7 @@ def body_in_words(body: Described, data: bytes, at: int, limit: int) -> Words:
 
 def _text(body: Described, raw: bytes) -> str | None:
     if body.format in _TEXT_FORMATS:
-        return raw.decode(codec_of(body.ccsid) or "utf-8", "replace")
+        return raw.decode(codec_of(body.ccsid, body.encoding) or "utf-8", "replace")
     text = raw.decode("utf-8", "replace")
     readable = "\ufffd" not in text and all(each.isprintable() or each in "\r\n\t" for each in text)
     return text if readable else None

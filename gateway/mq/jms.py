@@ -66,7 +66,7 @@ def _body(kind: str, walked: chain.Chain) -> Body:
         return None
     if kind in {"bytes", "object"}:
         return walked.payload
-    text = walked.payload.decode(codec_of(walked.body.ccsid) or "utf-8", "replace")
+    text = walked.payload.decode(codec_of(walked.body.ccsid, walked.body.encoding) or "utf-8", "replace")
     if kind == "text":
         return text
     try:
