@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.backends.embedded.descriptor import CORREL_ID, MSG_ID
 from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions
 from gateway.backends.embedded.journal.store import Store
-from gateway.backends.embedded.store.place import (
-    NUMBER_BITS,
-    NUMBER_MASK,
-    PRIORITIES,
-    id_prefix,
-    number_of_msg_id,
-    token_of,
-)
+from gateway.backends.embedded.store.place import NUMBER_MASK
 from gateway.backends.embedded.store.unit import Message, StoreUnit
 
 SCAN = 256
@@ -26,8 +19,7 @@ class JournalStore:
     """See the module."""
 
     def __init__(self, path: Path, name: str, clock: Callable[[], float], options: StoreOptions | None = None) -> None:
-        self.store = Store.open(path, clock=clock, options=options)
-        self._name = name
+        self.store = Store.open(path, clock=clock, options=replace(options or StoreOptions(), queue_manager=name))
 
     def prepare(self, unit: StoreUnit, now: float) -> Prepared:
         """One frame."""
@@ -79,14 +71,10 @@ class JournalStore:
         return self.store.get(queue, key, token)
 
     def find(self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None) -> Sequence[int]:
-        """By identifiers. Those the store made name their message; others are looked for."""
-        number = None if msg_id is None else number_of_msg_id(id_prefix(self._name), msg_id)
-        if number is not None and not number >> (NUMBER_BITS - 1):
-            tokens = [token_of(priority, number) for priority in range(PRIORITIES)]
-            found = self.store.read(queue, key, [token for token in tokens if self.store.exists(queue, key, token)])
-        else:
-            found = [one for one in self._all(queue, key) if msg_id is None or one.head[MSG_ID] == msg_id]
-        return [one.token for one in found if correl_id is None or one.head[CORREL_ID] == correl_id]
+        """By identifiers, in the order of delivery; locked ones too."""
+        if msg_id is None and correl_id is None:
+            return [message.token for message in self._all(queue, key)]
+        return self.store.find(queue, key, msg_id=msg_id, correl_id=correl_id)
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many."""
