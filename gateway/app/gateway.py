@@ -69,6 +69,7 @@ class Gateway:
         self.engine.on_pause = self.hub.pause
         self.engine.on_end = self._ended
         self.hub.on_defect = self._defect
+        self.hub.on_fatal = self._fatal
         self.listeners = Listeners(reactor, self.engine, self.hub)
         self.consumers = Consumers(self.engine)
         self.admin_port: IListeningPort | None = None
@@ -265,6 +266,11 @@ class Gateway:
     def audit(self, peer: str, role: str, what: str, status: int) -> None:
         """Every administrative act is in the log."""
         log.info("audit", what, peer=peer, role=role or "none", status=status)
+
+    def _fatal(self, error: Exception) -> None:
+        """Go down with a loud word rather than half-alive: nothing unacknowledged was promised to anybody."""
+        log.exception("fatal", "a defect in the gateway: it ends and has to be started again", error)  # noqa: LOG004
+        os._exit(70)
 
     def _defect(self, error: Exception, peer: str) -> None:
         log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in

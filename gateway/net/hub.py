@@ -169,6 +169,7 @@ class Hub:
         self._acceptors: dict[int, Acceptor] = {}
         self._lost: list[HubSocket] = []
         self._paused = False
+        self.on_fatal: Callable[[Exception], None] = lambda _error: None
         self.on_defect: Callable[[Exception, str], None] = lambda _error, _peer: None
         IReactorFDSet(reactor).addReader(self)
 
@@ -187,7 +188,14 @@ class Hub:
         del reason
 
     def doRead(self) -> None:
-        """Read all that is ready, hand it to the broker, commit, answer."""
+        """Read all that is ready, hand it to the broker, commit, answer. A defect in here cannot be pinned on one
+        connection: the process ends, and what starts it again finds everything that was acknowledged."""
+        try:
+            self._round()
+        except Exception as error:  # noqa: BLE001 -- said, and then the end
+            self.on_fatal(error)
+
+    def _round(self) -> None:
         sockets = self._sockets
         for fd, event in self._epoll.poll(0, MAX_EVENTS):
             link = sockets.get(fd)

@@ -71,6 +71,7 @@ function show() {
   leave = () => stops.splice(0).forEach((stop) => stop());
   const every = (seconds, run) => stops.push(repeat(seconds, run));
   put(main);
+  scrollTo(0, 0);
   view(main, rest, page, every, (stop) => stops.push(stop));
 }
 

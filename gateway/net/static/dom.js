@@ -140,6 +140,12 @@ export function open(dialog, closed = () => {}) {
   });
   document.body.append(dialog);
   dialog.showModal();
+  if (!dialog.querySelector("input")) {
+    const title = dialog.querySelector("h2"); // begin at the top, not at the button below a long message
+    title.tabIndex = -1;
+    title.focus();
+    dialog.scrollTop = 0;
+  }
 }
 
 export function findings(list, title) {

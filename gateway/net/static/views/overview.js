@@ -31,7 +31,7 @@ export default function overview(target, _rest, page, every) {
     { title: "Queue manager", cell: (each) => each.name },
     { title: "State", cell: (each) => badge(each.connected ? "connected" : "away", each.connected ? "good" : "bad"), value: (each) => String(each.connected) },
     { title: "Connections", cell: (each) => each.connections, number: true },
-    { title: "Where", cell: (each) => each.detail },
+    { title: "Where", cell: (each) => each.detail, mono: true },
   ], { key: (each) => each.name });
   const listeners = new Table("", [
     { title: "Listener", cell: (each) => each.name },
