@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gateway.bridge import descriptor as descriptors
@@ -16,9 +16,11 @@ from gateway.bridge.descriptor import Described
 from gateway.bridge.mqtt5 import (
     CONTENT_TYPE,
     CORRELATION_DATA,
+    MESSAGE_EXPIRY,
     ORDER_PROPERTY,
     PAYLOAD_FORMAT,
     RESPONSE_TOPIC,
+    USER_PROPERTY,
     to_properties,
     user_properties,
 )
@@ -38,6 +40,8 @@ Pair = tuple[str, PropertyValue]
 MAX_TOPIC_STRING = 10240
 _PACK = struct.Struct("<i").pack
 _FIXED = rfh2.FIXED_LENGTH
+_LIGHT = {USER_PROPERTY, MESSAGE_EXPIRY}
+"""What devices change from message to message: neither is in the `mqtt` folder."""
 
 
 class _NoTails(dict[int, bytes]):
@@ -115,6 +119,19 @@ class Recipe:
     def evaluated(self) -> bool:
         """Whether anything depends on the message itself."""
         return self.destination is None or self.evaluates_md or not all(isinstance(part, str) for part in self.usr)
+
+    def with_properties(self, properties: Properties) -> Recipe | None:
+        """The same for other user properties and another expiry; None when more than that changes."""
+        if not properties.keys() <= _LIGHT or self.evaluates_md or self.request is not None:
+            return None
+        users = user_properties(properties) if self.rule.spec.user_properties else []
+        own = self.rule.properties
+        carried, order = to_properties(users, [name for name, _, _ in own])
+        if order:
+            return None
+        md = descriptors.with_expiry(self.rule, self.md, properties)
+        usr = [*self.usr[: len(own)], *(element(name, value) for name, value in carried)]
+        return replace(self, properties=properties, md=md, frame=self.frame.described(md), usr=usr)
 
     def make(self, scope: Scope) -> Made:
         """The message for these values."""

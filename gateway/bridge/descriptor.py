@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, PAYLOAD_FORMAT
 from gateway.bridge.request import Request
@@ -69,6 +69,11 @@ def build(
     if rule.group_by is not None:
         md = _grouped(md, render(rule.group_by, scope))
     return _described(rule, md, qos, properties)
+
+
+def with_expiry(rule: InboundRule, described: Described, properties: Properties) -> Described:
+    """The same with the expiry of these properties."""
+    return replace(described, md=mqmd.with_expiry(described.md, _expiry(rule.spec.descriptor, properties)))
 
 
 def build_plain(rule: InboundRule, qos: int, properties: Properties, user: str) -> Described:

@@ -217,11 +217,14 @@ def _literal_start(template: Template, word: str) -> bool:
 
 def _component(slot: Slot, scope: Scope) -> str:
     """A value inside a name stays one component of it: no dot, no slash, nothing MQ does not allow, not empty."""
-    text = _cased(_text(slot, scope), slot.case or "upper")
+    value = scope(slot)
+    if value is None:
+        raise Refused(f"no value for {{{slot}}}", Feedback.VALUE_MISSING)
+    text = _show(value) if slot.case != "safe" else _cased(_show(value), "safe")
     pieces = text.split("/") if slot.kind == "rest" else [text]
-    if not all(_COMPONENT.match(piece) for piece in pieces):
+    if not all(_COMPONENT.match(piece) for piece in pieces):  # before capitals: those of `ß` are letters MQ allows
         raise Refused(f"{{{slot}}} has a value that cannot be part of an MQ name", Feedback.NAME_NOT_VALID)
-    return ".".join(pieces)
+    return _cased(".".join(pieces), slot.case or "upper")
 
 
 def check_name(text: str, what: str = "queue") -> None:

@@ -143,3 +143,36 @@ def test_whatever_lies_on_a_queue_is_published_or_refused(body, value):
         found = outbound.publication(HOSTILE.to_mqtt[0], mqmd.build(format="MQHRF2", coded_char_set_id=1208), data)
         assert found.topic.encode()
         assert prop.encode(found.properties) is not None
+
+
+VARIED = compile_mappings(
+    parse_mappings(
+        [
+            ("m", "to_mq: [{name: a, topic: a, queue: Q, properties: {x: '{topic}'}, descriptor: {expiry: 1h}}]\n"),
+            ("n", "to_mq: [{name: b, topic: b, queue: Q, properties: {at: '{received_at}', v: '{json.v}'}}]\n"),
+            (
+                "o",
+                "to_mq: [{name: c, topic: c, queue: Q, headers: [], properties: {}, when: {payload: {at_least: 2}}}]\n",
+            ),
+            ("p", "to_mq: [{name: d, topic: d, queue: Q, properties: {p: '{property.a}'}}]\n"),
+            (
+                "q",
+                "to_mq: [{name: e, topic: e, queue: Q, when: {properties: {a: '*'}}}, {name: f, topic: e, queue: R}]\n",
+            ),
+        ]
+    )
+)
+
+
+@given(st.sampled_from("abcde"), PAIRS, st.one_of(st.none(), st.integers(0, 10**6)), st.booleans())
+def test_a_plan_made_from_another_is_the_plan_itself(topic, pairs, expiry, request):
+    properties = ({USER_PROPERTY: pairs} if pairs else {}) | ({} if expiry is None else {0x02: expiry})
+    properties |= {0x03: "text/plain"} if request else {}
+    origin = Origin("c", "u", topic, 1)
+    wanted = plan(VARIED, origin, properties)
+    made = plan(VARIED, origin, properties, base=plan(VARIED, origin, {}))
+    assert [one.rule.name for one in made.prepared] == [one.rule.name for one in wanted.prepared]
+    assert made.simple == wanted.simple
+    for mine, theirs in zip(made.prepared, wanted.prepared, strict=True):
+        assert mine.build(5, b'{"v":1}', 1e9) == theirs.build(5, b'{"v":1}', 1e9)
+        assert (mine.head, mine.queue, mine.properties) == (theirs.head, theirs.queue, theirs.properties)

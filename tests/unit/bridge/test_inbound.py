@@ -221,7 +221,7 @@ def test_an_mq_topic_is_a_destination():
 
 @pytest.mark.parametrize(
     "level",
-    ["", "a.b", "SYSTEM.X", "a b", "á", "a-b", "%s" * 30, "x" * 50, "'", "a*", "..", "a\x00b", "\U0001f600"],
+    ["", "a.b", "SYSTEM.X", "a b", "á", "a-b", "%s" * 30, "x" * 50, "'", "a*", "..", "a\x00b", "\U0001f600", "ß", "ﬁx"],
 )
 def test_what_a_hostile_level_could_name_is_refused(level):
     prepared = one("topic: 'p/{site}', queue: 'T.{site}'", topic=f"p/{level}")
