@@ -7,13 +7,14 @@ tests/ops/test_page_live.py.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import jsonschema_rs
 import page_answers
 import pytest
-from ops_machine import CACHE, program
+from ops_machine import CACHE, ROOT, program
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; tests/run installs it")
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("chromium")]
@@ -142,6 +143,14 @@ def test_a_message_is_shown_with_every_header_decoded(opened: Any, well: Any) ->
         assert part in text
     opened.keyboard.press("Escape")
     opened.wait_for_selector("dialog", state="detached")
+
+
+@pytest.mark.skipif(not os.environ.get("MQGATE_SCREENSHOTS"), reason="makes the pictures of the documentation anew")
+@pytest.mark.parametrize("section", ["overview", "dead-letters"])
+def test_pictures_of_the_documentation(opened: Any, well: Any, section: str) -> None:
+    visit(opened, well, section)
+    opened.wait_for_timeout(4500)
+    opened.screenshot(path=str(ROOT / "docs" / "images" / f"{section}.png"))
 
 
 def test_a_test_message_is_put_with_its_properties(opened: Any, well: Any) -> None:

@@ -1,0 +1,164 @@
+"""The admin page of a running gateway in Chromium: a device in the browser publishes, the page shows the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ops_machine import CACHE, program
+from running_gateway import TOKEN, Running, publish, running
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; tests/run installs it")
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("chromium")]
+
+PICTURES = CACHE / "shots"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("gateway")) as found:
+        publish(found, "lost/x", "1", 3)
+        publish(found, "plant/lima/line/7/temperature", "21.5", 40)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(gateway: Running) -> Iterator[Any]:
+    """One signed-in page for all tests; complaints on its console fail the test that provoked them."""
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"])
+        context = browser.new_context(viewport={"width": 1280, "height": 860})
+        context.set_default_timeout(8000)
+        context.add_init_script(f"sessionStorage.setItem('mqgate.token', '{TOKEN}')")
+        found = context.new_page()
+        found.complaints = []
+        found.on(
+            "console", lambda said: found.complaints.append(said.text) if said.type in {"error", "warning"} else None
+        )
+        found.on("pageerror", lambda error: found.complaints.append(str(error)))
+        yield found
+        browser.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_complaints(page: Any) -> Iterator[None]:
+    page.complaints.clear()
+    yield
+    assert page.complaints == []
+
+
+def visit(page: Any, gateway: Running, section: str) -> None:
+    page.goto(f"http://127.0.0.1:{gateway.admin}/admin/#/{section}")
+    page.wait_for_selector("h1")
+
+
+def picture(page: Any, name: str) -> None:
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(PICTURES / f"{name}.png"))
+
+
+def test_the_address_of_the_admin_port_leads_to_the_page(page: Any, gateway: Running) -> None:
+    page.goto(f"http://127.0.0.1:{gateway.admin}/")
+    page.wait_for_selector("header .badge.good:has-text('ready')")
+    assert "operator" in page.inner_text("header .identity")
+
+
+@pytest.mark.parametrize(
+    "section",
+    ["overview", "rules", "clients", "queues", "queues/MQGATE.DEFAULT", "dead-letters", "try", "trace", "test-client",
+     "pipeline", "settings"],
+)  # fmt: skip
+def test_each_section_shows_what_the_gateway_says(page: Any, gateway: Running, section: str) -> None:
+    visit(page, gateway, section)
+    page.wait_for_load_state("networkidle")
+    assert page.locator(".notice.bad").count() == 0
+
+
+def test_a_device_in_the_browser_publishes_and_hears_itself(page: Any, gateway: Running) -> None:
+    visit(page, gateway, "test-client")
+    page.fill("input[name=clientId]", "browser")
+    page.click("button:text-is('Connect')")
+    page.wait_for_selector("span:has-text('connected as browser')")
+    page.click("button:text-is('Subscribe')")
+    page.wait_for_selector(".log p:has-text('SUBACK')")
+    for qos, last in (("0", "PUBLISH plant/lima/line/7/temperature qos=0"), ("1", "PUBACK"), ("2", "PUBCOMP")):
+        page.select_option("fieldset .panel:first-child select", qos)
+        page.click("button:text-is('Publish')")
+        page.wait_for_selector(f".log p.in:has-text('{last}')")
+    heard = page.locator(".log p.in", has_text="PUBLISH plant/lima/line/7/temperature")
+    heard.nth(2).wait_for()
+    picture(page, "test-client")
+    page.click("button:text-is('Unsubscribe')")
+    page.wait_for_selector(".log p:has-text('UNSUBACK')")
+
+
+def test_what_was_published_is_on_its_queue_with_its_headers(page: Any, gateway: Running) -> None:
+    visit(page, gateway, "queues")
+    page.click("a:text-is('MQGATE.DEFAULT')")
+    page.wait_for_selector("dd:has-text('43 of')")
+    page.click("td button.link >> nth=0")
+    text = page.inner_text("dialog[open]")
+    for expected in ("21.5", "MQRFH2", "plant/lima/line/7/temperature", "MQPER_PERSISTENT"):
+        assert expected in text
+    picture(page, "message")
+    page.keyboard.press("Escape")
+
+
+def test_a_message_put_here_is_counted_and_shown(page: Any, gateway: Running) -> None:
+    visit(page, gateway, "queues/MQGATE.DEFAULT")
+    page.fill("textarea[name=text]", "put by hand")
+    page.select_option("select[name=priority]", "9")
+    page.click("button:text-is('Put')")
+    page.wait_for_selector("td:has-text('put by hand')")
+
+
+def test_dead_letters_are_put_back_elsewhere(page: Any, gateway: Running) -> None:
+    visit(page, gateway, "dead-letters")
+    page.wait_for_selector("button:text-is('MQRC_UNKNOWN_OBJECT_NAME (2085)')")
+    picture(page, "dead-letters")
+    page.fill("input[placeholder='original destination']", "MQGATE.DEFAULT")
+    page.click("button:text-is('Replay all')")
+    page.wait_for_selector(".notice:has-text('3 of 3 put back')")
+    page.wait_for_selector("td:has-text('All is well')")
+
+
+def test_try_out_explains(page: Any, gateway: Running) -> None:
+    visit(page, gateway, "try")
+    page.fill("input[name=topic]", "plant/lima/line/7/temperature")
+    page.fill("textarea[name=text]", "21.5")
+    page.click("button:text-is('Try')")
+    page.wait_for_selector("h2:has-text('readings → MQGATE.DEFAULT')")
+    picture(page, "try-out")
+
+
+def test_a_trace_follows_a_client(page: Any, gateway: Running) -> None:
+    visit(page, gateway, "trace/line-009")
+    page.click("button:text-is('Start')")
+    page.wait_for_selector("span:has-text('waiting for something')")
+    publish(gateway, "plant/lima/line/7/temperature", "22", 2, client_id="line-009")
+    page.wait_for_selector(".log p:has-text('line-009 PUBLISH')")
+    picture(page, "trace")
+
+
+def test_a_refused_reload_is_said_with_file_and_line(page: Any, gateway: Running) -> None:
+    good = (gateway.folder / "plant.yaml").read_text()
+    visit(page, gateway, "overview")
+    (gateway.folder / "plant.yaml").write_text(good.replace("queue:", "quue:", 1))
+    page.click("button:text-is('Reload configuration')")
+    page.wait_for_selector(".alert:has-text('plant.yaml:4')")
+    (gateway.folder / "plant.yaml").write_text(good)
+    page.click("button:text-is('Reload configuration')")
+    page.wait_for_selector(".alert", state="detached")
+    page.complaints.clear()  # the browser reports the 422 itself
+
+
+def test_overview_shows_the_traffic(page: Any, gateway: Running) -> None:
+    visit(page, gateway, "overview")
+    publish(gateway, "plant/lima/line/7/temperature", "22", 200)
+    page.wait_for_selector(".tile:has-text('From devices') small:has-text('since start')")
+    page.wait_for_selector("path.line.one[d^=M]", state="attached")
+    picture(page, "overview")
+    page.emulate_media(color_scheme="dark")
+    picture(page, "overview-dark")
+    page.emulate_media(color_scheme="light")
