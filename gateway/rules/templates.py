@@ -224,7 +224,7 @@ def _component(slot: Slot, scope: Scope) -> str:
     pieces = text.split("/") if slot.kind == "rest" else [text]
     if not all(_COMPONENT.match(piece) for piece in pieces):  # before capitals: those of `ß` are letters MQ allows
         raise Refused(f"{{{slot}}} has a value that cannot be part of an MQ name", Feedback.NAME_NOT_VALID)
-    return _cased(".".join(pieces), slot.case or "upper")
+    return _cased(".".join(pieces), slot.case if slot.case in ("asis", "lower") else "upper")
 
 
 def check_name(text: str, what: str = "queue") -> None:
