@@ -102,7 +102,7 @@ class Reading:
             if partition.bounds is not None:
                 batch = partition.bounds.apply(batch, chunk)
             if self.options.transfer == "rows":
-                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                yield from zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True)
             elif batch.num_rows:
                 yield batch
             failpoint("read.middle")

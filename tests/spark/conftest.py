@@ -1,0 +1,38 @@
+"""One Spark session for all tests here. Without pyspark, pyarrow or Java they are skipped and say why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.filterwarnings("default"))  # pyspark and pandas warn of one another
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    for module in ("pyspark", "pyarrow", "numpy"):
+        pytest.importorskip(module, reason=f"{module} is not installed: pip install '.[spark]'")
+    from gateway.pipeline.failures import JavaMissing
+    from gateway.pipeline.spark_session import make_session
+
+    os.environ["TZ"] = "UTC"
+    try:
+        session = make_session("tests", {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
+    except JavaMissing as missing:
+        pytest.skip(str(missing))
+    yield session
+    session.stop()

@@ -1,0 +1,178 @@
+"""The data source found by Spark itself: batch, streaming, acknowledgement, damaged messages."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strategies_pipeline import SMALL, Fleet, descriptor, put, reading, write_journal
+
+from gateway.backends.embedded.journal.store import Store
+from gateway.mq import mqmd
+from gateway.pipeline.owner import opened
+
+
+def load(spark: Any, path: Path, **options: str) -> Any:
+    return spark.read.format("mqqueue").options(path=str(path), queue="TELEMETRY.*", **options).load()
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("journal")
+    write_journal(path, 5000)
+    return path
+
+
+def test_every_message_once_with_its_columns(spark: Any, journal: Path) -> None:
+    rows = load(spark, journal).orderBy("seq").collect()
+    assert len(rows) == 5000
+    assert len({row.msg_id for row in rows}) == 5000
+    first, last = rows[0], rows[-1]
+    assert first.topic == "plant/site0/dev0000/telemetry"
+    assert (first.client_id, first.qos, first.persistence, first.queue) == ("dev0000", 1, 1, "TELEMETRY.A")
+    assert first.properties == {"site": "site0", "line": "0"}
+    assert bytes(last.payload) == reading(99, 49)
+    assert abs(first.put_ts.timestamp() - time.time()) < 600
+    assert first.header_error is None
+
+
+def test_sql_using_mqqueue(spark: Any, journal: Path) -> None:
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW m USING mqqueue OPTIONS (path '{journal}', queue 'TELEMETRY.*')")
+    assert spark.sql("SELECT count(DISTINCT client_id) FROM m").first()[0] == 100
+
+
+def test_columns_and_tuples_say_the_same(spark: Any, journal: Path) -> None:
+    names = "seq,topic,properties,payload"
+    arrow = load(spark, journal, columns=names).orderBy("seq").limit(50).collect()
+    rows = load(spark, journal, columns=names, transfer="rows").orderBy("seq").limit(50).collect()
+    assert arrow == rows
+
+
+def test_filters_are_taken_over(spark: Any, journal: Path) -> None:
+    frame = load(spark, journal, pushdown="true").where("seq >= 101 AND seq < 301 AND client_id = 'dev0007'")
+    assert frame.count() == 2
+
+
+def test_a_time_range(spark: Any, journal: Path) -> None:
+    assert load(spark, journal, startingTimestamp="2020-01-01T00:00:00Z").count() == 5000
+    assert load(spark, journal, startingTimestamp="2099-01-01T00:00:00Z").count() == 0
+
+
+def test_headers_that_differ_in_every_message(spark: Any, tmp_path: Path) -> None:
+    write_journal(tmp_path, 1000, Fleet(varying=True))
+    rows = load(spark, tmp_path).orderBy("seq").collect()
+    assert [row.client_id for row in rows] == [f"dev{at % 100:04}" for at in range(1000)]
+    assert rows[7].recv_ts.isoformat() == "2026-11-21T00:00:00.007000"
+    assert rows[999].properties == {
+        "site": f"site{99 % 7}",
+        "line": f"{99 % 13}",
+        "received": "2026-11-21T00:00:00.999Z",
+    }
+    assert bytes(rows[999].payload) == reading(99, 9)
+
+
+def test_damaged_headers_are_rows_with_an_error(spark: Any, tmp_path: Path) -> None:
+    fleet = Fleet()
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    heads, bodies = fleet.batch(100)
+    heads[3], bodies[3] = descriptor(), b"RFH \x02\0\0\0\xff\xff\xff\x7f rest"
+    heads[4], bodies[4] = descriptor(), b""
+    heads[5], bodies[5] = mqmd.build(format=b"MQSTR   "), b"plain"
+    put(store, "TELEMETRY.A", heads, bodies)
+    store.close()
+    rows = load(spark, tmp_path).orderBy("seq").collect()
+    assert len(rows) == 100
+    assert "StrucLength" in rows[3].header_error
+    assert bytes(rows[3].payload) == bodies[3]
+    assert rows[4].header_error
+    assert (rows[5].format, bytes(rows[5].payload), rows[5].header_error) == ("MQSTR", b"plain", None)
+    assert sum(row.header_error is None for row in rows) == 98
+
+
+def test_an_unknown_option_is_refused(spark: Any, journal: Path) -> None:
+    with pytest.raises(Exception, match="no option 'colums'"):
+        load(spark, journal, colums="seq")
+
+
+def stream(spark: Any, path: Path, work: Path, **options: str) -> Any:
+    options = {"path": str(path), "queue": "TELEMETRY.*", "consumerGroup": "test", "purgeDelay": "0", **options}
+    writer = spark.readStream.format("mqqueue").options(**options).load().writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(work / "checkpoint")).option("path", str(work / "out"))
+    return writer.trigger(availableNow=True).start()
+
+
+def test_a_stream_reads_all_and_depth_reaches_zero(spark: Any, tmp_path: Path) -> None:
+    journal, work = tmp_path / "j", tmp_path / "w"
+    fleet = write_journal(journal, 3000)
+    query = stream(spark, journal, work, maxMessagesPerTrigger="1000")
+    query.awaitTermination()
+    assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [1000, 1000, 1000]
+    write_journal(journal, 500, fleet)
+    stream(spark, journal, work).awaitTermination()
+    assert spark.read.parquet(str(work / "out")).selectExpr("count(*)", "count(DISTINCT seq)").first() == (3500, 3500)
+    with opened(journal) as owner:
+        group = owner.group("test")
+        assert group is not None
+        assert owner.lookup.count("TELEMETRY.*", group.cursor) == 0
+        owner.clock = lambda: time.time() + 10
+        owner.purge()
+        assert owner.lookup.count("TELEMETRY.*", 0) == 0
+
+
+def test_rows_written_to_a_queue_come_back(spark: Any, tmp_path: Path) -> None:
+    write_journal(tmp_path, 100)
+    rows = load(spark, tmp_path).selectExpr("payload", "properties", "topic")
+    target = {"path": str(tmp_path), "queue": "REPLAY", "txn": "once"}
+    for _ in range(2):  # a repeated batch adds nothing
+        rows.write.format("mqqueue").options(**target).mode("append").save()
+    back = spark.read.format("mqqueue").options(path=str(tmp_path), queue="REPLAY").load()
+    assert back.count() == 100
+    assert {row.topic for row in back.collect()} == {row.topic for row in rows.collect()}
+
+
+def test_messages_restored_byte_for_byte(spark: Any, tmp_path: Path) -> None:
+    write_journal(tmp_path, 50)
+    raw = load(spark, tmp_path, includeRaw="true").select("mqmd", "headers", "payload")
+    raw.write.format("mqqueue").options(path=str(tmp_path), queue="REPLAY").mode("append").save()
+    back = spark.read.format("mqqueue").options(path=str(tmp_path), queue="REPLAY", includeRaw="true").load()
+
+    def whole(frame: Any) -> list[bytes]:
+        rows = frame.select("mqmd", "headers", "payload").collect()
+        return sorted(bytes(row.mqmd) + bytes(row.headers) + bytes(row.payload) for row in rows)
+
+    assert whole(back) == whole(raw)
+
+
+def test_a_second_driver_is_refused(spark: Any, tmp_path: Path) -> None:
+    journal = tmp_path / "j"
+    write_journal(journal, 10)
+    from gateway.pipeline.groups import Group
+
+    with opened(journal) as owner:
+        owner.acquire(Group("test", "TELEMETRY.*"), "elsewhere:1", 60.0)
+    with pytest.raises(Exception, match="is read by elsewhere:1"):
+        stream(spark, journal, tmp_path / "w").awaitTermination()
+
+
+def test_messages_taken_by_somebody_else_are_noticed(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+    from strategies_pipeline import commit
+
+    from gateway.backends.embedded.store.unit import LaneTakes, StoreUnit
+    from gateway.pipeline.columns import COLUMNS, spark_schema
+    from gateway.pipeline.options import Options
+    from gateway.pipeline.source import QueueStreamReader
+
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    tokens = put(store, "TELEMETRY.A", *Fleet().batch(100))
+    store.close()
+    reader = QueueStreamReader(Options.read({"path": str(tmp_path), "queue": "TELEMETRY.A"}), spark_schema(COLUMNS))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(100))
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    commit(store, StoreUnit(takes=[LaneTakes("TELEMETRY.A", b"", tokens[:5])]))
+    store.close()
+    with pytest.raises(Exception, match="5 of 100 messages"):
+        reader.partitions(start, end)
