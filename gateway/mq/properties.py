@@ -148,19 +148,21 @@ def _read_text(text: str) -> tuple[Property, ...]:
 
 def folder_properties(root: Element) -> Iterator[Property]:
     """The properties of one folder that can be reached by name."""
-    for path, leaf in _leaves(root.children, root.name not in property_names.UNGROUPED_FOLDERS, []):
-        name = property_names.join(root.name, path)
+    prefix = "" if root.name == "usr" else f"{root.name}."
+    for name, leaf in _leaves(root.children, prefix, groups=root.name not in property_names.UNGROUPED_FOLDERS):
         if not _is_reachable(name):
             continue  # IBM: reading goes on, the property is only out of reach
         attributes = leaf.attributes
         try:
-            if len(attributes) <= ("dt" in attributes):
-                yield Property(name, leaf.value, _dt(leaf))
-            else:
-                context = _CONTEXT.get(attributes.get("context", ""), 0)
-                yield Property(name, leaf.value, _dt(leaf), _support(leaf), context, _copy(leaf))
+            value = leaf.value
         except HeaderError:
             continue
+        dt = _dt(leaf) if attributes else "string"
+        if len(attributes) <= ("dt" in attributes):
+            yield Property(name, value, dt)
+        else:
+            context = _CONTEXT.get(attributes.get("context", ""), 0)
+            yield Property(name, value, dt, _support(leaf), context, _copy(leaf))
 
 
 @lru_cache(maxsize=4096)
@@ -172,17 +174,17 @@ def _is_reachable(name: str) -> bool:
     return True
 
 
-def _leaves(children: Iterable[Element], groups: bool, path: list[str]) -> Iterator[tuple[list[str], Element]]:
+def _leaves(children: Iterable[Element], prefix: str, *, groups: bool) -> Iterator[tuple[str, Element]]:
     for child in children:
-        here = [*path, child.name]
         if not child.children:
-            yield here, child
+            yield prefix + child.name, child
         elif groups:
-            yield from _leaves(child.children, groups, here)
+            yield from _leaves(child.children, f"{prefix}{child.name}.", groups=True)
 
 
 def _dt(leaf: Element) -> str:
-    return leaf.dt if leaf.dt in MQTYPE_OF_DT else "string"
+    dt = leaf.dt
+    return dt if dt in MQTYPE_OF_DT else "string"
 
 
 def _support(leaf: Element) -> int:

@@ -90,8 +90,3 @@ def split(name: str) -> tuple[str, list[str]]:
     """`x` -> usr, [x]; `mq_usr.a.b` -> mq_usr, [a, b]."""
     folder, dot, rest = name.partition(".")
     return (folder, rest.split(".")) if dot else ("usr", [name])
-
-
-def join(folder: str, parts: list[str]) -> str:
-    """The inverse of `split`."""
-    return ".".join(parts if folder == "usr" else [folder, *parts])

@@ -201,6 +201,7 @@ def _bytes(text: str) -> bytes:
 
 
 _LEAF = re.compile(r"\s*<([^\s<>/'\"=]+)((?:\s+[^\s<>/'\"=]+\s*=\s*(?:'[^'<]*'|\"[^\"<]*\"))*)\s*>([^<]*)</\1\s*>")
+_USUAL_LEAF = re.compile(r"<([A-Za-z_]\w*)(?: dt='([\w.]+)')?>([^<]*)</\1>")
 _TAG = re.compile(r"([^<]*)<(/?)([^\s<>/'\"=]+)((?:\s+[^\s<>/'\"=]+\s*=\s*(?:'[^'<]*'|\"[^\"<]*\"))*)\s*(/?)>")
 _ATTRIBUTE = re.compile(r"([^\s=]+)\s*=\s*(?:'([^']*)'|\"([^\"]*)\")")
 
@@ -210,6 +211,8 @@ def parse_folder(text: str, offset: int = 0) -> Element:
     stack: list[Element] = []
     position, last = 0, len(text)
     while position < last:
+        if stack:
+            position = _usual_leaves(stack[-1].children, text, position)
         if stack and (leaf := _LEAF.match(text, position)):
             stack[-1].children.append(Element(leaf[1], _attributes(leaf[2]), leaf[3]))
             position = leaf.end()
@@ -224,6 +227,16 @@ def parse_folder(text: str, offset: int = 0) -> Element:
                 raise _not_a_folder(text, position, offset)
             return root
     raise _not_a_folder(text, position, offset)
+
+
+def _usual_leaves(children: list[Element], text: str, position: int) -> int:
+    """Values as queue managers write them, which nearly all are: no attribute but dt, no blanks between."""
+    match = _USUAL_LEAF.match
+    while leaf := match(text, position):
+        name, dt, value = leaf.groups()
+        children.append(Element(name, {"dt": dt} if dt else {}, value, []))
+        position = leaf.end()
+    return position
 
 
 def _attributes(text: str) -> dict[str, str]:
