@@ -9,7 +9,7 @@ import fnmatch
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gateway.backends.embedded.intake import complete
+from gateway.backends.embedded.completing import complete
 from gateway.backends.embedded.local_queue import LocalQueue
 from gateway.backends.embedded.objects import Definition
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager

@@ -14,7 +14,7 @@ from gateway.backends.embedded.commit import Batch
 from gateway.backends.embedded.core import Core, reason_of
 from gateway.backends.embedded.local_queue import LocalQueue
 from gateway.backends.embedded.resolution import Target, resolve
-from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
+from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 from gateway.errors import HeaderError, MQError, StoreError
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH, Done, Failure, Moves, Outcome, Puts, Takes, Unit
@@ -293,13 +293,3 @@ def expiries(heads: Sequence[bytes], now: float) -> list[int]:
             raise MQError(mq.MQRC_EXPIRY_ERROR, f"Expiry {tenths} is neither -1 nor above 0")
         known[head] = 0 if tenths < 0 else int(now * 1_000_000) + tenths * 100_000
     return [known[head] for head in heads]
-
-
-def complete(message: Message, queue_manager: str) -> bytes:
-    """The descriptor of a stored message with identifier, put time and backout count."""
-    md = descriptor.stamp(
-        message.head[:MQMD_LENGTH],
-        descriptor.message_id(queue_manager, message.token & ((1 << 60) - 1)),
-        message.put_time / 1_000_000,
-    )
-    return descriptor.with_backout(md, message.backout) if message.backout else md

@@ -16,13 +16,15 @@ from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, Message, S
 class Shelf:
     """The messages of one queue and key."""
 
-    __slots__ = ("by_correl_id", "by_msg_id", "entries", "order")
+    __slots__ = ("by_correl_id", "by_msg_id", "entries", "order", "start")
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[Message, bool]] = {}
         """By token: the message and whether it is persistent."""
         self.order: list[int] = []
         """Tokens in the order of delivery; some may be gone."""
+        self.start = 0
+        """Everything before this index of `order` is gone."""
         self.by_msg_id: dict[bytes, list[int]] = {}
         self.by_correl_id: dict[bytes, list[int]] = {}
 
@@ -34,6 +36,7 @@ class Shelf:
             order.append(token)
         else:
             insort(order, token)
+            self.start = 0
         self.entries[token] = (message, persistent)
         self.by_msg_id.setdefault(message.head[MSG_ID], []).append(token)
         self.by_correl_id.setdefault(message.head[CORREL_ID], []).append(token)
@@ -45,14 +48,17 @@ class Shelf:
             return None
         _forget(self.by_msg_id, entry[0].head[MSG_ID], token)
         _forget(self.by_correl_id, entry[0].head[CORREL_ID], token)
+        if self.order[self.start] == token:
+            self.start += 1
         if len(self.order) > 2 * len(self.entries) + 64:
             self.order = [one for one in self.order if one in self.entries]
+            self.start = 0
         return entry
 
     def after(self, token: int | None) -> Iterable[Message]:
         """Messages in the order of delivery, behind this one."""
         entries = self.entries
-        start = 0 if token is None else bisect_right(self.order, token)
+        start = self.start if token is None else bisect_right(self.order, token)
         return (entries[one][0] for one in islice(self.order, start, None) if one in entries)
 
 

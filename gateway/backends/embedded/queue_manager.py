@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from gateway.backends.embedded import completing
 from gateway.backends.embedded.administration import Administration
 from gateway.backends.embedded.attributes import BY_KEYWORD, Value
 from gateway.backends.embedded.authority import Authority
 from gateway.backends.embedded.connection import Connection
 from gateway.backends.embedded.core import Core
-from gateway.backends.embedded.intake import STATE_PREFIX, Intake, complete
+from gateway.backends.embedded.intake import STATE_PREFIX, Intake
 from gateway.backends.embedded.journal.prepared import StoreOptions
 from gateway.backends.embedded.journal_store import JournalStore
 from gateway.backends.embedded.local_queue import BROKER
@@ -28,7 +29,7 @@ from gateway.backends.embedded.store.unit import LaneTakes, Message, StoreUnit
 from gateway.backends.embedded.topics import Topics
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.mq import constants as mq
-from gateway.ports.batch import MQMD_LENGTH, Done, Scheduler, Stored, Token, Unit
+from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
 
 ADMINISTRATOR = "mqgate"
 """The user the queue manager's own connections run as."""
@@ -196,7 +197,9 @@ class EmbeddedQueueManager:
         """Every message of a state queue with its key, in order."""
         with self.core.entered():
             self._target(queue)
-            return [(key, self._stored(message)) for key, message in self.core.store.load(queue)]
+            keyed = list(self.core.store.load(queue))
+            messages = completing.stored((message for _, message in keyed), self.name)
+            return list(zip((key for key, _ in keyed), messages, strict=True))
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """The next messages in order; they are the batch port's until it takes or moves them."""
@@ -208,7 +211,7 @@ class EmbeddedQueueManager:
                 return []
             target.check_get()
             behind = after if isinstance(after, int) else None
-            found: list[Stored] = []
+            found: list[Message] = []
             expired: list[int] = []
             now = int(core.now() * 1_000_000)
             while len(found) < limit:
@@ -216,16 +219,18 @@ class EmbeddedQueueManager:
                 if not messages:
                     break
                 behind = messages[-1].token
-                for message in messages:
-                    if 0 < message.expiry <= now:
-                        expired.append(message.token)
-                    elif local.locked.get(message.token, BROKER) is BROKER:
-                        found.append(self._stored(message))
+                expired += [one.token for one in messages if 0 < one.expiry <= now]
+                locked = local.locked
+                found += [
+                    one
+                    for one in messages
+                    if not 0 < one.expiry <= now and (not locked or locked.get(one.token, BROKER) is BROKER)
+                ]
             if not key and not queue.startswith(STATE_PREFIX):
-                core.lock_messages(local, [one.token for one in found if isinstance(one.token, int)], BROKER)
+                core.lock_messages(local, [one.token for one in found], BROKER)
             if expired:
                 core.commit(StoreUnit(takes=[LaneTakes(local.name, key, expired)]))
-            return found
+            return completing.stored(found, self.name)
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there."""
@@ -257,9 +262,6 @@ class EmbeddedQueueManager:
 
     def _define_state(self, name: str) -> None:
         self._administration.define("QLOCAL", name, _STATE_ATTRIBUTES)
-
-    def _stored(self, message: Message) -> Stored:
-        return Stored(message.token, complete(message, self.name), message.head[MQMD_LENGTH:] + message.body)
 
 
 def open_store(path: Path | None, name: str, scheduler: Scheduler, options: StoreOptions | None) -> MessageStore:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.backends.embedded import descriptor
+from gateway.backends.embedded.completing import complete
 from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.descriptor import NO_ID
 from gateway.backends.embedded.grouping import is_complete_group, is_complete_message, physical_key
 from gateway.backends.embedded.handles import Handle, LogicalOrder
-from gateway.backends.embedded.intake import complete
 from gateway.backends.embedded.local_queue import LocalQueue
 from gateway.backends.embedded.store.unit import Message
 from gateway.errors import MQError
