@@ -10,6 +10,7 @@ from gateway.backends.embedded.journal.cache import RowCache
 from gateway.backends.embedded.journal.decode import Rows
 from gateway.backends.embedded.journal.reading import Reading
 from gateway.backends.embedded.journal.ring import Ring
+from gateway.backends.embedded.journal.volatile import VolatileRows
 from gateway.backends.embedded.store.changes import Changes
 from gateway.backends.embedded.store.index import Index, LaneName, spans
 from gateway.backends.embedded.store.lanes import Lane
@@ -21,8 +22,8 @@ from gateway.backends.embedded.store.unit import ID_LENGTH, NO_ID, Message
 class Matching(Reading):
     """The matching part of `Store`."""
 
-    def __init__(self, ring: Ring, index: Index, cache: RowCache, queue_manager: str) -> None:
-        super().__init__(ring, index, cache)
+    def __init__(self, ring: Ring, index: Index, cache: RowCache, volatile: VolatileRows, queue_manager: str) -> None:
+        super().__init__(ring, index, cache, volatile)
         self._prefix = MSG_ID_PREFIX + (queue_manager.encode()[:12].ljust(12) if queue_manager else b"")
         self._matches: dict[tuple[str, bytes], Matches] = {}
 
@@ -39,6 +40,8 @@ class Matching(Reading):
         """Tokens of the messages that have all the identifiers given, in the order of delivery."""
         wanted = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}
         given = {field: identifier for field, identifier in wanted.items() if identifier is not None}
+        if not given:
+            return [message.token for message in self.fetch(queue, key, limit=1 << 60, locked=locked)]
         field = next(iter(given))
         numbers = set(self._index_of(queue, key, field).find(given[field]))
         made_here = self._number_in(msg_id) if msg_id is not None else None
@@ -88,6 +91,8 @@ class Matching(Reading):
 
     def note_arrivals(self, changes: Changes, rows: Rows | None) -> None:
         """Keep the indexes up to date with what was just applied. Cheap while nobody has asked for any."""
+        if self.index.expiring:
+            self._note_moved_expiries(changes)
         if not self._matches:
             return
         number, row = changes.first_number, 0
@@ -101,6 +106,15 @@ class Matching(Reading):
             if lane is not None and move.to_lane[:2] in self._matches:
                 for first, count, place in list(spans(lane, move.to_first, move.length)):
                     self._note(move.to_lane, first, count, place, self.rows(place >> ROW_BITS))
+
+    def _note_moved_expiries(self, changes: Changes) -> None:
+        for move in changes.moves:
+            lane = self.index.find(move.to_lane)
+            for first, count, place in list(spans(lane, move.to_first, move.length)) if lane is not None else ():
+                expiries = self.rows(place >> ROW_BITS).expiries
+                if expiries is not None:
+                    row = place & ROW_MASK
+                    self.index.expiring.add(move.to_lane, first, expiries[row : row + count])
 
     def _note(self, name: LaneName, first: int, count: int, place: int, rows: Rows) -> None:
         matches = self._matches.get(name[:2])

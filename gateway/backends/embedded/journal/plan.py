@@ -87,7 +87,8 @@ class Plan:
             longest = max(lengths)
         return Changes(
             frame, self.first_number, links.groups, self.columns.numbers, links.takes, links.moves, links.backouts,
-            links.state, used, longest, lengths, )  # fmt: skip
+            links.state, used, longest, lengths, self.columns.expiries,
+        )  # fmt: skip
 
     def frame_rows(self, time: int, size: int) -> Rows | None:
         """The rows as reading gives them, for the cache."""

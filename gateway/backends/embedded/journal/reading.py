@@ -13,6 +13,7 @@ from gateway.backends.embedded.journal.decode import Rows, frame_at, header_alon
 from gateway.backends.embedded.journal.layout import BLOCK, padded
 from gateway.backends.embedded.journal.ring import Ring
 from gateway.backends.embedded.journal.segment import Segment
+from gateway.backends.embedded.journal.volatile import VolatileRows
 from gateway.backends.embedded.store.index import Index, chain_depth, neighbours
 from gateway.backends.embedded.store.lanes import Run
 from gateway.backends.embedded.store.place import (
@@ -36,12 +37,12 @@ MAKE_MESSAGE = partial(tuple.__new__, Message)
 class Reading:
     """The reading half of `Store`."""
 
-    def __init__(self, ring: Ring, index: Index, cache: RowCache) -> None:
+    def __init__(self, ring: Ring, index: Index, cache: RowCache, volatile: VolatileRows) -> None:
         self.ring = ring
         self.index = index
         self.cache = cache
         self.leaving: set[int] = set()
-        self._volatile: dict[int, Rows] = {}
+        self.volatile = volatile
 
     # ---- depth and keys
 
@@ -150,7 +151,7 @@ class Reading:
     def rows(self, frame: int) -> Rows:
         """The rows of a frame or of a non-persistent batch."""
         if frame & VOLATILE:
-            return self._volatile[frame]
+            return self._volatile_rows(frame)
         segment = self.ring.used[slot_of(frame)]
         found = self.cache.get(segment.serial, frame)
         if found is None:
@@ -177,12 +178,31 @@ class Reading:
             )
         return rows_of(header, sections_of(view, 0, header))
 
-    def keep_volatile(self, frame: int, rows: Rows) -> None:
-        """A non-persistent batch: memory is the only place it has."""
-        self._volatile[frame] = rows
+    def _volatile_rows(self, batch: int) -> Rows:
+        found = self.cache.get(0, batch)
+        if found is None:
+            found = self.volatile.get(batch)
+            if self.volatile.is_spilled(batch):
+                self.cache.keep(0, batch, found)
+        return found
 
     def drop_volatile(self) -> None:
         """Forget batches whose messages are all gone."""
-        for frame in self.index.space.dead_batches:
-            self._volatile.pop(frame, None)
+        for batch in self.index.space.dead_batches:
+            self.volatile.drop(batch)
         self.index.space.dead_batches.clear()
+
+    def expired(self, now: float) -> list[tuple[str, bytes, int]]:
+        """Queue, key and token of messages that are due. Each is told once, so take them; locked ones come again."""
+        index, time = self.index, int(now * 1_000_000)
+        found: list[tuple[str, bytes, int]] = []
+        for name, first, count in index.expiring.take_due(time) if index.expiring else ():
+            lane = index.find(name)
+            if lane is None:
+                continue
+            for number in filter(lane.holds, range(first, first + count)):
+                if number in index.hidden:
+                    index.expiring.add_run(name, number, 1, time + 1_000_000)
+                else:
+                    found.append((name[0], name[1], name[2] << NUMBER_BITS | number))
+        return list(dict.fromkeys(found))

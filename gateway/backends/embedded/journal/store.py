@@ -23,6 +23,7 @@ from gateway.backends.embedded.journal.plan import Plan, plan_unit
 from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions
 from gateway.backends.embedded.journal.recovery import Progress, recover
 from gateway.backends.embedded.journal.ring import Berth, Ring, RingOptions
+from gateway.backends.embedded.journal.volatile import VolatileRows
 from gateway.backends.embedded.store.changes import Changes, apply
 from gateway.backends.embedded.store.cleaning import excess, victim
 from gateway.backends.embedded.store.index import Index, TokenRun
@@ -38,7 +39,8 @@ class Store(Matching):
     """See the module. Reading is in `Reading`, finding by identifier in `Matching`."""
 
     def __init__(self, path: Path, ring: Ring, index: Index, options: StoreOptions, clock: Callable[[], float]) -> None:
-        super().__init__(ring, index, RowCache(options.cache_bytes), options.queue_manager)
+        volatile = VolatileRows(path, options.volatile_bytes)
+        super().__init__(ring, index, RowCache(options.cache_bytes), volatile, options.queue_manager)
         self.path = path
         self.options = options
         self.generation = 0
@@ -113,6 +115,7 @@ class Store(Matching):
             pass  # the next start recovers as after a crash
         finally:
             self.ring.close()
+            self.volatile.close()
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None
@@ -133,6 +136,8 @@ class Store(Matching):
         time = self._microseconds(now)
         plan = plan_unit(self, unit, self._next_number, time)
         prepared.missing = plan.missing
+        if plan.volatile_rows is not None:
+            self._check_volatile_room()
         if plan.needs_frame:
             self._place(prepared, plan, time, FrameFlag(0) if plan.columns.numbers is None else FrameFlag.CARRIED)
         if plan.volatile_groups or plan.volatile_takes or plan.volatile_moves:
@@ -143,6 +148,7 @@ class Store(Matching):
                 None,
                 plan.volatile_takes,
                 plan.volatile_moves,
+                expiries=plan.volatile_rows.expiries if plan.volatile_rows is not None else None,
             )
             prepared.volatile_rows = plan.volatile_rows
             self._next_batch += 1
@@ -150,6 +156,15 @@ class Store(Matching):
         self._hide(prepared, plan)
         self._note_under_way(unit)
         return prepared
+
+    def _check_volatile_room(self) -> None:
+        volatile = self.volatile
+        if volatile.full is not None and volatile.size > volatile.limit:
+            volatile.spill()
+            if volatile.full is not None:
+                raise StoreUnavailable(
+                    f"{self.path}: {volatile.full.strerror}: no new non-persistent messages until there is room"
+                )
 
     def _hide(self, prepared: Prepared, plan: Plan) -> None:
         runs = [*plan.links.takes, *plan.volatile_takes]
@@ -220,7 +235,7 @@ class Store(Matching):
         if prepared.volatile is not None:
             apply(self.index, None, prepared.volatile)
             if prepared.volatile_rows is not None:
-                self.keep_volatile(prepared.volatile.frame, prepared.volatile_rows)
+                self.volatile.keep(prepared.volatile.frame, prepared.volatile_rows)
             self.note_arrivals(prepared.volatile, prepared.volatile_rows)
         self.drop_volatile()
         self._collect()

@@ -11,12 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gateway.backends.embedded.store.lanes import Lane, Queue, Released, Run, cut_run
+from gateway.backends.embedded.store.expiry import Expiring
+from gateway.backends.embedded.store.lanes import Lane, LaneName, Queue, Released, Run, cut_run
 from gateway.backends.embedded.store.place import NUMBER_BITS, NUMBER_MASK, ROW_BITS, VOLATILE
 from gateway.backends.embedded.store.space import Extent, Space
 
-LaneName = tuple[str, bytes, int]
-"""Queue, key, rank (9 - priority)."""
+__all__ = [
+    "Found",
+    "Index",
+    "LaneName",
+    "MoveRun",
+    "TokenRun",
+    "chain_depth",
+    "consecutive",
+    "neighbours",
+    "spans",
+    "visible",
+]
 
 
 class TokenRun(NamedTuple):
@@ -56,6 +67,7 @@ class Index:
         self.backouts: dict[int, int] = {}
         self.state: dict[bytes, bytes] = {}
         self.state_slots: dict[bytes, int] = {}
+        self.expiring = Expiring()
 
     # ---- lanes
 

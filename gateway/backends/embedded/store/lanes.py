@@ -15,6 +15,8 @@ EMPTY = array("Q")
 FOLD_AT = 32
 TRIM_AT = 3 * 1024
 
+LaneName = tuple[str, bytes, int]
+"""Queue, key, rank (9 - priority)."""
 Run = tuple[int, int, int]
 """First number, count, place of the first."""
 Released = list[tuple[int, int]]
