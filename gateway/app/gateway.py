@@ -20,8 +20,11 @@ from gateway.app.api.state import latency
 from gateway.app.gauges import gauges_of
 from gateway.app.limits import limits_of
 from gateway.app.mappings import read_table
+from gateway.app.secrets import mqi_users
 from gateway.app.site import admin_root
 from gateway.backends.embedded.inspection import Inspection
+from gateway.backends.embedded.journal import StoreOptions
+from gateway.backends.embedded.mqi.front import Front
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.broker.consumers import Consumers
 from gateway.broker.engine import Engine
@@ -29,13 +32,14 @@ from gateway.broker.recovery import recover
 from gateway.broker.router import Router
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError
-from gateway.net import http
+from gateway.net import http, mqi
 from gateway.net.hub import Hub
 from gateway.net.listeners import Listeners
 from gateway.net.scheduler import ReactorScheduler
 from gateway.observe import logs
 from gateway.observe.health import Snapshot
 from gateway.observe.history import STEP_SECONDS, History
+from gateway.observe.service import ServiceManager
 from gateway.ports.batch import BatchQueueManager
 from gateway.ports.counters import Counters, Names
 from gateway.routing.table import Table
@@ -73,6 +77,8 @@ class Gateway:
         self.listeners = Listeners(reactor, self.engine, self.hub)
         self.consumers = Consumers(self.engine)
         self.admin_port: IListeningPort | None = None
+        self.mqi_port: IListeningPort | None = None
+        self.service = ServiceManager()
         self.started_at = time.time()
         self.heartbeat = time.monotonic()
         self.recovered = False
@@ -102,7 +108,11 @@ class Gateway:
         if embedded.objects is not None:
             path = self.settings.resolve(embedded.objects, "queue_manager.embedded.objects")
             text = Path(path).read_text(encoding="utf-8")
-        return EmbeddedQueueManager.open(self.directory, embedded.name, self.scheduler, text)
+        return EmbeddedQueueManager.open(
+            self.directory, embedded.name, self.scheduler, text, users=mqi_users(self.settings),
+            check_client=embedded.check_client, max_uncommitted=embedded.max_uncommitted,
+            store_options=StoreOptions(embedded.name, segment_bytes=embedded.segment_bytes),
+        )  # fmt: skip
 
     @property
     def directory(self) -> Path:
@@ -135,6 +145,7 @@ class Gateway:
         for listener in self.settings.listeners:
             listening = self.listeners.open(listener)
             log.info("listening", f"MQTT on {listening.address}", listener=listener.name)
+        self._serve_programs()
         admin = self.settings.admin
         if admin.port is not None:
             self.admin_port = http.listen(self.reactor, admin_root(self), admin.bind, admin.port)
@@ -142,12 +153,38 @@ class Gateway:
         self._write_address()
         self._ticking.start(TICK_SECONDS, now=False)
         self.engine.flush()
+        self.service.ready(f"MQTT listeners: {', '.join(self.listeners.all)}")
+        watchdog = self.service.watchdog_seconds()
+        if watchdog is not None:
+            LoopingCall(self.service.alive).start(watchdog / 2)
         gc.collect()
         gc.freeze()  # what exists now stays: the collector need not look at it again
         gc.set_threshold(100_000, 50, 100)
         log.info(
             "started", f"queue manager {self.queue_manager.name}", **{f"recovered_{k}": v for k, v in found.items()}
         )
+
+    def _serve_programs(self) -> None:
+        """Programs with the MQI library reach the embedded queue manager through a Unix socket."""
+        queue_manager, embedded = self.queue_manager, self.settings.queue_manager.embedded
+        if not isinstance(queue_manager, EmbeddedQueueManager) or embedded is None:
+            return
+        path = self.directory / "mqi.sock"
+        if embedded.socket is not None:
+            path = Path(self.settings.resolve(embedded.socket, "queue_manager.embedded.socket"))
+        if len(str(path)) > 100:  # a Unix socket's name has room for 107 bytes
+            path = Path(os.path.relpath(path))
+
+        def make(write: Callable[[bytes], None], close: Callable[[], None], user: str) -> Front:
+            soon = self.scheduler.soon
+            return Front(queue_manager, write, close, monotonic=time.monotonic, soon=soon, user=user)
+
+        try:
+            self.mqi_port = mqi.listen(self.reactor, path, make)
+            log.info("listening", f"MQI programs at {path}", listener="mqi")
+        except OSError as error:
+            self.engine.problems["MQI socket"] = str(error)
+            log.warning("mqi_socket", f"programs cannot connect: {error}")
 
     def _write_address(self) -> None:
         """Where the command line finds this process."""
@@ -172,6 +209,7 @@ class Gateway:
             return
         log.info("draining", f"{len(self.engine.connections)} connections are handed back")
         self.engine.draining = True
+        self.service.stopping("connections are handed back")
         self.listeners.stop_accepting()
         for connection in list(self.engine.connections):
             self.engine.leave(connection)
@@ -192,8 +230,9 @@ class Gateway:
         for connection in list(self.engine.connections):
             self.engine.close(connection, "draining")
         self.engine.flush()
-        if self.admin_port is not None:
-            self.admin_port.stopListening()
+        for port in (self.admin_port, self.mqi_port):
+            if port is not None:
+                port.stopListening()
         close = getattr(self.queue_manager, "close", None)
         if close is not None:
             close()
@@ -207,6 +246,9 @@ class Gateway:
         try:
             settings = self.reread()
             table: Table = read_table(settings)
+            wrong = self.listeners.reload_certificates()
+            if wrong:
+                raise ConfigurationError(wrong)  # noqa: TRY301 -- counted and reported below
         except ConfigurationError as error:
             self.reload_ok = False
             self.counters.config_reloads["failed"] += 1

@@ -2,13 +2,62 @@
 
 from __future__ import annotations
 
-from gateway.config.model import Settings
-from gateway.errors import DriverUnavailable
-from gateway.ports.batch import BatchQueueManager, Scheduler
+from pathlib import Path
+
+from gateway.backends.ibm.client import IbmQueueManager
+from gateway.backends.ibm.driver import ConnectSettings
+from gateway.backends.ibm.worker import Backoff
+from gateway.config.model import Ibm, Settings
+from gateway.errors import ConfigurationError, Finding
+from gateway.observe import logs
+from gateway.ports.batch import Scheduler
 from gateway.ports.counters import Counters
 
+log = logs.get("mqgate.ibm")
 
-def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters) -> BatchQueueManager:
-    """Connect; DriverUnavailable says which library is missing."""
-    del settings, scheduler, counters
-    raise DriverUnavailable("the IBM MQ backend is not joined to the gateway in this version")
+
+def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters) -> IbmQueueManager:
+    """Connect; DriverUnavailable says which library is missing, MQError what the queue manager refuses."""
+    ibm = settings.queue_manager.ibm
+    assert ibm is not None  # noqa: S101 -- the caller has looked
+    queue_manager = IbmQueueManager(
+        connect_settings(settings, ibm),
+        scheduler,
+        driver=ibm.driver,
+        connections=ibm.connections,
+        backoff=Backoff(ibm.reconnect_from, ibm.reconnect_to),
+        told=lambda text: log.warning("connection", text),
+    )
+    queue_manager.start()
+    counters.mq_connect_attempts[queue_manager.name, "ok"] += ibm.connections
+    return queue_manager
+
+
+def connect_settings(settings: Settings, ibm: Ibm) -> ConnectSettings:
+    """How to reach the queue manager."""
+    tls = ibm.tls
+    return ConnectSettings(
+        name=ibm.name,
+        connection=ibm.connection or "",
+        channel=ibm.channel or "",
+        user=ibm.user or "",
+        password=password_of(settings, ibm),
+        ccdt=ibm.ccdt or "",
+        cipher=tls.cipher if tls is not None else "",
+        key_repository=tls.key_repository or "" if tls is not None else "",
+        certificate_label=tls.certificate_label or "" if tls is not None else "",
+        peer_name=tls.peer_name or "" if tls is not None else "",
+    )
+
+
+def password_of(settings: Settings, ibm: Ibm) -> str:
+    """From its file or the environment."""
+    if ibm.password is not None:
+        return ibm.password.get_secret_value()
+    if ibm.password_file is None:
+        return ""
+    path = Path(settings.resolve(ibm.password_file, "queue_manager.ibm.password_file"))
+    try:
+        return path.read_text(encoding="utf-8").split("\n", 1)[0]
+    except OSError as error:
+        raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import ssl
 import sys
 from pathlib import Path
 
@@ -24,16 +25,26 @@ VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 @click.option("--version", "level", type=click.Choice(list(VERSIONS)), default="3.1.1", show_default=True)
 @click.option("--user", help="User name.")
 @click.option("--password-file", type=click.Path(exists=True, dir_okay=False), help="File whose first line it is.")
+@click.option("--tls", is_flag=True, help="Over TLS, with the system's authorities unless --ca-file is given.")
+@click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="Authority of the gateway's certificate.")
+@click.option("--server-name", help="Name the certificate must have, where it is not --host.")
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="Client certificate, with its key.")
+@click.option("--key", type=click.Path(exists=True, dir_okay=False), help="Its key, if it is in a file of its own.")
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for each answer.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def probe(
     host: str, port: int, topic: str, qos: int, level: str, user: str | None, password_file: str | None,
+    tls: bool, ca_file: str | None, server_name: str | None, certificate: str | None, key: str | None,
     timeout: float, as_json: bool,
 ) -> None:  # fmt: skip
     """CONNECT, PUBLISH, wait for the acknowledgement. Exit code 0: committed; 1: refused; 3: not reached."""
     password = Path(password_file).read_bytes().splitlines()[0] if password_file else None
     try:
-        with Device(host, port, f"probe-{secrets.token_hex(4)}", version=VERSIONS[level], timeout=timeout) as device:
+        context = _context(ca_file, certificate, key) if tls or ca_file or certificate else None
+        name = f"probe-{secrets.token_hex(4)}"
+        with Device(
+            host, port, name, version=VERSIONS[level], timeout=timeout, tls=context, server_name=server_name
+        ) as device:
             reason = device.connect(user, password)
             if reason:
                 shown = reasons.name(reason) if VERSIONS[level] == 5 else f"return code {reason}"
@@ -43,6 +54,9 @@ def probe(
     except ProtocolError as error:
         click.echo(f"refused: {error}", err=True)
         sys.exit(1)
+    except ssl.SSLError as error:
+        click.echo(f"{host}:{port} and this side do not trust each other: {error}", err=True)
+        sys.exit(1)
     except OSError as error:
         click.echo(f"{host}:{port} is not reached: {error}. Is the gateway running (mqgate run)?", err=True)
         sys.exit(3)
@@ -51,3 +65,10 @@ def probe(
     else:
         what = "sent" if not qos else "committed and acknowledged"
         click.echo(f"{what} in {seconds * 1000:.2f} ms (QoS {qos}, topic {topic})")
+
+
+def _context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    return context

@@ -14,7 +14,7 @@ import click
 
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, DriverUnavailable, StoreError
+from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
@@ -54,7 +54,7 @@ def run(
         for finding in error.findings:
             click.echo(str(finding), err=True)
         sys.exit(1)
-    except (StoreError, DriverUnavailable, OSError) as error:
+    except (StoreError, DriverUnavailable, MQError, OSError) as error:
         click.echo(f"mqgate: {error}", err=True)
         sys.exit(3)
 

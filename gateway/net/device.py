@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections import deque
 from types import TracebackType
@@ -27,11 +28,23 @@ from gateway.mqtt.packets import (
 class Device:
     """One connection to a gateway. Errors: OSError, TimeoutError, ProtocolError."""
 
-    def __init__(self, host: str, port: int, client_id: str, *, version: int = 4, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        version: int = 4,
+        timeout: float = 10.0,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> None:
         self.version = version
         self.client_id = client_id
         self._socket = socket.create_connection((host, port), timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=server_name or host)
         self._reader = client.server_reader(version)
         self._packets: deque[Packet] = deque()
         self._ids = 0

@@ -16,7 +16,7 @@ from gateway.broker.engine import Engine
 from gateway.config.model import Listener
 from gateway.net.hub import Acceptor, Hub, HubSocket
 from gateway.net.proxy import ProxyReader
-from gateway.net.stream import StreamFactory, tls_context
+from gateway.net.stream import StreamFactory, TlsContext, tls_context
 
 BACKLOG = 4096
 
@@ -31,6 +31,7 @@ class Listening:
     port: IListeningPort | None = None
     connections: int = 0
     number: int = 0
+    tls: TlsContext | None = None
 
 
 class Listeners:
@@ -52,6 +53,20 @@ class Listeners:
             listening = self._stream(settings)
         self.all[settings.name] = listening
         return listening
+
+    def reload_certificates(self) -> list[Finding]:
+        """Certificates, keys and revocation lists as their files are now, for new connections. One that cannot be used
+        leaves the old one in force and is reported."""
+        findings = []
+        for name, listening in self.all.items():
+            if listening.tls is None:
+                continue
+            try:
+                listening.tls.reload()
+            except (SSL.Error, OSError) as error:
+                what = f"the certificate of listener `{name}` cannot be used: {error or 'not a certificate and its key'}"
+                findings.append(Finding(listening.tls.settings.certificate, 1, 1, what, "mend it and reload again"))
+        return findings
 
     def _plain(self, settings: Listener) -> Listening:
         family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
@@ -86,12 +101,13 @@ class Listeners:
     def _stream(self, settings: Listener) -> Listening:
         factory = StreamFactory(self, settings)
         number = settings.port or 0
-        if settings.tls is not None:
-            port = self.reactor.listenSSL(number, factory, tls_context(settings.tls), BACKLOG, settings.bind)
+        context = tls_context(settings.tls) if settings.tls is not None else None
+        if context is not None:
+            port = self.reactor.listenSSL(number, factory, context, BACKLOG, settings.bind)
         else:
             port = self.reactor.listenTCP(number, factory, BACKLOG, settings.bind)
         number = port.getHost().port
-        listening = Listening(settings, f"{settings.bind}:{number}", port=port, number=number)
+        listening = Listening(settings, f"{settings.bind}:{number}", port=port, number=number, tls=context)
         factory.listening = listening
         return listening
 

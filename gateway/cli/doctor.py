@@ -1,0 +1,128 @@
+"""`mqgate doctor`: what is here, what is missing and why it matters."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from gateway.cli.reach import show_json
+from gateway.config.load import load_settings
+from gateway.config.model import Settings
+from gateway.errors import ConfigurationError, DriverUnavailable, MqgateError
+
+
+class Found(NamedTuple):
+    """One thing that was looked at."""
+
+    what: str
+    state: str
+    """ok, missing (something cannot be used), or wrong (the gateway will not run as it is)."""
+    text: str
+
+
+@click.command()
+@click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings to look at too.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def doctor(config: str | None, as_json: bool) -> None:
+    """What is missing here, and why. Exit code 1 when the gateway would not run as configured."""
+    found = list(examine(config))
+    if as_json:
+        show_json([one._asdict() for one in found])
+    else:
+        marks = {"ok": "ok     ", "missing": "missing", "wrong": "WRONG  "}
+        for one in found:
+            click.echo(f"{marks[one.state]}  {one.what}: {one.text}")
+    sys.exit(1 if any(one.state == "wrong" for one in found) else 0)
+
+
+def examine(config: str | None) -> Iterator[Found]:
+    """Everything, in the order an operator would ask."""
+    version = platform.python_version()
+    yield Found("Python", "ok" if sys.version_info >= (3, 11) else "wrong", f"{version} (3.11 or later is needed)")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = hard >= 20_000 or hard == resource.RLIM_INFINITY
+    yield Found("open files", "ok" if enough else "missing", f"limit {soft}, at most {hard}; each device needs one")
+    yield _driver()
+    yield _tool("C compiler", os.environ.get("CC", "cc"), "the MQI library (mqgate mqi build)", "gcc")
+    yield _package("pyspark", "the data pipeline", "pip install 'mqgate[spark]'")
+    yield _tool("Java", "java", "the data pipeline", "openjdk-17-jre-headless")
+    try:
+        settings = load_settings(config, os.environ, {})
+    except ConfigurationError as error:
+        for finding in error.findings:
+            yield Found("settings", "wrong", str(finding))
+        return
+    yield Found("settings", "ok", config or "defaults")
+    yield from _configured(settings)
+
+
+def _driver() -> Found:
+    from gateway.backends.ibm.driver import load
+
+    try:
+        return Found("IBM MQ", "ok", f"through {load('auto').name}")
+    except DriverUnavailable as error:
+        return Found("IBM MQ", "missing", f"{error} (needed for queue_manager.ibm only)")
+
+
+def _tool(what: str, command: str, needed_for: str, package: str) -> Found:
+    path = shutil.which(command)
+    if path:
+        return Found(what, "ok", path)
+    return Found(what, "missing", f"needed for {needed_for}: apt-get install {package}")
+
+
+def _package(name: str, needed_for: str, how: str) -> Found:
+    try:
+        return Found(name, "ok", importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Found(name, "missing", f"needed for {needed_for}: {how}")
+
+
+def _configured(settings: Settings) -> Iterator[Found]:
+    from gateway.app.mappings import read_table
+
+    try:
+        table = read_table(settings)
+        yield Found("mappings", "ok", f"{len(table.routes)} rules to MQ, {len(table.outbound)} to devices")
+    except MqgateError as error:
+        yield Found("mappings", "wrong", str(error))
+    embedded = settings.queue_manager.embedded
+    if embedded is not None:
+        path = Path(settings.resolve(embedded.path, "queue_manager.embedded.path")).absolute()
+        there = path
+        while not there.exists():
+            there = there.parent
+        writable = os.access(there, os.W_OK)
+        free = shutil.disk_usage(there).free
+        text = f"{path}, {free // 2**20:,} MiB free" if writable else f"{there} cannot be written"
+        yield Found("data directory", "ok" if writable and free > 512 << 20 else "wrong", text)
+    for listener in settings.listeners:
+        if listener.tls is not None:
+            yield _certificate(settings, listener.name, listener.tls.certificate)
+        elif listener.bind not in {"127.0.0.1", "::1", "localhost"} and listener.unix is None:
+            yield Found(f"listener {listener.name}", "missing", "it is plain and not on loopback: consider `tls`")
+
+
+def _certificate(settings: Settings, listener: str, name: str) -> Found:
+    from datetime import UTC, datetime
+
+    from cryptography import x509
+
+    path = Path(settings.resolve(name, "listeners"))
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        return Found(f"certificate of {listener}", "wrong", f"{path}: {error}")
+    left = certificate.not_valid_after_utc - datetime.now(UTC)
+    state = "ok" if left.days > 14 else "wrong" if left.days < 0 else "missing"
+    return Found(f"certificate of {listener}", state, f"expires in {left.days} days")

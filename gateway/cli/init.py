@@ -1,0 +1,38 @@
+"""`mqgate init`: a directory to begin with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from gateway.app.mappings import DEFAULT
+from gateway.config.schema import settings_schema
+from gateway.config.starter import starter_settings
+from gateway.rules.schema import mapping_schema
+
+
+@click.command()
+@click.argument("directory", type=click.Path(file_okay=False))
+def init(directory: str) -> None:
+    """A commented starter configuration in DIRECTORY: settings, a mapping, and the schemas editors complete from."""
+    root = Path(directory)
+    (root / "mappings").mkdir(parents=True, exist_ok=True)
+    default = files("gateway.rules").joinpath(DEFAULT).read_text(encoding="utf-8")
+    wanted = {
+        "mqgate.yaml": starter_settings(),
+        "mappings/default.yaml": default,
+        "mqgate.schema.json": json.dumps(settings_schema(), indent=2) + "\n",
+        "mappings/mapping.schema.json": json.dumps(mapping_schema(), indent=2) + "\n",
+    }
+    there = [name for name in wanted if (root / name).exists()]
+    if there:
+        click.echo(f"{root} already has {', '.join(there)}: nothing is overwritten", err=True)
+        sys.exit(1)
+    for name, text in wanted.items():
+        (root / name).write_text(text, encoding="utf-8")
+        click.echo(root / name)
+    click.echo(f"\nmqgate check {root / 'mqgate.yaml'}\nmqgate run -c {root / 'mqgate.yaml'}")
