@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from gateway.bridge.explain import explain
 from gateway.bridge.inbound import Origin
-from gateway.bridge.outbound import DESCRIPTOR_FIELDS, Publication, publication
+from gateway.bridge.outbound import Publication, publication
 from gateway.bridge.rehearsal import NOW, message_of, payload_of, properties_of
 from gateway.config.model import Settings
 from gateway.config.units import Duration, Size, show_duration, show_size
@@ -36,7 +36,7 @@ from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import Mappings
 from gateway.rules.model import MappingFile, Test
 from gateway.rules.parse import load_mappings
-from gateway.rules.templates import CASES, OUTBOUND_FOLDERS, PLAIN, TYPES
+from gateway.rules.templates import CASES, FIELDS, OUTBOUND_FOLDERS, PLAIN, TYPES
 
 REFERENCE = ROOT / "docs" / "reference"
 _DURATION, _SIZE = (typing.get_args(one)[1] for one in (Duration, Size))
@@ -155,7 +155,7 @@ def mapping_page() -> str:
         "types": [f":{name}" for name in TYPES],
         "cases": [f":{name}" for name in CASES],
         "folders": [f"{{{name}.x}}" for name in OUTBOUND_FOLDERS],
-        "descriptor": [f"md.{name}" for name in DESCRIPTOR_FIELDS],
+        "descriptor": [f"md.{name}" for name in FIELDS["md"]],
     }
     text = introduction("mapping")
     for name, values in lists.items():

@@ -27,7 +27,7 @@ from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import OutboundRule
-from gateway.rules.templates import Slot, Template, Value, render
+from gateway.rules.templates import Slot, Value, render
 
 REQUEST = 1  # MQMT_REQUEST
 PASS_CORREL_ID = 0x40  # MQRO_PASS_CORREL_ID
@@ -228,7 +228,6 @@ _DESCRIPTOR: dict[str, slice | int] = {
     "MsgType": mqmd.AT_MSG_TYPE, "Persistence": mqmd.AT_PERSISTENCE, "BackoutCount": mqmd.AT_BACKOUT_COUNT,
     "MsgSeqNumber": mqmd.AT_MSG_SEQ_NUMBER, "Report": mqmd.AT_REPORT,
 }  # fmt: skip
-DESCRIPTOR_FIELDS = (*_DESCRIPTOR, "CorrelIdText")
 _IDENTIFIERS = {"MsgId", "CorrelId", "GroupId"}
 
 
@@ -266,13 +265,7 @@ class _Scope:
         if slot.kind == "json":
             return message.body.field(slot.name)
         if slot.kind == "xqh":
-            return {"RemoteQName": message.remote_queue, "RemoteQMgrName": message.remote_queue_manager}[slot.name]
+            return (message.remote_queue if slot.name == "RemoteQName" else message.remote_queue_manager) or None
         if slot.kind == "queue":
             return self.rule.spec.queue or self.rule.spec.transmission_queue
         return message.property(slot.kind, slot.name)
-
-
-def level_templates(rule: OutboundRule) -> list[Template]:
-    """Every template of a rule."""
-    optional = (rule.topic, rule.client, rule.order_by, rule.response_topic)
-    return [template for template in optional if template is not None]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.config.model import AclEntry
+from gateway.mqtt.topics import split_shared
 from gateway.routing.table import like
 from gateway.routing.trie import FilterTrie
 
@@ -97,7 +98,7 @@ class Rights:
 
     def subscribe(self, filter: str) -> Verdict:  # noqa: A002 - the specification's word
         """Whether the subject may subscribe to `filter` (a shared subscription is asked by the filter in it)."""
-        wanted = _inner(filter)
+        wanted = split_shared(filter)[1]
         overlapping = False
         for clause in self._clauses[SUBSCRIBE]:
             if covers(clause.filter, wanted):
@@ -108,7 +109,7 @@ class Rights:
     def why(self, action: str, topic: str) -> Why:
         """The decision about a topic (or, for `subscribe`, a filter) in words."""
         if action == SUBSCRIBE:
-            wanted = _inner(topic)
+            wanted = split_shared(topic)[1]
             clause = next((one for one in self._clauses[SUBSCRIBE] if covers(one.filter, wanted)), None)
         else:
             clause = self._deciding(action, topic)
@@ -244,10 +245,6 @@ def _trie(clauses: Sequence[_Clause]) -> FilterTrie[list[_Clause]]:
         else:
             here.append(clause)
     return trie
-
-
-def _inner(filter_: str) -> str:
-    return filter_.split("/", 2)[2] if filter_.startswith("$share/") and filter_.count("/") > 1 else filter_
 
 
 def covers(outer: str, inner: str) -> bool:

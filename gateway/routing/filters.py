@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
+from gateway.mqtt.topics import split_shared
 from gateway.routing.trie import FilterTrie
 
 S = TypeVar("S", bound=Hashable)
-
-SHARE = "$share/"
 
 
 class Interest(NamedTuple):
@@ -51,14 +50,6 @@ class Matched(NamedTuple, Generic[S]):
     groups: list[Group[S]]
 
 
-def split_share(filter: str) -> tuple[str, str]:  # noqa: A002 - the specification's word
-    """(share name, filter) of `$share/name/filter`; an empty name for other filters [MQTT-4.8.2]."""
-    if not filter.startswith(SHARE):
-        return "", filter
-    name, _, inner = filter[len(SHARE) :].partition("/")
-    return (name, inner) if name and inner else ("", filter)
-
-
 class Subscriptions(Generic[S]):
     """All subscriptions of a gateway process."""
 
@@ -74,7 +65,7 @@ class Subscriptions(Generic[S]):
 
     def add(self, subscriber: S, filter: str, interest: Interest) -> bool:  # noqa: A002
         """Subscribe, or replace the options of the same filter; True when it is new [MQTT-3.8.4-3]."""
-        share, inner = split_share(filter)
+        share, inner = split_shared(filter)
         levels = inner.split("/")
         entry = self._trie.get(levels)
         if entry is None:
@@ -94,7 +85,7 @@ class Subscriptions(Generic[S]):
             return False
         if not mine:
             del self._by_subscriber[subscriber]
-        self._detach(subscriber, *split_share(filter))
+        self._detach(subscriber, *split_shared(filter))
         self.version += 1
         return True
 
@@ -102,7 +93,7 @@ class Subscriptions(Generic[S]):
         """End every subscription of a subscriber; how many there were."""
         mine = self._by_subscriber.pop(subscriber, {})
         for filter_ in mine:
-            self._detach(subscriber, *split_share(filter_))
+            self._detach(subscriber, *split_shared(filter_))
         self.version += bool(mine)
         return len(mine)
 

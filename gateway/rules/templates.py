@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gateway.config.findings import did_you_mean
 from gateway.config.units import Wrong
 from gateway.errors import Refused
 from gateway.rules.feedback import Feedback
@@ -23,6 +24,15 @@ PLAIN = ("client", "user", "user_or_client", "topic", "qos", "retained", "listen
 FOLDERS = ("property", "json")
 OUTBOUND_PLAIN = ("queue",)
 OUTBOUND_FOLDERS = ("usr", "mqps", "mqtt", "mcd", "jms", "md", "xqh", "json")
+FIELDS = {
+    "md": (
+        "MsgId", "CorrelId", "CorrelIdText", "GroupId", "ReplyToQ", "ReplyToQMgr", "UserIdentifier", "Format",
+        "ApplIdentityData", "PutApplName", "PutDate", "PutTime", "Priority", "Feedback", "MsgType", "Persistence",
+        "BackoutCount", "MsgSeqNumber", "Report",
+    ),
+    "xqh": ("RemoteQName", "RemoteQMgrName"),
+}  # fmt: skip
+"""Folders that are structures of MQ: their names are known."""
 PER_MESSAGE = {"received_at", "packet_id", "json"}
 """Slots whose value differs between two publications with the same topic, client, flags and properties."""
 TYPES = ("string", "int", "float", "bool", "bytes")
@@ -107,6 +117,8 @@ def _slot(inside: str, known: Known) -> Slot:
     if suffix and suffix not in TYPES + CASES:
         raise Wrong(f"`{{{inside}}}` has an unknown type", f"write one of {', '.join(TYPES + CASES)} after the colon")
     kind, name = _source(source, levels, plain, folders)
+    if kind in FIELDS and name not in FIELDS[kind]:
+        raise Wrong(f"`{{{inside}}}` is not known", did_you_mean(name, FIELDS[kind]))
     if not kind:
         names = [name.rstrip("*") for name in levels] + list(plain) + [f"{folder}.x" for folder in folders]
         raise Wrong(f"`{{{inside}}}` is not known", f"known here: {', '.join(names)}")

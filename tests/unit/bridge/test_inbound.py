@@ -6,11 +6,12 @@ import struct
 
 import pytest
 
-from gateway.bridge.inbound import Origin, plan, unmatched
+from gateway.bridge import payload
+from gateway.bridge.inbound import Origin, plan, prepare, unmatched
 from gateway.errors import Refused
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import parse_folder
-from gateway.routing.table import compile_mappings
+from gateway.routing.table import Context, compile_mappings
 from gateway.rules.feedback import Feedback
 from gateway.rules.parse import parse_mappings
 
@@ -30,8 +31,8 @@ def one(rule, topic="plant/lima/line/7/t", qos=1, properties=None, **origin):
     return prepared
 
 
-def message(prepared, packet_id=7, payload=b"21.5"):
-    built = prepared.build(packet_id, payload, NOW)
+def message(prepared, packet_id=7, body=b"21.5"):
+    built = prepared.build(packet_id, body, NOW)
     md, data = mqmd.unpack(built.head[:364]), built.head[364:] + built.body
     header = rfh2.parse(data)
     folders = {}
@@ -62,10 +63,10 @@ def test_the_bytes_of_a_message_are_exactly_these():
 @pytest.mark.parametrize("packet_id", [0, 1, 9, 10, 999, 65535])
 def test_every_packet_identifier_gives_a_header_of_the_same_length(packet_id):
     prepared = one("topic: '#', queue: Q1")
-    _, _, header, folders, payload = message(prepared, packet_id)
+    _, _, header, folders, body = message(prepared, packet_id)
     assert folders["mqtt"]["msgId"] == packet_id
     assert len(prepared.tail(packet_id)) == len(prepared.tail(1))
-    assert payload == b"21.5"
+    assert body == b"21.5"
     assert header.length % 4 == 0
 
 
@@ -182,7 +183,7 @@ def test_what_the_payload_decides_is_settled_per_message():
 
 def test_values_from_the_payload():
     rule = "topic: a, queue: 'Q.{json.site}', properties: {n: '{json.list.1:int}', gone: '{json.none}', o: '{json.o}'}"
-    built, _, _, folders, _ = message(one(rule, topic="a"), payload=b'{"site":"lima","list":[1,2],"o":{"x":1}}')
+    built, _, _, folders, _ = message(one(rule, topic="a"), body=b'{"site":"lima","list":[1,2],"o":{"x":1}}')
     assert built.queue == "Q.LIMA"
     assert folders["usr"] == {"n": 2, "o": '{"x":1}'}
     with pytest.raises(Refused) as caught:
@@ -195,9 +196,9 @@ def test_a_schema_is_checked():
     rules = table("topic: a, queue: Q1, payload: {format: json, schema: s.json}", load=load)
     [prepared] = plan(rules, Origin("c", "", "a", 1), {}).prepared
     assert prepared.build(1, b'{"t": 1}', NOW).queue == "Q1"
-    for payload in (b'{"t": "x"}', b"{}", b"no json", b"\xff"):
+    for wrong in (b'{"t": "x"}', b"{}", b"no json", b"\xff"):
         with pytest.raises(Refused) as caught:
-            prepared.build(1, payload, NOW)
+            prepared.build(1, wrong, NOW)
         assert caught.value.feedback == Feedback.SCHEMA
 
 
@@ -244,3 +245,37 @@ def test_allowed_queues_confine_a_template():
     assert one(rule, topic="alarm/x").queue == "ALARM"
     assert one(rule, topic="tel1/x").queue == "TEL1"
     assert one(rule, topic="payroll/x").refused is not None
+
+
+def test_preparing_one_match_is_what_a_plan_does():
+    rules = table("topic: 'p/{site}', queue: 'T.{site}'")
+    [match] = rules.match("p/lima", Context("c", "u", 1))
+    made = prepare(match, "c", "u", "p/lima", 1, retain=True, properties={0x02: 5})
+    [wanted] = plan(rules, Origin("c", "u", "p/lima", 1, True), {0x02: 5}).prepared
+    assert made.build(3, b"x", NOW) == wanted.build(3, b"x", NOW)
+
+
+def test_packet_identifiers_and_users_are_values():
+    built, _, _, folders, _ = message(one("topic: '#', queue: Q, properties: {p: '{packet_id}', u: '{user}'}"), 17)
+    assert folders["usr"] == {"p": 17}
+    assert built.queue == "Q"
+
+
+def test_json_that_is_too_long_has_no_fields(monkeypatch):
+    monkeypatch.setattr(payload, "MAX_JSON_BYTES", 10)
+    rules = table("topic: a, queue: Q1, when: {json: {a: 1}}", "topic: a, queue: Q2")
+    made = plan(rules, Origin("c", "", "a", 1), {})
+    assert [found.queue for found in made.settle(b'{"a": 1}')] == ["Q1"]
+    assert [found.queue for found in made.settle(b'{"a": 1}     ')] == ["Q2"]
+
+
+def test_a_character_set_that_is_not_known_here_is_the_readers_business():
+    prepared = one("topic: '#', queue: Q1, payload: {format: string, ccsid: 99999}")
+    assert prepared.build(1, b"\xff", NOW).body.endswith(b"\xff")
+
+
+def test_json_null_is_json():
+    prepared = one("topic: '#', queue: Q1, payload: {format: json}")
+    assert prepared.build(1, b" null ", NOW).queue == "Q1"
+    with pytest.raises(Refused):
+        prepared.build(1, b"", NOW)

@@ -13,6 +13,7 @@ from gateway.mq.rfh2_folder import folder
 from gateway.routing.table import compile_mappings
 from gateway.rules.feedback import Feedback
 from gateway.rules.parse import parse_mappings
+from gateway.rules.templates import FIELDS
 
 RFH2 = b"MQHRF2  "
 
@@ -208,3 +209,52 @@ def test_a_publication_that_comes_back_names_the_gateway_it_came_through():
     md, data = built.head[:364], built.head[364:] + built.body
     assert outbound.publication(mappings.to_mqtt[0], md, data).gateway == "gate-1"
     assert outbound.publication(rule("queue: Q, topic: 'x/{mqps.Top}'"), md, data).gateway == ""
+
+
+@pytest.mark.parametrize("name", FIELDS["md"])
+def test_every_field_of_the_descriptor_has_a_value(name):
+    values = {
+        "msg_id": b"i" * 24, "correl_id": b"correl", "group_id": b"g" * 24, "reply_to_q": "RQ", "reply_to_q_mgr": "RM",
+        "user_identifier": "bob", "appl_identity_data": "data", "put_appl_name": "prog", "put_date": "20260101",
+        "put_time": "00000000", "priority": 5, "feedback": 7, "msg_type": 1, "backout_count": 2, "report": 64,
+    }  # fmt: skip
+    topic = published(f"queue: Q, topic: 'x/{{md.{name}}}'", form="MQSTR", **values).topic
+    assert len(topic) > 2
+
+
+def test_names_of_the_transmission_header_are_values():
+    md, data = message()
+    outer = mqmd.build(format="MQXMIT", persistence=1)
+    made = rule("transmission_queue: X, client: '{xqh.RemoteQMgrName}', order_by: '{xqh.RemoteQName}'")
+    found = outbound.publication(made, outer, xqh.build("a/b", "dev-1", md) + data)
+    assert (found.client, found.order_key) == ("dev-1", "a/b")
+    assert published("queue: Q, topic: a, order_by: '{queue}'").order_key == "Q"
+
+
+def test_correlation_data_may_come_from_the_descriptor_alone():
+    properties = published(
+        "queue: Q, topic: a", folders={"mqtt": {"responseTopic": "r"}}, correl_id=b"c" * 24
+    ).properties
+    assert properties == {0x08: "r", 0x09: b"c" * 24}
+
+
+def test_groups_in_a_folder_are_named_with_dots():
+    text = "<mq_usr><a><b>x</b></a></mq_usr>"
+    data = rfh2.build([text, "", folder("usr", {"s": "y"})], name_value_ccsid=1200) + b"body"
+    found = outbound.publication(
+        rule("queue: Q, topic: a, user_properties: all"), mqmd.build(format="MQHRF2", coded_char_set_id=1208), data
+    )
+    users = dict(found.properties[0x26])
+    assert (users["mq_usr.a.b"], users["s"]) == ("x", "y")
+    assert found.payload == b"body"
+
+
+def test_folders_that_are_no_text_are_refused():
+    data = rfh2.build([folder("usr", {"s": "y"})]).replace(b"<s>", b"<\xff>")
+    with pytest.raises(Refused) as caught:
+        outbound.publication(rule("queue: Q, topic: a"), mqmd.build(format="MQHRF2", coded_char_set_id=1208), data)
+    assert caught.value.feedback == 2334
+
+
+def test_quality_of_service_may_be_written_as_text():
+    assert published("queue: Q, topic: a", folders={"mqtt": {"qos": "1"}}).qos == 1

@@ -150,6 +150,8 @@ def test_what_a_rule_may_not_say(text, words):
         ("queue: Q, topic: $SYS/x", "belong to the gateway"),
         ("queue: Q, backout: {queue: 'a b'}", "not an MQ queue name"),
         ("queue: Q, topic: '{client}'", "known here: queue"),
+        ("queue: Q, topic: 'a/{md.MsgID}'", "did you mean `MsgId`?"),
+        ("transmission_queue: Q, order_by: '{xqh.Name}'", "RemoteQMgrName, RemoteQName"),
     ],
 )
 def test_what_a_rule_from_a_queue_may_not_say(text, words):
