@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.route import Receiver, Route
 from gateway.session.publication import Publication
+from gateway.version import VERSION
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -24,7 +25,7 @@ class SysTopics:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.about = "mqgate"
+        self.about = f"mqgate version {VERSION}"
         self._started = 0.0
         self._due = 0.0
         self._shown: dict[str, str] = {}

@@ -1,0 +1,76 @@
+"""mqtt.js against a real gateway: all versions, over TCP and over WebSocket. npm installs it into a cache directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from gateway_process import Gateway, free_port
+
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("interop-mqtt-js")]
+MQTT_JS = "5.10.4"
+SCENARIO = Path(__file__).parent / "mqtt_js_client.mjs"
+
+
+@pytest.fixture(scope="module")
+def mqtt_js():
+    """The directory that has mqtt.js in its node_modules."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node and npm are needed: apt-get install nodejs npm")
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    directory = home / "mqgate-tests" / f"mqtt.js-{MQTT_JS}"
+    if not (directory / "node_modules" / "mqtt" / "package.json").exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        command = [
+            "npm",
+            "install",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            str(directory),
+            f"mqtt@{MQTT_JS}",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        if done.returncode:
+            pytest.skip(f"npm cannot install mqtt.js here: {done.stderr[-200:]}")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    web = free_port()
+    settings = f"""
+listeners:
+  - {{name: plain, port: 1883}}
+  - {{name: web, port: {web}, websocket: {{path: /mqtt}}}}
+log: {{level: warning}}
+"""
+    gateway = Gateway(tmp_path_factory.mktemp("mqtt-js"), settings)
+    gateway.start()
+    gateway.web = web
+    yield gateway
+    gateway.stop()
+
+
+@pytest.mark.parametrize("transport", ["tcp", "websocket"])
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_mqtt_js(mqtt_js, gateway, version, transport):
+    url = f"mqtt://127.0.0.1:{gateway.port}" if transport == "tcp" else f"ws://127.0.0.1:{gateway.web}/mqtt"
+    command = ["node", str(SCENARIO), str(mqtt_js), url, str(version)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    result = json.loads(done.stdout)
+    assert result["granted"] == [2]
+    assert result["received"] == [
+        {"topic": "t/kept", "payload": "last", "qos": 1, "retain": True},
+        {"topic": "t/q0", "payload": "m0", "qos": 0, "retain": False},
+        {"topic": "t/q1", "payload": "m1", "qos": 1, "retain": False},
+        {"topic": "t/q2", "payload": "m2", "qos": 2, "retain": False},
+        {"topic": "t/will", "payload": "gone", "qos": 1, "retain": False},
+        {"topic": "t/offline", "payload": "waited", "qos": 1, "retain": False},
+    ]
