@@ -13,7 +13,8 @@ from gateway.backends.embedded.journal.layout import BLOCK, header_area, padded
 from gateway.backends.embedded.journal.recovery import changes_of
 from gateway.backends.embedded.journal.segment import Listed, SegmentHeader
 from gateway.backends.embedded.store.changes import apply
-from gateway.backends.embedded.store.index import Index, LaneName
+from gateway.backends.embedded.store.index import Index
+from gateway.backends.embedded.store.lanes import LaneName
 from gateway.backends.embedded.store.place import ROW_BITS, frame_of, slot_of
 from gateway.pipeline.lookup import Lookup, Run
 from gateway.pipeline.segments import Segments, Use

@@ -42,11 +42,12 @@ def bar_plot(title: str, values: Sequence[tuple[str, float]], unit: str = "") ->
     parts = []
     for number, (name, value) in enumerate(values):
         y, length = TOP + row * number, (WIDTH - label - 90) * value / most
+        width, colour = max(length, 1), COLOURS[0]
         shown = escape(name if len(name) <= 32 else name[:31] + "…")
         parts += [
             f'<text x="{label - 8}" y="{y + 14}" text-anchor="end">{shown}</text>',
-            f'<rect x="{label}" y="{y + 3}" width="{max(length, 1):.1f}" height="{row - 8}" fill="{COLOURS[0]}" rx="2"/>',
-            f'<text x="{label + max(length, 1) + 6:.1f}" y="{y + 14}">{value:,.6g} {escape(unit)}</text>',
+            f'<rect x="{label}" y="{y + 3}" width="{width:.1f}" height="{row - 8}" fill="{colour}" rx="2"/>',
+            f'<text x="{label + width + 6:.1f}" y="{y + 14}">{value:,.6g} {escape(unit)}</text>',
         ]
     return _svg(title, parts, height)
 

@@ -1,0 +1,190 @@
+"""`mqgate pipeline ...`: run, check, status, report, replay, compact, groups. Spark is loaded where it is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.errors import ConfigurationError, MqgateError
+from gateway.pipeline.job import Job
+
+FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+
+
+@click.group()
+def pipeline() -> None:
+    """The data pipeline: queues to tables with Spark."""
+
+
+def job_of(file: Path) -> Job:
+    """The job in a file; its errors end the command with 1."""
+    from gateway.pipeline.job_file import read_job
+
+    try:
+        return read_job(file)
+    except ConfigurationError as error:
+        for finding in error.findings:
+            click.echo(str(finding), err=True)
+        raise SystemExit(1) from error
+
+
+@pipeline.command()
+@FILE
+@click.option("--once", is_flag=True, help="Read what is there, then end.")
+@click.option("--metrics-port", type=int, help="Serve Prometheus figures on this port.")
+@click.option("--metrics-bind", default="127.0.0.1", show_default=True)
+@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report at the end.")
+def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, report: Path | None) -> None:
+    """Run a job, here or under spark-submit."""
+    from gateway.pipeline.metrics_server import serve_metrics
+    from gateway.pipeline.progress import Shown
+    from gateway.pipeline.run import run_job
+    from gateway.pipeline.status import job_status, metrics_text
+
+    job = job_of(file)
+    server = serve_metrics(metrics_bind, metrics_port, lambda: metrics_text(job_status(job))) if metrics_port else None
+    try:
+        with Shown() as shown:
+            run_job(job, once=once, watch=shown)
+    except MqgateError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        if server is not None:
+            server.shutdown()
+    if report:
+        _write_report(job, report)
+
+
+@pipeline.command()
+@FILE
+@click.option("--sql", is_flag=True, help="Show the checks of silver tables as SQL.")
+def check(file: Path, sql: bool) -> None:
+    """Validate a job file: every error at once."""
+    from gateway.pipeline.silver_sql import checks, payload_schema, typed_value
+
+    job = job_of(file)
+    click.echo(f"{file}: job {job.name}: {len(job.silver)} silver and {len(job.gold)} gold tables")
+    for silver in job.silver if sql else ():
+        click.echo(f"\n{silver.table}: from_json({payload_schema(silver)})")
+        for column in silver.columns:
+            click.echo(f"  {column.name} = {typed_value(column)}")
+        for code, condition in checks(silver):
+            click.echo(f"  quarantine {code}: {condition}")
+
+
+@pipeline.command()
+@FILE
+@click.option("--json", "as_json", is_flag=True)
+def status(file: Path, as_json: bool) -> None:
+    """Cursors, lag, last batch, restarts of a job."""
+    from gateway.pipeline.status import job_status, status_lines
+
+    try:
+        found = job_status(job_of(file))
+    except MqgateError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(3) from error
+    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(status_lines(found)))
+
+
+@pipeline.command()
+@FILE
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("pipeline.html"), show_default=True)
+def report(file: Path, output: Path) -> None:
+    """An HTML page with plots of what has landed."""
+    _write_report(job_of(file), output)
+
+
+def _write_report(job: Job, output: Path) -> None:
+    from gateway.pipeline.report import make_report
+
+    output.write_text(make_report(job), encoding="utf-8")
+    click.echo(f"wrote {output}")
+
+
+@pipeline.command()
+@FILE
+def compact(file: Path) -> None:
+    """Merge small files and delete what is older than its retention."""
+    from gateway.pipeline.compaction import compact as merge
+    from gateway.pipeline.compaction import expire
+
+    job = job_of(file)
+    for table, count in merge(job).items():
+        click.echo(f"{table}: {count} batches merged")
+    for table, count in expire(job).items():
+        click.echo(f"{table}: {count} batches deleted")
+
+
+@pipeline.command()
+@FILE
+@click.option("--table", required=True, help="A silver table (its quarantine) or bronze (its dead letters).")
+@click.option("--queue", required=True, help="The queue to put them on.")
+@click.option("--where", default="", help="SQL condition on the rows.")
+@click.option("--txn", default="", help="A name: the same one again puts nothing twice.")
+def replay(file: Path, table: str, queue: str, where: str, txn: str) -> None:
+    """Quarantined rows or dead letters back to a queue."""
+    from gateway.pipeline.replay import replay_rows
+
+    try:
+        count = replay_rows(job_of(file), table, queue, where, txn)
+    except MqgateError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{count} messages put on {queue}")
+
+
+@pipeline.group()
+def groups() -> None:
+    """Consumer groups: list, remove, move their cursor."""
+
+
+@groups.command("remove")
+@FILE
+@click.argument("name")
+def remove_group(file: Path, name: str) -> None:
+    """Forget a group, so that it holds no messages back."""
+    click.echo("removed" if _on_groups(job_of(file), "remove", {"name": name})["removed"] else "there is no such group")
+
+
+@groups.command("move")
+@FILE
+@click.argument("name")
+@click.argument("cursor", type=int)
+def move_group(file: Path, name: str, cursor: int) -> None:
+    """Set a group's cursor, back or forth. Whoever reads for it is cut off."""
+    click.echo(f"cursor of {name}: {_on_groups(job_of(file), 'cursor', {'name': name, 'cursor': cursor})['cursor']}")
+
+
+def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
+    """Through the gateway, or in its store when it does not run. The same code answers in both cases."""
+    from gateway.pipeline.options import Options
+    from gateway.pipeline.owner import opened
+    from gateway.pipeline.remote import RemoteAccess
+    from gateway.pipeline.service import PipelineService
+
+    source = job.source
+    try:
+        if source.url:
+            options = Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file)
+            return RemoteAccess(options).address.call("POST", call, body=body)
+        with opened(Path(source.path)) as owner:
+            reply = PipelineService(owner, Path(source.path)).handle("POST", call, {}, json.dumps(body).encode())
+            told = json.loads(b"".join(reply.body))
+    except MqgateError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(3) from error
+    if reply.status != 200:
+        raise click.ClickException(told["error"])
+    return told
+
+
+@pipeline.command()
+@click.option("--indent", default=2)
+def schema(indent: int) -> None:
+    """The JSON Schema of job files, for editors."""
+    from gateway.pipeline.job_file import job_schema
+
+    click.echo(json.dumps(json.loads(job_schema()), indent=indent))

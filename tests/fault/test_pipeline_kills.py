@@ -1,0 +1,261 @@
+"""SIGKILL of a whole Spark job (JVM, planner, workers, driver), named points and at random: nothing lost or doubled.
+
+Counted by pyarrow and DuckDB on plain files. One run of the job ends at each point; the next takes over where it died.
+Negative controls show that the counting notices loss and doubling.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from strategies_pipeline import Fleet, write_journal
+
+from gateway.pipeline.failpoint import POINTS
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]
+
+LONG = bool(os.environ.get("MQGATE_LONG"))
+KILLS = int(os.environ.get("MQGATE_KILLS", "60"))
+NAMED = [point for point in POINTS if not point.startswith("drain.")]
+SHORT = ["land.rename.after", "land.manifest.after"]
+STEP = 240
+
+RUN = """
+from pathlib import Path
+import sys
+from gateway.pipeline.job_file import read_job
+from gateway.pipeline.run import run_job
+{patch}
+run_job(read_job(Path(sys.argv[1])), once=True)
+"""
+JOB = """
+version: 1
+name: kills
+source: {{queue: TELEMETRY.A, path: {journal}, group: kills, max_messages: 100, purge_delay: 0s}}
+warehouse: ./lake
+format: {format}
+trigger: 0s
+silver:
+  - table: readings
+    key: [device]
+    event_time: ts
+    columns: [{{name: device, required: true}}, {{name: n, type: bigint}}, {{name: ts, type: timestamp, unit: ms}}]
+gold:
+  - {{table: gaps, kind: gaps, sequence: n}}
+restart: {{from: 100ms, times: 1}}
+"""
+
+
+class Rig:
+    """A journal that grows and a job that dies."""
+
+    def __init__(self, folder: Path, table_format: str = "parquet", patch: str = "") -> None:
+        pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
+        self.folder, self.format = folder, table_format
+        self.journal, self.lake = folder / "journal", folder / "lake"
+        self.fleet = Fleet(devices=20)
+        self.job = folder / "job.yaml"
+        self.job.write_text(JOB.format(journal=self.journal, format=table_format))
+        self.script = folder / "run.py"
+        self.script.write_text(RUN.format(patch=textwrap.dedent(patch)))
+        self.fired: list[str] = []
+
+    def grow(self, count: int = STEP) -> None:
+        write_journal(self.journal, count, self.fleet, frame=40)
+
+    def run(self, point: str = "", after: float | None = None) -> int:
+        """One run of the job; `after` kills it at that time."""
+        marker, group = self.folder / "fired", self.folder / "group"
+        marker.unlink(missing_ok=True)
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "MQGATE_FAILPOINT": point}
+        environment |= {"MQGATE_FAILPOINT_FILE": str(marker), "MQGATE_FAILPOINT_GROUP_FILE": str(group)}
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(self.script), str(self.job)],
+                env=environment, stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
+            )  # fmt: skip
+        group.write_text(str(process.pid))
+        if after is not None:
+            try:
+                process.wait(after)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+        code = process.wait(240)
+        if marker.exists() or (after is not None and code == -signal.SIGKILL):
+            self.fired.append(point or "random")
+        return code
+
+    def finish(self) -> None:
+        assert self.run() == 0, (self.folder / "log").read_text()[-4000:]
+
+    # ---- counting
+
+    def by_pyarrow(self, table: str) -> tuple[int, int]:
+        import pyarrow.parquet as pq
+
+        seqs: list[int] = []
+        for file in (self.lake / table).rglob("*.parquet"):
+            seqs += pq.ParquetFile(file).read(columns=["seq"]).column("seq").to_pylist()
+        return len(seqs), len(set(seqs))
+
+    def by_duckdb(self, table: str) -> tuple[int, int] | None:
+        try:
+            import duckdb
+        except ImportError:
+            return None
+        query = f"SELECT count(*), count(DISTINCT seq) FROM read_parquet('{self.lake}/{table}/**/*.parquet')"
+        return duckdb.sql(query).fetchone()  # type: ignore[no-any-return]
+
+    def by_delta(self, table: str) -> tuple[int, int]:
+        from deltalake import DeltaTable
+
+        seqs = DeltaTable(str(self.lake / table)).to_pyarrow_table(columns=["seq"]).column("seq").to_pylist()
+        return len(seqs), len(set(seqs))
+
+    def expect_exact(self) -> None:
+        sent = self.fleet.sent
+        for table in ("bronze", "readings"):
+            assert self.by_pyarrow(table) == (sent, sent)
+            assert self.by_duckdb(table) in (None, (sent, sent))
+            if self.format == "delta":
+                assert self.by_delta(table) == (sent, sent)
+        assert not [file for file in (self.lake / "gaps").rglob("*.parquet") if _rows(file)], "a gap that was none"
+
+
+def _rows(file: Path) -> int:
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(file).num_rows)
+
+
+@pytest.mark.timeout(900 if not LONG else 7200)
+def test_killed_at_named_points(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    for point in NAMED if LONG else SHORT:
+        rig.grow()
+        rig.run(f"{point}:{random.Random(point).randint(1, 2)}")
+    rig.finish()
+    rig.expect_exact()
+    assert len(rig.fired) >= (len(NAMED) - 3 if LONG else len(SHORT))
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_killed_many_times(tmp_path: Path, table_format: str) -> None:
+    if table_format == "delta":
+        pytest.importorskip("deltalake", reason="deltalake is not installed: pip install '.[delta]'")
+    rig = Rig(tmp_path, table_format)
+    chance = random.Random(table_format)
+    while len(rig.fired) < KILLS // 2:
+        rig.grow()
+        if chance.random() < 0.7:
+            rig.run(f"{chance.choice(NAMED)}:{chance.randint(1, 3)}")
+        else:
+            rig.run(after=chance.uniform(8, 20))
+    rig.finish()
+    rig.expect_exact()
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
+def test_a_deleted_checkpoint_doubles_and_loses_nothing(tmp_path: Path) -> None:
+    import shutil
+
+    rig = Rig(tmp_path)
+    rig.grow()
+    rig.run("land.manifest.after:2")
+    shutil.rmtree(rig.lake / "_checkpoint")
+    rig.grow(70)
+    rig.finish()
+    rig.expect_exact()
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
+def test_checkpoint_files_that_never_reached_the_disk(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.grow()
+    rig.run("land.manifest.after:3")
+    newest: list[Path] = []
+    for folder in ("offsets", "commits"):
+        files = [path for path in (rig.lake / "_checkpoint/kills" / folder).iterdir() if path.name.isdigit()]
+        newest += sorted(files, key=lambda path: int(path.name))[-2:]
+    for path in newest:
+        path.unlink()
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    rig.grow(70)
+    rig.finish()
+    rig.expect_exact()
+
+
+NO_MANIFEST = """
+import secrets
+from gateway.pipeline import landing
+landing.range_id = lambda pieces: secrets.token_hex(8)
+landing.Landing.clear = lambda self, keep="": []
+from gateway.pipeline.ranges import Landed
+Landed.missing = lambda self, pieces: pieces
+"""
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
+def test_the_counting_notices_doubled_rows(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, patch=NO_MANIFEST)
+    rig.grow()
+    rig.run("land.manifest.after:1")
+    rig.finish()
+    rows, distinct = rig.by_pyarrow("bronze")
+    assert rows > distinct
+
+
+EAGER = """
+from gateway.pipeline import source
+_planned = source.QueueStreamReader._planned
+def planned(self, start, limit):
+    end = _planned(self, start, limit)
+    self.access.acknowledge(self.group, self._leased().epoch, end["next"], 60.0, last=True)
+    return end
+source.QueueStreamReader._planned = planned
+"""
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
+def test_the_counting_notices_lost_rows(tmp_path: Path) -> None:
+    """Acknowledged when planned instead of when landed, then killed and without its checkpoint."""
+    import shutil
+
+    rig = Rig(tmp_path)
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "pyspark_aa_eager.py").write_text(EAGER)
+    rig.grow()
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = f"{site}{os.pathsep}{before}"
+    try:
+        rig.run("land.stage.before:2")
+    finally:
+        os.environ["PYTHONPATH"] = before
+    shutil.rmtree(rig.lake)
+    rig.run()
+    assert rig.by_pyarrow("bronze")[1] < rig.fleet.sent
+
+
+def test_points_are_those_of_the_code() -> None:
+    folder = Path(__file__).parents[2] / "gateway/pipeline"
+    text = "".join(path.read_text() for path in folder.glob("*.py") if path.name != "failpoint.py")
+    assert [point for point in POINTS if f'failpoint("{point}")' not in text] == []
