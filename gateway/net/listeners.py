@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from OpenSSL import SSL
 from twisted.internet.interfaces import IListeningPort
 
 from gateway.broker.engine import Engine
 from gateway.config.model import Listener
+from gateway.errors import Finding
 from gateway.net.hub import Acceptor, Hub, HubSocket
 from gateway.net.proxy import ProxyReader
 from gateway.net.stream import StreamFactory, TlsContext, tls_context
@@ -55,17 +57,20 @@ class Listeners:
         return listening
 
     def reload_certificates(self) -> list[Finding]:
-        """Certificates, keys and revocation lists as their files are now, for new connections. One that cannot be used
-        leaves the old one in force and is reported."""
-        findings = []
+        """Certificates, keys and revocation lists as their files are now, for new connections. If one cannot be used all
+        old ones stay in force, and it is reported."""
+        findings, ready = [], []
         for name, listening in self.all.items():
             if listening.tls is None:
                 continue
             try:
-                listening.tls.reload()
+                ready.append((listening.tls, tls_context(listening.tls.settings)))
             except (SSL.Error, OSError) as error:
-                what = f"the certificate of listener `{name}` cannot be used: {error or 'not a certificate and its key'}"
+                what = f"listener `{name}`: the certificate cannot be used: {error or 'not with this key'}"
                 findings.append(Finding(listening.tls.settings.certificate, 1, 1, what, "mend it and reload again"))
+        if not findings:
+            for context, fresh in ready:
+                context.take(fresh)
         return findings
 
     def _plain(self, settings: Listener) -> Listening:

@@ -130,15 +130,15 @@ class StreamFactory(Factory):
 
 
 class TlsContext(ContextFactory):
-    """The server's side of TLS. `reload` reads the files again: new connections use what they hold then."""
+    """The server's side of TLS. New connections use what was taken last; those that are open keep theirs."""
 
     def __init__(self, settings: Tls) -> None:
         self.settings = settings
         self._context = self._make()
 
-    def reload(self) -> None:
-        """The files have changed; an error leaves the old ones in force."""
-        self._context = self._make()
+    def take(self, fresh: TlsContext) -> None:
+        """Use the certificate of a context that was made from the same settings later."""
+        self._context = fresh.getContext()
 
     def getContext(self) -> SSL.Context:
         """For each new connection."""

@@ -51,10 +51,11 @@ TOKEN = "operator-token-of-the-tests"
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Running]:
-    """A gateway with the embedded queue manager, ready."""
+def running(folder: Path, listener: str = "") -> Iterator[Running]:
+    """A gateway with the embedded queue manager, ready; `listener` is one more line of its listeners."""
     port, admin, web = free_port(), free_port(), free_port()
-    (folder / "mqgate.yaml").write_text(SETTINGS.format(port=port, admin=admin, web=web, folder=folder))
+    settings = SETTINGS.format(port=port, admin=admin, web=web, folder=folder)
+    (folder / "mqgate.yaml").write_text(settings.replace("\nadmin:", f"\n{listener}\nadmin:", 1))
     (folder / "plant.yaml").write_text(MAPPING)
     (folder / "admin.token").write_text(TOKEN + "\n")
     with (folder / "log").open("wb") as log:
