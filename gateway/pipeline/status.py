@@ -89,8 +89,7 @@ def metrics_text(status: dict[str, Any]) -> str:
         figures.append(("last_batch_timestamp_seconds", "gauge", job, last["landed"]))
         figures.append(("last_batch_seconds", "gauge", job, last["seconds"]))
         figures.append(("last_batch_rows", "gauge", job, last["rows"]))
-    for group in status["groups"]:
-        figures.append(("lag_messages", "gauge", f'{{group="{group["name"]}"}}', group["lag"]))
+    figures += [("lag_messages", "gauge", f'{{group="{each["name"]}"}}', each["lag"]) for each in status["groups"]]
     lines = []
     for name, kind, labels, value in figures:
         lines += [f"# TYPE mqgate_pipeline_{name} {kind}", f"mqgate_pipeline_{name}{labels} {value}"]
