@@ -7,7 +7,7 @@ message is delivered all the same).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import ccsid as charsets
@@ -109,16 +109,15 @@ def _payload(chain: Chain, target: Target) -> tuple[bytes, int, Described]:
 def _segments(raw: bytes, body: Described, target: Target) -> tuple[bytes, int]:
     """IMS segments: LL (two bytes, counts itself and ZZ), ZZ, text."""
     source = charsets.source_codec(body.ccsid, body.encoding)
-    order_in = "big" if body.encoding & 15 == 1 else "little"
+    order: Literal["big", "little"] = "big" if body.encoding & 15 == 1 else "little"
+    new_order: Literal["big", "little"] = "big" if target.order == ">" else "little"
     parts, substituted, at = [], 0, 0
     while at < len(raw):
-        length = int.from_bytes(raw[at : at + 2], "big" if order_in == "big" else "little")
+        length = int.from_bytes(raw[at : at + 2], order)
         if not 4 <= length <= len(raw) - at:
             raise MQError(MQRC_FORMAT_ERROR, f"LL {length} at {at} is not between 4 and {len(raw) - at}", 1)
         text, count = charsets.converted(raw[at + 4 : at + length], source, target.codec)
-        parts.append(
-            (len(text) + 4).to_bytes(2, "big" if target.order == ">" else "little") + raw[at + 2 : at + 4] + text
-        )
+        parts.append((len(text) + 4).to_bytes(2, new_order) + raw[at + 2 : at + 4] + text)
         at, substituted = at + length, substituted + count
     return b"".join(parts), substituted
 

@@ -189,7 +189,7 @@ def _parameter(given: pcf.Parameter, ways: _Ways, target: Target) -> int:
     """Convert one parameter in place; a type nobody knows cannot be."""
     if given.type not in pcf.STRUCTURE_OF_TYPE:
         raise MQError(MQRC_NOT_CONVERTED, f"PCF parameter of type {given.type} is not known here", 1)
-    given.raw = b""
+    _forget_raw(given, ways.order)
     substituted = sum(_parameter(each, ways, target) for each in given.members)
     if given.type in {pcf.STRING, pcf.STRING_LIST, pcf.STRING_FILTER}:
         explicit = given.ccsid > 0 or given.ccsid == EMBEDDED
@@ -197,6 +197,13 @@ def _parameter(given: pcf.Parameter, ways: _Ways, target: Target) -> int:
         substituted += _strings(given, source, ways.target)
         given.ccsid = target.ccsid if explicit else given.ccsid
     return substituted
+
+
+def _forget_raw(given: pcf.Parameter, order: str) -> None:
+    """Padding that is not NUL may go; bytes behind the value that nobody knows may not."""
+    raw, given.raw = given.raw, b""
+    if raw and len(pcf.build_parameter(given, order=order)) != len(raw):
+        raise MQError(MQRC_NOT_CONVERTED, f"PCF parameter {given.parameter} is longer than its value", 1)
 
 
 def _strings(given: pcf.Parameter, source: str, target: str) -> int:

@@ -267,7 +267,7 @@ def _extent(structure: layout.Structure, version: int, data: bytes, at: int, ord
             structure.name,
             "StrucLength",
             where,
-            f"{length} is less than the {structure.length(version)} of this structure",
+            f"{length} is less than the {structure.length(structure.versions[0])} of this structure",
         )
     return length, max(fitting)
 
