@@ -57,8 +57,8 @@ class Listeners:
         return listening
 
     def reload_certificates(self) -> list[Finding]:
-        """Certificates, keys and revocation lists as their files are now, for new connections. If one cannot be used all
-        old ones stay in force, and it is reported."""
+        """Certificates, keys and revocation lists as their files are now, for new connections. If one cannot
+        be used all old ones stay in force, and it is reported."""
         findings, ready = [], []
         for name, listening in self.all.items():
             if listening.tls is None:
@@ -66,7 +66,8 @@ class Listeners:
             try:
                 ready.append((listening.tls, tls_context(listening.tls.settings)))
             except (SSL.Error, OSError) as error:
-                what = f"listener `{name}`: the certificate cannot be used: {error or 'not with this key'}"
+                why = str(error) or "it does not fit its key"
+                what = f"the certificate of listener `{name}` cannot be used: {why}"
                 findings.append(Finding(listening.tls.settings.certificate, 1, 1, what, "mend it and reload again"))
         if not findings:
             for context, fresh in ready:

@@ -25,8 +25,9 @@ from chart_rendering import (
     workload,
     write,
 )
-from ops_machine import CACHE, helm, run
+from ops_machine import CACHE, free_port, helm, run
 
+from gateway.cli.probe import probe as probe_command
 from gateway.config.load import load_settings
 
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("helm")]
@@ -344,9 +345,20 @@ def test_the_test_hook_probes_the_service_that_exists() -> None:
     manifests = rendered("default")
     (hook,) = of_kind(manifests, "Pod")
     assert hook["metadata"]["annotations"]["helm.sh/hook"] == "test"
-    target = hook["spec"]["containers"][0]["args"][1]
+    arguments = hook["spec"]["containers"][0]["args"]
     (service,) = [each for each in of_kind(manifests, "Service") if each["metadata"]["name"] == "gate-mqgate"]
-    assert target == f"mqtt://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    assert arguments[:3] == ["probe", "--host=gate-mqgate", f"--port={service['spec']['ports'][0]['port']}"]
+    for scenario in ("default", "tls"):
+        (hook,) = of_kind(rendered(scenario), "Pod")
+        with pytest.raises(SystemExit) as ended:
+            probe_command.main([*_local(hook["spec"]["containers"][0]["args"][1:]), "--timeout=0.2"])
+        assert ended.value.code in {1, 3}, "the probe does not understand its arguments"
+
+
+def _local(arguments: list[str]) -> list[str]:
+    """The same arguments for a gateway that is not there."""
+    nowhere = ["--host=127.0.0.1", f"--port={free_port()}"]
+    return nowhere + [each for each in arguments if not each.startswith(("--host", "--port", "--password"))]
 
 
 def test_the_packaged_chart_is_whole(tmp_path: Path) -> None:
