@@ -58,6 +58,7 @@ class Gateway:
         """Reads the settings again, for a reload."""
         self.reactor = reactor
         self.scheduler = ReactorScheduler(reactor)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.table = read_table(settings)
         self.counters = Counters()
         self.queue_manager = self._open_queue_manager()
@@ -121,7 +122,7 @@ class Gateway:
         if embedded is not None:
             return Path(self.settings.resolve(embedded.path, "queue_manager.embedded.path"))
         buffer = self.settings.queue_manager.buffer
-        name = buffer.path if buffer is not None else "./mqgate-buffer"
+        name = buffer.path if buffer is not None else "./mqgate-data"
         return Path(self.settings.resolve(name, "queue_manager.buffer.path"))
 
     def dead_letter_queue(self) -> str:

@@ -81,7 +81,7 @@ def data_directory(settings: Settings) -> Path:
     """Where the gateway of these settings keeps its files."""
     embedded = settings.queue_manager.embedded
     if embedded is None:
-        return Path(settings.resolve("./mqgate-buffer", "queue_manager.buffer.path"))
+        return Path("mqgate-data")
     return Path(settings.resolve(embedded.path, "queue_manager.embedded.path"))
 
 
