@@ -51,10 +51,12 @@ def convert(
     ccsid: int = 0,
     default_ccsid: int = 1208,
     max_length: int | None = None,
+    headers_only: bool = False,
 ) -> Converted:
     """The message in the getter's `encoding` and `ccsid` (0: the queue manager's, `default_ccsid`).
 
     `max_length` is the getter's buffer: what does not fit it after conversion is 2120 and comes unconverted.
+    `headers_only` leaves the payload as it is: what a channel does with headers on arrival.
     """
     said = described_by(md)
     described = said._replace(ccsid=said.ccsid or default_ccsid)
@@ -67,7 +69,7 @@ def convert(
         target = Target(*wanted, charsets.target_codec(wanted[1], wanted[0]))
     except MQError as wrong:
         return Converted(md, data, wrong.reason, str(wrong))
-    made = _message(mqmd.with_described(md, *described), data, target)
+    made = _message(mqmd.with_described(md, *described), data, target, headers_only=headers_only)
     if max_length is not None and len(made.data) > max_length:
         why = f"{len(made.data)} bytes after conversion do not fit the buffer of {max_length}"
         return Converted(md, data, MQRC_CONVERTED_MSG_TOO_BIG, why)
@@ -79,11 +81,11 @@ def _kept(md: bytes, made: bytes, described: Described) -> bytes:
     return md if described_by(made) == described else made
 
 
-def _message(md: bytes, data: bytes, target: Target) -> Converted:
+def _message(md: bytes, data: bytes, target: Target, *, headers_only: bool) -> Converted:
     chain, broken = walk_far(md, data)
     reason, text = (MQRC_FORMAT_ERROR, str(broken)) if broken else (MQRC_NONE, "")
     body, substituted, follows = chain.payload, 0, chain.body
-    if not broken:
+    if not broken and not headers_only:
         try:
             body, substituted, follows = _payload(chain, target)
         except MQError as wrong:

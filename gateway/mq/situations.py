@@ -70,7 +70,9 @@ def from_transmission(md: bytes, data: bytes) -> Arrived:
     header = _first(md, data, "MQXQH")
     inner = native_descriptor(header)
     rest = data[xqh.LENGTH :]
-    return Arrived(header.text("RemoteQName"), header.text("RemoteQMgrName"), *absorb_extension(inner, rest))
+    return Arrived(
+        header.text("RemoteQName"), header.text("RemoteQMgrName"), *absorb_extension(inner, rest, arrived=True)
+    )
 
 
 def native_descriptor(header: Header) -> bytes:
@@ -99,21 +101,23 @@ def with_extension(md: bytes, data: bytes) -> tuple[bytes, bytes]:
     return plain[: mqmd.GROUP_ID.start] + mqmd.NO_VERSION_2_FIELDS, mde.build(md) + data
 
 
-def absorb_extension(md: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """The message with the MQMDE in front of its data put into its version-1 descriptor.
+def absorb_extension(md: bytes, data: bytes, *, arrived: bool = False) -> tuple[bytes, bytes]:
+    """The message with the MQMDE in front of its data put into its descriptor, as MQPUT does it.
 
-    An MQMDE that is not valid is data; so is one behind a version-2 descriptor, where queue managers do not call this.
+    It is data instead when it is not valid, when the descriptor has version-2 fields of its own that are not at their
+    default, and when it is not native; `arrived`: it came over a channel, which makes headers native.
     """
-    if md[mqmd.FORMAT] != mde.FORMAT:
+    if md[mqmd.FORMAT] != mde.FORMAT or mde.is_needed(mqmd.version_2(md)):
         return md, data
     described = described_by(md)
     codec = codec_of(described.ccsid) or "utf-8"
     order = ">" if described.encoding & 15 == 1 else "<"
+    native = order == "<" and data[:4] == b"MDE "
+    if not native and not (arrived and data[:4] in {b"MDE ", "MDE ".encode(codec)}):
+        return md, data
     try:
         merged = mde.merge(md, data, order=order)
     except HeaderError:
-        return md, data
-    if data[:4] not in {b"MDE ", "MDE ".encode(codec)}:
         return md, data
     if data[:4] != b"MDE ":
         merged = mqmd.with_format(merged, merged[mqmd.FORMAT].decode(codec, "replace").encode("ascii", "replace"))

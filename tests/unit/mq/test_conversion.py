@@ -190,3 +190,11 @@ def test_every_format_is_convertible_or_reported():
     for name, form in FORMAT_OF_STRUCTURE.items():
         made = convert(mqmd.build(format=form, coded_char_set_id=1208), b"", ccsid=37)
         assert made.reason == 0, name
+
+
+def test_headers_alone():
+    data = rfh2.build([rfh2.folder("usr", {"a": 1})], format_name=b"MQSTR   ") + b"text"
+    made = convert(_md("MQHRF2"), data, encoding=273, ccsid=37, headers_only=True)
+    walked = chain.walk(made.md, made.data)
+    assert (made.reason, walked.payload, walked.body) == (0, b"text", (546, 1208, b"MQSTR   "))
+    assert walked.headers[0].order == ">"

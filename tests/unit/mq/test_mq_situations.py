@@ -120,6 +120,12 @@ def test_distribution_list_without_records_keeps_or_renews_identifiers():
         assert situations.from_distribution(md, raw + b"x")[0].md[mqmd.MSG_ID] == msg_id
 
 
+def test_an_extension_behind_version_2_fields_is_data():
+    md = mqmd.patch(mqmd.build(format="MQHMDE", coded_char_set_id=1208), msg_flags=8)
+    raw = header.build("MQMDE", {"MsgSeqNumber": 5})
+    assert situations.absorb_extension(md, raw) == (md, raw)
+
+
 def test_version_1_getters_see_the_extension():
     md, data = situations.with_extension(GROUPED, DATA)
     assert [each.name for each in chain.walk(md, data)] == ["MQMDE", "MQRFH2"]
@@ -132,8 +138,9 @@ def test_extension_of_another_platform(order):
     values = {"Format": "MQSTR", "Encoding": 785, "CodedCharSetId": 500, "MsgSeqNumber": 5}
     raw = header.build("MQMDE", values, order=order, charset="cp500")
     md = mqmd.build(format="MQHMDE", encoding=785 if order == ">" else 546, coded_char_set_id=500)
-    found = mqmd.unpack(situations.absorb_extension(md, raw + b"x")[0])
+    found = mqmd.unpack(situations.absorb_extension(md, raw + b"x", arrived=True)[0])
     assert (found.format, found.encoding, found.coded_char_set_id, found.msg_seq_number) == ("MQSTR", 785, 500, 5)
+    assert situations.absorb_extension(md, raw + b"x") == (md, raw + b"x")
 
 
 @pytest.mark.parametrize(
