@@ -291,6 +291,12 @@ def _merged(data: bytes, folders: Folders, added: list[Property]) -> bytes:
     return rfh2.rebuilt(data, first, [*inside, *made.values()]) + data[first.length :]
 
 
+def copied(properties: Iterable[Property], into: str) -> list[Property]:
+    """Those that go from a message into one made of it: a forward, publish, reply or report."""
+    wanted = _COPY[into] | _COPY["all"]
+    return [each for each in properties if each.copy & wanted]
+
+
 def descriptor_property(md: bytes, name: str) -> Property:
     """`Root.MQMD.Field` of a message; MQError 2471 when there is no such field."""
     field = _descriptor_field(name)

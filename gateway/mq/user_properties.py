@@ -64,9 +64,12 @@ def _character(match: re.Match[str]) -> str:
     return chr(code) if code < 0x110000 else match[0]
 
 
-def encode(pairs: Iterable[tuple[str, str]]) -> list[Property]:
-    """The properties for these user properties, and `ORDER` when there is more than one."""
-    seen: dict[str, int] = {}
+def encode(pairs: Iterable[tuple[str, str]], taken: Iterable[str] = ()) -> list[Property]:
+    """The properties for these user properties, and `ORDER` when there is more than one.
+
+    `taken` are names the sender of the pairs must not replace: theirs count as repeats.
+    """
+    seen = dict.fromkeys(taken, 1)
     found: list[Property] = []
     for name, value in pairs:
         escaped = escape_name(name)

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.errors import MQError
-from gateway.mq import chain, constants, mqmd, propctl, properties, property_names, rfh2
+from gateway.mq import chain, constants, mqmd, propctl, properties, property_names, rfh2, user_properties
 from gateway.mq.properties import Property, new, properties_of, with_properties
 from gateway.mq.rfh2_folder import Typed
 
@@ -211,3 +211,21 @@ def test_folders_nobody_can_read_are_delivered_as_data():
 )
 def test_compatible_folders_have_a_property(text, seen, ccsid):
     assert propctl.is_compatible(mqmd.build(format="MQHRF2"), rfh2.build([text], name_value_ccsid=ccsid)) is seen
+
+
+@pytest.mark.parametrize(("into", "names"), [("reply", "ab"), ("report", "bc"), ("forward", "bcd"), ("publish", "bd")])
+def test_copy_options(into, names):
+    found = [
+        new("a", 1, copy=8),
+        new("b", 1, copy=1),
+        new("c", 1, copy=2 | 16),
+        new("d", 1, copy=2 | 4),
+        new("e", 1, copy=0),
+    ]
+    assert "".join(each.name for each in properties.copied(found, into)) == names
+
+
+def test_user_properties_do_not_replace_names_that_are_taken():
+    made = user_properties.encode([("site", "x"), ("b", "y")], taken=["site"])
+    assert [each.name for each in made[:2]] == ["site__x_2", "b"]
+    assert user_properties.decode(made) == [("site", "x"), ("b", "y")]
