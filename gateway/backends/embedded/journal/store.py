@@ -31,6 +31,7 @@ from gateway.backends.embedded.store.place import NUMBER_BITS, NUMBER_MASK, VOLA
 from gateway.backends.embedded.store.unit import StoreUnit
 from gateway.errors import StoreUnavailable
 
+NO_FLAGS = 0
 RESTART_GAP = 1 << 32
 """Numbers skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame tells of."""
 
@@ -139,7 +140,7 @@ class Store(Matching):
         if plan.volatile_rows is not None:
             self._check_volatile_room()
         if plan.needs_frame:
-            self._place(prepared, plan, time, FrameFlag(0) if plan.columns.numbers is None else FrameFlag.CARRIED)
+            self._place(prepared, plan, time, NO_FLAGS)
         if plan.volatile_groups or plan.volatile_takes or plan.volatile_moves:
             prepared.volatile = Changes(
                 self._next_batch,
@@ -178,7 +179,7 @@ class Store(Matching):
             self.leaving.update(numbers)
         prepared.leaving = runs
 
-    def _place(self, prepared: Prepared, plan: Plan, time: int, flags: FrameFlag) -> None:
+    def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
         dictionary = self._dictionary
         sections, length = plan.sections(dictionary)
@@ -318,7 +319,7 @@ class Store(Matching):
 
     def _maintenance_frame(self, plan: Plan, time: int, *, carries: bool) -> Prepared:
         prepared = Prepared(StoreUnit(), [], self.generation, carries=carries)
-        self._place(prepared, plan, time, FrameFlag.CARRIED if plan.columns.numbers is not None else FrameFlag(0))
+        self._place(prepared, plan, time, FrameFlag.CARRIED if plan.columns.numbers is not None else NO_FLAGS)
         self._carrying += carries
         self._note_under_way(StoreUnit(state=plan.links.state))
         prepared.unit.state.update(plan.links.state)
