@@ -63,7 +63,7 @@ def running(folder: Path, listener: str = "") -> Iterator[Running]:
         process = subprocess.Popen(command, stderr=log, stdout=log, cwd=folder)
     gateway = Running(port, admin, web, folder, process)
     try:
-        _until_ready(gateway)
+        until_ready(gateway)
         yield gateway
     finally:
         process.terminate()
@@ -74,7 +74,8 @@ def running(folder: Path, listener: str = "") -> Iterator[Running]:
             process.wait()
 
 
-def _until_ready(gateway: Running) -> None:
+def until_ready(gateway: Running) -> None:
+    """Wait until it says so."""
     for _ in range(150):
         assert gateway.process.poll() is None, (gateway.folder / "log").read_text()
         try:

@@ -1,0 +1,133 @@
+"""Commands in the documentation exist with their options, YAML in it is accepted, and the tutorial is executed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from ops_machine import ROOT, free_port, program
+from running_gateway import Running, publish, until_ready
+
+from gateway.cli.main import main
+from gateway.config.load import load_settings
+
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("docs")]
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PLACEHOLDER = re.compile(r"^[A-Z_]+(\.\.\.)?$|^\.\.\.$|^…$")
+NOT_YET = {"journal"}
+"""Commands that are written of before they are there."""
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Every `mqgate ...` in code: inline, or a line of a shell block."""
+    text = page.read_text()
+    inline = re.findall(r"(?<!`)`((?:\.venv/bin/|/opt/mqgate/bin/)?mqgate [^`\n]+)`(?!`)", text)
+    blocks = "\n".join(re.findall(r"```(?:sh|console|bash)\n(.*?)```", text, re.DOTALL))
+    lines = re.findall(r"^(?:\$ )?((?:\S*/)?mqgate [^\n]*)$", blocks, re.MULTILINE)
+    for line in (*inline, *lines):
+        words = shlex.split(line.split(" # ")[0], comments=True)
+        yield words[1 : words.index("|")] if "|" in words else words[1:]
+
+
+def complaint(words: list[str]) -> str:
+    """What is wrong with a command line, by the command line's own definition."""
+    command: click.Command = main
+    context = click.Context(main)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        if words[0] in NOT_YET:
+            return ""
+        found = command.get_command(context, words[0])
+        if found is None:
+            return "" if PLACEHOLDER.match(words[0]) else f"there is no command {words[0]}"
+        command, words = found, words[1:]
+    options = {
+        name for each in command.params if isinstance(each, click.Option) for name in (*each.opts, *each.secondary_opts)
+    }
+    options |= {"--help", "-h"}
+    for word in words:
+        if word.startswith("-") and word.split("=")[0] not in options:
+            return f"{command.name} has no option {word}"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_exist_with_their_options(page: Path) -> None:
+    wrong = [(" ".join(words), text) for words in commands(page) if (text := complaint(words))]
+    assert wrong == []
+
+
+def test_settings_in_the_guides_are_accepted(tmp_path: Path) -> None:
+    seen = 0
+    for page in sorted((ROOT / "docs" / "howto").glob("*.md")):
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL):
+            value = yaml.safe_load(block)
+            if isinstance(value, dict) and value.keys() & {"admin", "security", "mqtt", "log"} | (
+                {"listeners"} & value.keys()
+            ):
+                (tmp_path / "settings.yaml").write_text(block)
+                load_settings(tmp_path / "settings.yaml", {})
+                seen += 1
+    assert seen
+
+
+def test_the_tutorial_works_as_it_is_written(tmp_path: Path) -> None:
+    """Its blocks in order, with ports of our own instead of the usual ones."""
+    text = (ROOT / "docs" / "tutorial" / "first-steps.md").read_text()
+    port, admin = free_port(), free_port()
+    run, publication, browse, check, explain = _blocks(text)
+    assert run == ".venv/bin/mqgate run"
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*_mqgate(run), "--port", str(port), "--admin-port", str(admin)], cwd=tmp_path, stderr=log
+        )
+    try:
+        gateway = Running(port, admin, 0, tmp_path, process)
+        until_ready(gateway)
+        said = shlex.split(publication)
+        assert said[:2] == ["mosquitto_pub", "-h"]
+        publish(gateway, said[said.index("-t") + 1], said[said.index("-m") + 1])
+        assert "21.5" in _output(browse, tmp_path) or "plant/lima" in _output(browse, tmp_path)
+    finally:
+        process.terminate()
+        process.wait(20)
+    rules, settings = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[:2]
+    (tmp_path / "plant.yaml").write_text(rules)
+    (tmp_path / "mqgate.yaml").write_text(settings)
+    _output(check, tmp_path)
+    assert "TELEMETRY.LIMA" in _output(explain, tmp_path)
+
+
+def _blocks(text: str) -> list[str]:
+    blocks = [each.strip() for each in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)]
+    return [each for each in blocks if "pip install" not in each]
+
+
+def _mqgate(line: str) -> list[str]:
+    return [sys.executable, "-m", "gateway", *shlex.split(line)[1:]]
+
+
+def _output(line: str, folder: Path) -> str:
+    done = subprocess.run(_mqgate(line), cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_queries_in_the_runbooks_are_promql(tmp_path: Path) -> None:
+    """promtool reads each as a recording rule."""
+    rules = []
+    for page in sorted((ROOT / "docs" / "runbooks").glob("*.md")):
+        for found in re.findall(r"`([^`\n]*mqgate_[^`\n]*\([^`\n]*|[^`\n]*\([^`\n]*mqgate_[^`\n]*)`", page.read_text()):
+            rules.append({"record": f"query_{len(rules)}", "expr": found})
+    assert len(rules) > 5
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "runbooks", "rules": rules}]}))
+    command = [program("promtool"), "check", "rules", str(tmp_path / "rules.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
