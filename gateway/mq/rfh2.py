@@ -87,7 +87,11 @@ def _pair(text: str, codec: str, order: str) -> bytes:
 
 def padded(text: str, codec: str) -> bytes:
     """Folder text as it lies in the header: a multiple of four bytes, filled with blanks (two bytes each in UTF-16)."""
-    raw = text.encode(codec)
+    try:
+        raw = text.encode(codec)
+    except UnicodeEncodeError as wrong:
+        why = f"character {wrong.start} of {text[:40]!r} is half of a surrogate pair: it is no text"
+        raise HeaderError("MQRFH2", "NameValueData", FIXED_LENGTH, why) from None
     blank = " ".encode(codec)
     return raw + blank * (-len(raw) % 4 // len(blank))
 

@@ -49,6 +49,7 @@ def test_cut_or_empty_structures(parse, raw):
         lambda: xqh.build("Q", "M" * 49, mqmd.build()),
         lambda: dh.build([dh.Destination("Q" * 49, "")], encoding=1, coded_char_set_id=1, format_name=b""),
         lambda: rfh2.build([], name_value_ccsid=37),
+        lambda: rfh2.build([rfh2.folder("usr", {"a": "\ud800"})]),
         lambda: pcf.string(1, "x", ccsid=60000),
         lambda: pcf.build(pcf.Message(parameters=[pcf.integer(1, 1 << 40)])),
         lambda: pcf.build(pcf.Message(parameters=[pcf.Parameter(99, 1, 1)])),
