@@ -11,7 +11,11 @@ VERSIONS = (3, 4, 5)
 versions = st.sampled_from(VERSIONS)
 packet_ids = st.integers(1, 65535)
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
-topic_names = st.text(st.characters(codec="utf-8", exclude_characters="\0+#"), min_size=1, max_size=20)
+printable = st.characters(codec="utf-8", exclude_categories=["Cc", "Cn"])
+names = st.text(printable, max_size=20)
+topic_names = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cn"], exclude_characters="+#"), min_size=1, max_size=20
+)
 levels = st.sampled_from(["", "a", "b", "+", "plant", "$SYS"])
 topic_filters = st.builds(
     lambda parts, tail: "/".join(parts + tail) or "/", st.lists(levels, max_size=4), st.sampled_from([[], ["#"]])
@@ -76,14 +80,14 @@ def wills(draw, version: int):
 @st.composite
 def connects(draw, version: int | None = None):
     version = version or draw(versions)
-    username = draw(st.none() | text)
+    username = draw(st.none() | names)
     password = draw(st.none() | st.binary(max_size=20)) if username is not None or version == 5 else None
     return p.Connect(
         "MQIsdp" if version == 3 else "MQTT",
         version,
         draw(st.booleans()),
         draw(st.integers(0, 65535)),
-        draw(text),
+        draw(names),
         draw(st.none() | wills(version)),
         username,
         password,

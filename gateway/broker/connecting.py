@@ -116,6 +116,10 @@ class Connecting:
         connack = writer.encode_connack(connect.version, Connack(present, 0, properties))
         if session.durable:
             self.persist(session)
+        if len(connack) > session.outflow.max_packet:  # [MQTT-3.1.2-24]: nothing can be said to such a client
+            self.drop_will(session)
+            engine.close(connection, "packet_too_large", "its Maximum Packet Size leaves no room for CONNACK")
+            return
         engine.turn.reply(connection, connack)
         engine.turn.after.append(lambda: engine.delivery.resume(session))
 

@@ -49,6 +49,7 @@ from gateway.mqtt.primitives import (
     decode_u8,
     decode_u16,
     decode_varint,
+    has_control,
 )
 from gateway.mqtt.topics import is_shared, name_error
 
@@ -121,11 +122,18 @@ def decode_connect(first: int, body: bytes) -> Connect:
     _check_connect_flags(flags, version)
     keep_alive, offset = decode_u16(body, offset)
     properties, offset = _properties(body, offset, CONNECT, version, from_server=False)
-    client_id, offset = decode_string(body, offset)  # [MQTT-3.1.3-3] [MQTT-3.1.3-4]
+    client_id, offset = _name(body, offset)  # [MQTT-3.1.3-3] [MQTT-3.1.3-4]
     will, offset = _will(body, offset, flags, version)
     username, password, offset = _credentials(body, offset, flags, version)
     _whole(body, offset, CONNECT)
     return Connect(name, version, bool(flags & 0x02), keep_alive, client_id, will, username, password, properties)
+
+
+def _name(body: bytes, offset: int) -> tuple[str, int]:
+    text, offset = decode_string(body, offset)
+    if has_control(text):
+        raise MalformedPacket("client identifiers and user names may not contain control characters or non-characters")
+    return text, offset
 
 
 def _check_connect_flags(flags: int, version: int) -> None:
@@ -160,7 +168,7 @@ def _credentials(body: bytes, offset: int, flags: int, version: int) -> tuple[st
     username = password = None
     # MQTT 3.1, section 3.1: the length takes precedence over the flags; a string that is announced may be missing.
     if flags & 0x80 and not (version == V31 and offset == len(body)):
-        username, offset = decode_string(body, offset)  # [MQTT-3.1.3-11] [MQTT-3.1.3-12]
+        username, offset = _name(body, offset)  # [MQTT-3.1.3-11] [MQTT-3.1.3-12]
     if flags & 0x40 and not (version == V31 and offset == len(body)):
         password, offset = decode_binary(body, offset)
     return username, password, offset

@@ -5,6 +5,7 @@ Decoders take `(data, offset)` and return `(value, next offset)`; they raise Mal
 
 from __future__ import annotations
 
+import re
 from struct import Struct
 
 from gateway.errors import MalformedPacket
@@ -95,6 +96,17 @@ def decode_text(raw: bytes) -> str:
     if "\0" in text:  # [MQTT-1.5.3-2] [MQTT-1.5.4-2]
         raise MalformedPacket("a string contains U+0000: MQTT forbids it")
     return text
+
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef" + "".join(chr(p << 16 | e) for p in range(17) for e in (0xFFFE, 0xFFFF)) + "]"
+)
+
+
+def has_control(text: str) -> bool:
+    """Whether a name has control or non-characters in it. MQTT lets a server refuse them (1.5.3, 1.5.4): here they are
+    refused in names (topics, filters, clients, users), where they would spoil logs and MQ names, and nowhere else."""
+    return _UNPRINTABLE.search(text) is not None
 
 
 def decode_pair(data: bytes, offset: int) -> tuple[tuple[str, str], int]:

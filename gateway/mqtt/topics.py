@@ -6,7 +6,7 @@ Matching is the business of `gateway.routing`; nothing here is called per messag
 from __future__ import annotations
 
 from gateway.errors import MalformedPacket
-from gateway.mqtt.primitives import MAX_STRING_BYTES, decode_text
+from gateway.mqtt.primitives import MAX_STRING_BYTES, decode_text, has_control
 
 SHARE_PREFIX = "$share/"
 
@@ -39,8 +39,8 @@ def filter_error(filter_: str, max_levels: int = 0) -> str | None:
 
 
 def _size_error(text: str, max_levels: int) -> str | None:
-    if "\0" in text:  # [MQTT-4.7.3-2]
-        return "topics may not contain U+0000"
+    if has_control(text):  # [MQTT-4.7.3-2] and, as the specifications allow, everything that does not print
+        return "topics may not contain U+0000, other control characters or non-characters"
     if len(text) > MAX_STRING_BYTES // 4 and len(text.encode()) > MAX_STRING_BYTES:  # [MQTT-4.7.3-3]
         return f"topics have at most {MAX_STRING_BYTES} bytes of UTF-8"
     if max_levels and text.count("/") >= max_levels:

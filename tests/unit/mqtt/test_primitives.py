@@ -91,3 +91,15 @@ def test_pairs_come_back(pair):
 
 def test_block():
     assert p.encode_block(b"x" * 128) == b"\x80\x01" + b"x" * 128
+
+
+@pytest.mark.parametrize("text", ["", "a b", "é", "\ufeff", "\U0001f600", "\ufffd", "\u00a0"])
+def test_names_may_have(text):
+    assert not p.has_control(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["\0", "a\x01", "\x1f", "\x7f", "\x80", "\x9f", "\ufdd0", "\ufffe", "\uffff", "\U0010ffff"]
+)
+def test_names_may_not_have(text):
+    assert p.has_control(text)
