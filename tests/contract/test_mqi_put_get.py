@@ -248,6 +248,17 @@ def test_expiry(mqi):
     assert (Descriptor(report.md).feedback, Descriptor(report.md).type, report.data) == (258, 4, b"")
 
 
+def test_expired_messages_go_by_themselves(mqi):
+    handle = mqi.open("A")
+    for expiry in (10, 10, 600, -1):
+        mqi.put(handle, b"x", descriptor=md(expiry=expiry, report=0x200000, reply_to_q=b"B"))
+    mqi.scheduler.advance(31)
+    mqi.scheduler.advance(0.1)
+    assert (mqi.depth("A"), mqi.depth("B")) == (2, 2)
+    mqi.scheduler.advance(31)
+    assert (mqi.depth("A"), mqi.depth("B")) == (1, 3)
+
+
 def test_reports_of_arrival_and_delivery(mqi):
     handle, replies = mqi.open("A"), mqi.open("B")
     sent = mqi.put(handle, b"data", SYNC, md(report=768 | 0x3800 | 64, reply_to_q=b"B", correl_id=b"c" * 24))

@@ -191,6 +191,7 @@ class QueueManagerMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 4.0, 20.0]))
     def time_passes(self, seconds) -> None:
         self.rig.scheduler.advance(seconds)
+        self._resync_expired()
 
     @precondition(lambda self: self.number % 3 == 0)
     @rule()

@@ -36,6 +36,8 @@ class Core:
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
         self.committer = Committer(store, scheduler, self.entered)
+        self.expiring: dict[str, int] = {}
+        """Queues that hold messages with an expiry, and when the first of them may be due (microseconds)."""
         self.quiescing = False
         self.closed = False
         self.hooks: list[Callable[[LocalQueue], None]] = []
@@ -182,6 +184,9 @@ class Core:
             source = queues.get(moves.queue)
             if source is not None:
                 source.taken(list(moves.tokens))
+        for puts in unit.puts:
+            if puts.expiries is not None:
+                self._note_expiry(puts.queue, puts.expiries)
         woken: dict[str, None] = {}
         for name, messages in _arrivals(unit):
             queue = queues.get(name)
@@ -194,6 +199,11 @@ class Core:
             depth = self.store.depth(name)
             queue.high_depth = max(queue.high_depth, depth)
             self.wake(queue)
+
+    def _note_expiry(self, name: str, expiries: Sequence[int]) -> None:
+        earliest = min((one for one in expiries if one), default=0)
+        if earliest:
+            self.expiring[name] = min(earliest, self.expiring.get(name, earliest))
 
     # Waking
 

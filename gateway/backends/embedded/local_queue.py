@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from gateway.backends.embedded.objects import Definition
-from gateway.ports.batch import Token
 
 BROKER = "broker"
 """The owner of messages that the batch port has handed out."""
@@ -42,13 +41,13 @@ class LocalQueue:
     property_control: int = 0
     triggers: bool = False
     uncommitted_puts: int = 0
-    locked: dict[Token, Hashable] = field(default_factory=dict)
+    locked: dict[int, Hashable] = field(default_factory=dict)
     """Messages got in units of work that are open, or handed to the batch port; by whom."""
     waiters: deque[Waiter] = field(default_factory=deque)
     consumers: list[Callable[[], None]] = field(default_factory=list)
     announced: bool = False
     """The consumers have been told and have not run yet."""
-    marked: dict[Token, float] = field(default_factory=dict)
+    marked: dict[int, float] = field(default_factory=dict)
     """Messages marked for the co-operating browsers, until when (monotonic seconds)."""
     inputs: int = 0
     outputs: int = 0
@@ -90,7 +89,7 @@ class LocalQueue:
         """How many handles are open on it."""
         return self.inputs + self.outputs + self.browsers
 
-    def taken(self, tokens: list[Token]) -> None:
+    def taken(self, tokens: list[int]) -> None:
         """These have left the queue for good."""
         locked = self.locked
         if locked:

@@ -12,6 +12,7 @@ from gateway.backends.embedded.attributes import BY_KEYWORD, Value
 from gateway.backends.embedded.authority import Authority
 from gateway.backends.embedded.connection import Connection
 from gateway.backends.embedded.core import Core
+from gateway.backends.embedded.expiring import Expirer
 from gateway.backends.embedded.intake import STATE_PREFIX, Intake
 from gateway.backends.embedded.journal.prepared import StoreOptions
 from gateway.backends.embedded.journal_store import JournalStore
@@ -92,6 +93,7 @@ class EmbeddedQueueManager:
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority))
             report = self._mqsc.run(objects_text)
         if report.ok:
+            self._expirer = Expirer(self.core, self._placer)
             CommandServer(self._connection("command server", ADMINISTRATOR), self.mqsc)
         else:
             findings = [Finding("objects", 1, 1, line) for line in report.lines]
@@ -231,6 +233,16 @@ class EmbeddedQueueManager:
             if expired:
                 core.commit(StoreUnit(takes=[LaneTakes(local.name, key, expired)]))
             return completing.stored(found, self.name)
+
+    def release(self, queue: str) -> int:
+        """Give back what was fetched and neither taken nor moved: programs may get it again. How many messages."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            tokens = [] if local is None else [token for token, owner in local.locked.items() if owner is BROKER]
+            if local is not None and tokens:
+                self.core.unlock_messages(local, tokens)
+                self.core.wake(local)
+            return len(tokens)
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there."""

@@ -27,6 +27,8 @@ from gateway.mq import properties
 RETAINED_STATE = b"retained/"
 BASE = "SYSTEM.BASE.TOPIC"
 MAX_TOPIC = 10_240
+REMEMBERED = 10_000
+"""Topics whose governing attributes and counts are kept in memory."""
 CHARACTER_WILDCARDS = 1
 AT_MOST_ALL, AT_MOST_DURABLE = 1, 2
 """Values of PMSGDLV and NPMSGDLV: to all or none; to all durable ones or none; otherwise to those that can be
@@ -95,6 +97,12 @@ class Topics:
         self._wild: dict[str, Subscription] = {}
         self.retained: dict[str, tuple[bytes, bytes]] = {}
         self.published: dict[str, int] = {}
+        """How often, of the topics first published on (see REMEMBERED)."""
+        self._topics_of: dict[str, str] = {}
+        """The topics of subscriptions without wildcards, by name."""
+        self._objects: list[tuple[str, Definition]] = []
+        self._governed: dict[tuple[str, str], Value] = {}
+        self._version = -1
         core.on_installed.append(self._installed)
         core.on_removed.append(self._removed)
         core.on_state.append(self._state_changed)
@@ -115,6 +123,7 @@ class Topics:
             return
         if subscription.pattern is None:
             self._exact.setdefault(subscription.topic, {})[definition.name] = subscription
+            self._topics_of[definition.name] = subscription.topic
         else:
             self._wild[definition.name] = subscription
 
@@ -122,7 +131,8 @@ class Topics:
         if definition.kind != "SUB":
             return
         self._wild.pop(definition.name, None)
-        for topic in [topic for topic, known in self._exact.items() if definition.name in known]:
+        topic = self._topics_of.pop(definition.name, None)
+        if topic is not None:
             del self._exact[topic][definition.name]
             if not self._exact[topic]:
                 del self._exact[topic]
@@ -160,9 +170,8 @@ class Topics:
     def find(self, name: str) -> Subscription | None:
         """A subscription by its name."""
         found = self._wild.get(name)
-        if found is None:
-            found = next((known[name] for known in self._exact.values() if name in known), None)
-        return found
+        topic = self._topics_of.get(name)
+        return self._exact[topic][name] if found is None and topic is not None else found
 
     def _state_changed(self, records: dict[bytes, bytes | None]) -> None:
         for key, record in records.items():
@@ -190,11 +199,19 @@ class Topics:
 
     def governing(self, topic: str, keyword: str, as_parent: Value) -> Value:
         """An attribute of the nearest topic object over a topic string that does not leave it to its parent."""
+        if self._version != self._core.catalogue.version or len(self._governed) > REMEMBERED:
+            self._version = self._core.catalogue.version
+            self._governed.clear()
+            self._objects = [(one.text("TOPICSTR"), one) for one in self._core.catalogue.matching(("TOPIC",))]
+        known = self._governed.get((topic, keyword))
+        if known is None:
+            known = self._governed[topic, keyword] = self._nearest(topic, keyword, as_parent)
+        return known
+
+    def _nearest(self, topic: str, keyword: str, as_parent: Value) -> Value:
         best, value = -1, as_parent
-        for definition in self._core.catalogue.matching(("TOPIC",)):
-            over = definition.text("TOPICSTR")
-            base = definition.name == BASE
-            inside = base or (over and (topic == over or topic.startswith(over + "/")))
+        for over, definition in self._objects:
+            inside = definition.name == BASE or (over and (topic == over or topic.startswith(over + "/")))
             found = definition.attributes[keyword]
             if inside and found != as_parent and len(over) > best:
                 best, value = len(over), found
@@ -224,7 +241,8 @@ class Topics:
         self.check_publish(topic)
         if options & mq.MQPMO_RETAIN:
             unit.state[RETAINED_STATE + topic.encode()] = md + data
-        self.published[topic] = self.published.get(topic, 0) + 1
+        if topic in self.published or len(self.published) < REMEMBERED:
+            self.published[topic] = self.published.get(topic, 0) + 1
         reached = 0
         failed: list[tuple[Subscription, MQError]] = []
         for subscription in list(self.matching(topic)):
