@@ -62,7 +62,10 @@ def rules() -> None:
 def inbound() -> None:
     one = table("  - {name: a, topic: 'plant/{site}/{line}/+', queue: 'Q.{site}', properties: {site: '{site}'}}\n")
     show("plan for a new (client, topic)", microseconds(lambda: plan(one, ORIGIN, {})))
-    [simple] = plan(one, ORIGIN, {}).prepared
+    base, users = plan(one, ORIGIN, {}), {0x26: [("ts", "1767225600.123"), ("seq", "17")], 0x02: 60}
+    show("plan with properties of one message", microseconds(lambda: plan(one, ORIGIN, users)))
+    show("the same made from the plan without", microseconds(lambda: plan(one, ORIGIN, users, base)))
+    [simple] = base.prepared
     head, tails = simple.head, simple.tails
     show("a message of a known one: head, tails[id] + payload", microseconds(lambda: (head, tails[7] + PAYLOAD)))
     for what, text in (
