@@ -1,0 +1,244 @@
+"""The gateway's benchmark, one command: `python tests/bench/run.py [--peers mosquitto,aedes,limit-ring]`.
+
+Starts a gateway of its own on a fresh data directory, drives it with the load generator in C where its source is
+beside the checkout (`../shared/bench`, or MQTTLOAD=path), otherwise with the bundled one in Python, interleaved with
+peers, and prints medians, spread and ratios. Every figure is of one run on one machine: compare ratios, not rates.
+
+The full path is measured: session, access list, rule, MQMD and MQRFH2 with the mqtt and mqps folders and three
+properties, journal with fdatasync semantics, acknowledgement after the commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SHARED = Path(os.environ.get("MQGATE_BENCH", ROOT.parent / "shared" / "bench"))
+
+SETTINGS = """
+mappings: [map.yaml]
+mqtt: {max_inflight: 65535, max_queued: 200000, max_connections: 20000}
+security:
+  acl: [{user: "*", deny: ["forbidden/#"]}, {anonymous: true, allow: ["#"]}]
+queue_manager: {embedded: {objects: objects.mqsc}}
+"""
+MAPPING = """
+version: 1
+to_mq:
+  - name: bench
+    topic: "dev/{device}/{kind}"
+    queue: BENCH.IN
+    properties: {device: "{device}", kind: "{kind}", listener: "{listener}"}
+    headers: [mcd, mqps, mqtt]
+to_mqtt:
+  - {name: out, queue: BENCH.OUT, topic: "out/{usr.n}"}
+"""
+OBJECTS = """
+DEFINE QLOCAL(BENCH.IN) MAXDEPTH(999999999) REPLACE
+DEFINE QLOCAL(BENCH.OUT) MAXDEPTH(999999999) REPLACE
+"""
+TIMES = "--seconds {seconds} --warmup {warmup} --max-seconds 40"
+CASES: dict[str, tuple[str, str]] = {
+    "q1 10x100 64B": ("pub --qos 1 --pubs 10 --window 100 --size 64", "pub_rate"),
+    "q1 100x100 64B": ("pub --qos 1 --pubs 100 --window 100 --size 64", "pub_rate"),
+    "q1 10x100 64B 1000 topics": ("pub --qos 1 --pubs 10 --window 100 --size 64 --topics 1000", "pub_rate"),
+    "q1 10x100 1KiB": ("pub --qos 1 --pubs 10 --window 100 --size 1024", "pub_rate"),
+    "q1 100x1 64B": ("pub --qos 1 --pubs 100 --window 1 --size 64", "pub_rate"),
+    "q1 1000x1 64B": ("pub --qos 1 --pubs 1000 --window 1 --size 64", "pub_rate"),
+    "q1 10x1 64B": ("pub --qos 1 --pubs 10 --window 1 --size 64", "pub_rate"),
+    "q1 1x1 64B": ("pub --qos 1 --pubs 1 --window 1 --size 64", "pub_rate"),
+    "q2 10x100 64B": ("pub --qos 2 --pubs 10 --window 100 --size 64", "pub_rate"),
+    "q0 10 64B": ("pub --qos 0 --pubs 10 --size 64", "pub_rate"),
+    "fan-out 1 to 100 q0": ("pubsub --qos 0 --pubs 1 --subs 100 --e2e-window 100", "recv_rate"),
+    "fan-out 1 to 100 q1": ("pubsub --qos 1 --pubs 1 --subs 100 --window 10 --e2e-window 20", "recv_rate"),
+    "q1 durable 1 to 1": ("pubsub --qos 1 --pubs 1 --subs 1 --clean 0 --window 100", "recv_rate"),
+    "latency 5000/s q1": ("pub --qos 1 --pubs 10 --rate 5000 --window 100", "ack_ms"),
+    "connects": ("connect --total 6000 --conc 32", "rate"),
+}
+PROMISE = {
+    "mqgate": "on disk (O_DSYNC), full MQ message",
+    "mosquitto": "in memory",
+    "aedes": "in memory",
+    "amqtt": "in memory",
+    "rabbitmq": "fsynced when routed to a durable queue; at once when nobody is bound",
+    "rabbitmq-quorum": "fsynced Raft log when routed; at once when nobody is bound",
+    "limit": "nothing: parses and answers",
+    "limit-ring": "fdatasynced into a ring of blocks, no broker",
+    "limit-log": "fdatasynced append",
+}
+
+
+def load_generator() -> Path | None:
+    """The C load generator, built where its source is."""
+    given = os.environ.get("MQTTLOAD")
+    if given:
+        return Path(given)
+    source = SHARED / "mqttload.c"
+    if not source.exists() or shutil.which("cc") is None:
+        return None
+    target = Path(tempfile.gettempdir()) / f"mqttload-{os.getuid()}"
+    subprocess.run(["cc", "-std=gnu11", "-O2", "-o", str(target), str(source)], check=True)
+    return target
+
+
+def calibration() -> float:
+    """Millions of turns a second of a plain Python loop that slices, looks up and joins: this machine, this moment."""
+    table = {b"dev/1/temp": 1}
+    data = b"\x32\x50\x00\x0adev/1/temp\x00\x01" + bytes(64)
+    best = 0.0
+    for _ in range(3):
+        began, out = time.perf_counter(), []
+        for _ in range(200_000):
+            if table[data[4:14]]:
+                out.append(data[14:16] + data[16:])  # noqa: PERF401 -- the loop is what is measured
+        b"".join(out)
+        best = max(best, 0.2 / (time.perf_counter() - began))
+    return best
+
+
+@contextmanager
+def gateway(pin: bool):
+    """A gateway on a fresh directory: (port, pid)."""
+    with tempfile.TemporaryDirectory(prefix="mqgate-bench-", dir=os.environ.get("MQGATE_BENCH_DIR")) as name:
+        directory = Path(name)
+        for file, text in (("settings.yaml", SETTINGS), ("map.yaml", MAPPING), ("objects.mqsc", OBJECTS)):
+            (directory / file).write_text(text)
+        command = [sys.executable, "-m", "gateway", "run", "-c", "settings.yaml", "--port", "0", "--admin-port", "0",
+                   "--data", "data"]  # fmt: skip
+        if pin:
+            command = ["taskset", "-c", "0", *command]
+        with (directory / "log").open("w") as log:
+            process = subprocess.Popen(command, cwd=directory, stderr=log, stdout=log)
+        try:
+            for _ in range(600):
+                text = (directory / "log").read_text()
+                if '"started"' in text:
+                    break
+                if process.poll() is not None:
+                    raise SystemExit(f"the gateway did not start:\n{text}")
+                time.sleep(0.05)
+            found = re.search(r"MQTT on [^\"]*?:(\d+)", text)
+            assert found
+            yield int(found[1]), process.pid
+        finally:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+
+
+@contextmanager
+def peer(name: str, port: int):
+    """A peer broker as its package ships it: (port, pid)."""
+    script = SHARED / "peers.sh"
+    environ = {**os.environ, "PEER_CPUS": "0", "MQTTLOAD": str(load_generator())}
+    out = subprocess.run(["bash", str(script), "start", name, str(port)], env=environ, check=True, text=True,
+                         stdout=subprocess.PIPE, timeout=120)  # fmt: skip
+    try:
+        yield port, int(out.stdout.strip())
+    finally:
+        subprocess.run(["bash", str(script), "stop", name, str(port)], env=environ, check=False, timeout=60)
+
+
+def measure(tool: Path, arguments: str, port: int, pid: int, pin: bool) -> dict[str, Any]:
+    """One run of the load generator."""
+    command = [str(tool), *arguments.split(), "--port", str(port), "--pid", str(pid)]
+    if pin:
+        command = ["taskset", "-c", "1", *command]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return json.loads(done.stdout)
+    except (ValueError, subprocess.TimeoutExpired):
+        return {"ok": False}
+
+
+def value_of(result: dict[str, Any], key: str) -> float | None:
+    """The figure of a case."""
+    if key == "ack_ms":
+        ack = result.get("ack_us")
+        return ack["p50"] / 1000 if ack else None
+    found = result.get(key)
+    return float(found) if found else None
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", default="", help="peers of ../shared/bench/peers.sh, with commas between")
+    parser.add_argument("--cases", default=".", help="regular expression")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--no-pin", action="store_true", help="do not pin server and load to a core each")
+    parser.add_argument("--json", type=Path, help="write everything measured to this file")
+    given = parser.parse_args()
+    tool = load_generator()
+    if tool is None:
+        from python_load import main as python_load
+
+        python_load()
+        return
+    pin = not given.no_pin and (os.cpu_count() or 1) > 1 and shutil.which("taskset") is not None
+    wanted = {name: case for name, case in CASES.items() if re.search(given.cases, name)}
+    results: dict[str, dict[str, list[dict[str, Any]]]] = {name: {} for name in wanted}
+    speed = calibration()
+    times = TIMES.format(seconds=given.seconds, warmup=0.5)
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        servers = {"mqgate": stack.enter_context(gateway(pin))}
+        for index, name in enumerate(one for one in given.peers.split(",") if one):
+            servers[name] = stack.enter_context(peer(name, 17_901 + index))
+        for name, (arguments, _) in wanted.items():
+            bounded = arguments + (" --seconds 3" if arguments.startswith("connect") else f" {times}")
+            for _ in range(given.repetitions):
+                for server, (port, pid) in servers.items():
+                    results[name].setdefault(server, []).append(measure(tool, bounded, port, pid, pin))
+            print(f"{name}: done", file=sys.stderr, flush=True)
+    report(wanted, results, speed)
+    if given.json:
+        given.json.write_text(json.dumps({"machine": platform.platform(), "calibration": speed, "results": results}))
+
+
+def report(wanted: dict[str, tuple[str, str]], results: dict[str, Any], speed: float) -> None:
+    """The table: medians, spread, and the gateway's ratio to each peer."""
+    print(f"\n{platform.platform()}, Python {platform.python_version()}, calibration {speed:.2f} M turns/s\n")
+    print("| case | server | median | spread | server CPU us/msg | mqgate is | ok |\n|---|---|---|---|---|---|---|")
+    for name, (_, key) in wanted.items():
+        medians: dict[str, float] = {}
+        for server, runs in results[name].items():
+            values = [value for value in (value_of(run, key) for run in runs) if value is not None]
+            if values:
+                medians[server] = statistics.median(values)
+        for server, median in medians.items():
+            runs = results[name][server]
+            values = [value_of(run, key) or 0.0 for run in runs]
+            cpu = statistics.median(run.get("srv_us_per_msg") or 0.0 for run in runs)
+            ours = medians.get("mqgate", 0.0)
+            ratio = (
+                f"{(median / ours if key == 'ack_ms' else ours / median):.2f}x" if server != "mqgate" and ours else ""
+            )
+            shown = f"{median:.2f} ms" if key == "ack_ms" else f"{median:,.0f}/s"
+            good = sum(bool(run.get("ok")) for run in runs)
+            print(f"| {name} | {server} | {shown} | {min(values):,.6g} to {max(values):,.6g} | {cpu:.2f} | {ratio} |"
+                  f" {good}/{len(runs)} |")  # fmt: skip
+    print("\nWhat an acknowledgement promises:")
+    for server in dict.fromkeys(one for case in results.values() for one in case):
+        print(f"* {server}: {PROMISE.get(server, 'see its documentation')}")
+
+
+if __name__ == "__main__":
+    main()
