@@ -179,6 +179,8 @@ def _parts(given: Parameter, order: str) -> tuple[tuple[int, ...], bytes]:
     if isinstance(value, int):
         if given.type == GROUP:
             return (len(given.members),), b""
+        if given.type == INTEGER64:
+            return (0, value), b""  # a reserved number aligns the value
         return ((given.operator, value) if given.type == INTEGER_FILTER else (value,)), b""
     if isinstance(value, bytes):
         return _string_head(given, len(value)), value
@@ -253,7 +255,7 @@ def _group(identifier: int, count: int, raw: bytes, data: bytes, at: int) -> tup
 
 def _value(kind: int, identifier: int, fields: tuple[int, ...], raw: bytes, at: int, order: str) -> Parameter:
     if kind in {INTEGER, INTEGER64}:
-        return Parameter(kind, identifier, fields[0])
+        return Parameter(kind, identifier, fields[-1])
     if kind == INTEGER_FILTER:
         return Parameter(kind, identifier, fields[1], operator=fields[0])
     if kind in {INTEGER_LIST, INTEGER64_LIST}:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mq import layout, rfh2
+from gateway.mq import layout, pcf, rfh2
 
 pytestmark = pytest.mark.mqi
 
@@ -26,8 +26,9 @@ import ibmmq
 cases = json.load(sys.stdin)
 answers = []
 for case in cases:
-    made = getattr(ibmmq, case["class"])()
-    made.unpack(bytes.fromhex(case["hex"]), *case["more"])
+    made = getattr(ibmmq, case["class"])(**case.get("make", {}))
+    if "hex" in case:
+        made.unpack(bytes.fromhex(case["hex"]), *case["more"])
     values = {name: value.hex() if isinstance(value, bytes) else value for name, value in made.get().items()}
     answers.append({"values": values, "hex": made.pack().hex()})
 json.dump(answers, sys.stdout)
@@ -105,3 +106,25 @@ def test_folders(ask):
         values = answer["values"]
         assert [bytes.fromhex(values[name]).decode().rstrip() for name in ("mcd", "usr")] == folders
         assert values["StrucLength"] == len(case["hex"]) // 2
+
+
+PARAMETERS = [
+    ("CFIN", {"Parameter": 1, "Value": -2}, pcf.integer(1, -2)),
+    ("CFIN64", {"Parameter": 1, "Value": 1 << 40}, pcf.integer64(1, 1 << 40)),
+    ("CFIL", {"Parameter": 1, "Values": [1, -2, 3]}, pcf.integers(1, [1, -2, 3])),
+    ("CFIL64", {"Parameter": 1, "Values": [1, -(1 << 40)]}, pcf.integers64(1, [1, -(1 << 40)])),
+    ("CFST", {"Parameter": 1, "String": "QUEUE"}, pcf.string(1, "QUEUE", ccsid=0)),
+    ("CFSL", {"Parameter": 1, "Strings": ["ABCD", "EFGH"]}, pcf.strings(1, ["ABCD", "EFGH"], ccsid=0)),
+    ("CFBS", {"Parameter": 1, "String": "abc"}, pcf.byte_string(1, b"abc")),
+    ("CFIF", {"Parameter": 1, "Operator": 4, "FilterValue": 9}, pcf.integer_filter(1, 4, 9)),
+    ("CFSF", {"Parameter": 1, "Operator": 18, "FilterValue": "A*"}, pcf.string_filter(1, 18, "A*", ccsid=0)),
+    ("CFBF", {"Parameter": 1, "Operator": 2, "FilterValue": "xyz"}, pcf.byte_string_filter(1, 2, b"xyz")),
+    ("CFGR", {"Parameter": 1, "ParameterCount": 0}, pcf.group(1, [])),
+]
+
+
+def test_pcf_parameters(ask):
+    """Each parameter as IBM's class writes it is the one we write."""
+    answers = ask([{"class": name, "make": values} for name, values, _ in PARAMETERS])
+    for (name, _, ours), answer in zip(PARAMETERS, answers, strict=True):
+        assert answer["hex"] == pcf.build_parameter(ours).hex(), name
