@@ -45,7 +45,7 @@ class WebSocket(Part):
     path: str = Field(default="/mqtt", pattern="^/", description="Path of the HTTP request.")
     origins: list[str] = Field(
         default=[],
-        description="Origins that browsers may come from; an empty list allows requests without Origin only.",
+        description="Origins that browsers may come from beside the gateway's own host; `*` is any.",
     )
 
 

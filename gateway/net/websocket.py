@@ -66,13 +66,17 @@ class WebSocketServer:
         origin = headers.get(b"origin", b"").decode("latin-1")
         if urlsplit(request.target).path != self._path:
             return self._connection.send(RejectConnection(status_code=404)), True
-        if origin and origin not in self._origins:
+        if origin and not self._welcome(origin, request.host):
             return self._connection.send(RejectConnection(status_code=403)), True
         chosen = next((name for name in SUBPROTOCOLS if name in request.subprotocols), None)
         if chosen is None:  # [MQTT-6.0.0-3]
             return self._connection.send(RejectConnection(status_code=400)), True
         self._open = True
         return self._connection.send(AcceptConnection(subprotocol=chosen)), False
+
+    def _welcome(self, origin: str, host: str) -> bool:
+        """A page of this very host, or one of the origins that the settings name (`*`: any)."""
+        return urlsplit(origin).netloc == host or origin in self._origins or "*" in self._origins
 
     def _reject(self, error: RemoteProtocolError) -> bytes:
         try:

@@ -1,0 +1,202 @@
+"""Every way in: TLS with and without client certificates, WebSocket with and without TLS, Unix socket, PROXY, IPv6."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import pytest
+from certificates import Authority
+from gateways import RunningGateway
+
+from gateway.mqtt import client
+
+CONNECT = client.encode_connect(client.connect(4, "raw"))
+CONNACK = b"\x20\x02\x00\x00"
+
+
+class World:
+    """A gateway with every kind of listener, and the certificates."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority(directory)
+        self.stranger = Authority(directory, "another authority")
+        self.server = self.authority.issue("localhost")
+        self.device = self.authority.issue("device-7")
+        self.expired = self.authority.issue("device-old", days=-1)
+        self.revoked = self.authority.issue("device-lost")
+        self.foreign = self.stranger.issue("device-foreign")
+        self.authority.revoke(self.revoked[0])
+        tls = f"certificate: {self.server[0]}, key: {self.server[1]}"
+        crl = self.authority.revocation_list()
+        clients = f"client_ca: {self.authority.path}, client_certificate: required, crl: {crl}"
+        self.gateway = RunningGateway(
+            directory,
+            settings=f"""
+listeners:
+  - {{name: plain, port: 0}}
+  - {{name: tls, port: 0, tls: {{{tls}}}}}
+  - {{name: new, port: 0, tls: {{{tls}, minimum_version: "1.3"}}}}
+  - {{name: mutual, port: 0, tls: {{{tls}, {clients}}}}}
+  - {{name: web, port: 0, websocket: {{path: /mqtt, origins: ["https://ops.example"]}}}}
+  - {{name: secureweb, port: 0, websocket: {{}}, tls: {{{tls}}}}}
+  - {{name: local, unix: {directory}/mqtt.sock}}
+  - {{name: proxied, port: 0, proxy_protocol: v2}}
+  - {{name: proxied1, port: 0, proxy_protocol: v1}}
+  - {{name: six, port: 0, bind: "::1"}}
+""",
+        )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("t"))
+    with made.gateway:
+        made.ports = made.gateway.ports()  # type: ignore[attr-defined]
+        yield made
+
+
+def port(world: World, name: str) -> int:
+    return int(world.ports[name])  # type: ignore[attr-defined]
+
+
+def greet(sock: socket.socket) -> bytes:
+    sock.settimeout(10)
+    sock.sendall(CONNECT)
+    return sock.recv(4)
+
+
+def mosquitto(world: World, name: str, *more: str) -> int:
+    command = ["mosquitto_pub", "-h", "localhost", "-p", str(port(world, name)), "--cafile", str(world.authority.path),
+               "-t", "a", "-m", "x", "-q", "1", *more]  # fmt: skip
+    return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode
+
+
+def test_mosquitto_publishes_over_tls(world: World) -> None:
+    assert mosquitto(world, "tls") == 0
+
+
+def test_a_client_that_does_not_trust_the_server_stays_out(world: World) -> None:
+    context = ssl.create_default_context(cafile=str(world.stranger.path))
+    with socket.create_connection(("127.0.0.1", port(world, "tls"))) as raw, pytest.raises(ssl.SSLError):
+        context.wrap_socket(raw, server_hostname="localhost")
+
+
+@pytest.mark.parametrize(("name", "version", "accepted"), [
+    ("tls", ssl.TLSVersion.TLSv1_2, True), ("tls", ssl.TLSVersion.TLSv1_3, True),
+    ("new", ssl.TLSVersion.TLSv1_2, False), ("new", ssl.TLSVersion.TLSv1_3, True),
+])  # fmt: skip
+def test_the_lowest_tls_version_is_kept(world: World, name: str, version: ssl.TLSVersion, accepted: bool) -> None:
+    context = ssl.create_default_context(cafile=str(world.authority.path))
+    context.minimum_version = context.maximum_version = version
+    with socket.create_connection(("127.0.0.1", port(world, name))) as raw:
+        try:
+            with context.wrap_socket(raw, server_hostname="localhost") as tls:
+                assert greet(tls) == CONNACK
+                assert accepted
+        except (ssl.SSLError, ConnectionError):
+            assert not accepted
+
+
+def test_a_client_certificate_is_asked_for_and_names_the_user(world: World) -> None:
+    certificate, key = world.device
+    assert mosquitto(world, "mutual", "--cert", str(certificate), "--key", str(key)) == 0
+    assert mosquitto(world, "mutual", "--cert", str(certificate), "--key", str(key), "-u", "device-7", "-P", "x") == 0
+    assert mosquitto(world, "mutual", "--cert", str(certificate), "--key", str(key), "-u", "somebody", "-P", "x") != 0
+
+
+@pytest.mark.parametrize("which", ["none", "expired", "revoked", "foreign"])
+def test_no_other_certificate_gets_in(world: World, which: str) -> None:
+    more: list[str] = []
+    if which != "none":
+        certificate, key = getattr(world, which)
+        more = ["--cert", str(certificate), "--key", str(key)]
+    assert mosquitto(world, "mutual", *more) != 0
+
+
+def websocket_publish(world: World, name: str, tls: bool) -> int:
+    made = paho.Client(paho.CallbackAPIVersion.VERSION2, transport="websockets", client_id=f"ws-{name}")
+    made.ws_set_options(path="/mqtt")
+    if tls:
+        made.tls_set(ca_certs=str(world.authority.path))
+    made.connect("localhost", port(world, name))
+    made.loop_start()
+    try:
+        info = made.publish("web/a", b"x" * 20_000, qos=2)
+        info.wait_for_publish(20)
+        return int(info.is_published())
+    finally:
+        made.disconnect()
+        made.loop_stop()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_paho_publishes_over_websocket_with_and_without_tls(world: World) -> None:
+    assert websocket_publish(world, "web", tls=False)
+    assert websocket_publish(world, "secureweb", tls=True)
+
+
+def handshake(world: World, path: str = "/mqtt", protocol: str = "mqtt", origin: str = "") -> str:
+    lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade",
+             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13"]  # fmt: skip
+    if protocol:
+        lines.append(f"Sec-WebSocket-Protocol: {protocol}")
+    if origin:
+        lines.append(f"Origin: {origin}")
+    with socket.create_connection(("127.0.0.1", port(world, "web"))) as sock:
+        sock.settimeout(10)
+        sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        return sock.recv(4096).decode().split("\r\n", 1)[0]
+
+
+def test_websocket_paths_protocols_and_origins_are_checked(world: World) -> None:
+    assert " 101 " in handshake(world)
+    assert " 101 " in handshake(world, protocol="mqttv3.1")
+    assert " 101 " in handshake(world, origin="https://ops.example")
+    assert " 404 " in handshake(world, path="/other")
+    assert " 400 " in handshake(world, protocol="chat")
+    assert " 403 " in handshake(world, origin="https://evil.example")
+
+
+def test_a_unix_socket_is_a_listener_like_any_other(world: World) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(world.gateway.directory / "mqtt.sock"))
+        assert greet(sock) == CONNACK
+
+
+def test_ipv6(world: World) -> None:
+    with socket.create_connection(("::1", port(world, "six"))) as sock:
+        assert greet(sock) == CONNACK
+
+
+PROXY_V2 = b"\r\n\r\n\x00\r\nQUIT\n\x21\x11" + struct.pack(
+    "!H4s4sHH", 12, b"\x0a\x00\x00\x07", b"\x7f\0\0\1", 4711, 1883
+)
+
+
+@pytest.mark.parametrize(("name", "header"), [
+    ("proxied", PROXY_V2), ("proxied1", b"PROXY TCP4 10.0.0.7 127.0.0.1 4711 1883\r\n"),
+])  # fmt: skip
+def test_the_proxy_protocol_names_the_client_byte_by_byte(world: World, name: str, header: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port(world, name))) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for index in range(len(header)):
+            sock.sendall(header[index : index + 1])
+        assert greet(sock) == CONNACK
+        sock.sendall(b"\xe0\x00")
+        assert sock.recv(1) == b""
+    assert "10.0.0.7:4711" in world.gateway.log
+
+
+def test_a_connection_without_its_proxy_header_is_closed(world: World) -> None:
+    with socket.create_connection(("127.0.0.1", port(world, "proxied"))) as sock:
+        sock.settimeout(10)
+        sock.sendall(CONNECT)
+        with contextlib.suppress(ConnectionResetError):
+            assert sock.recv(4) == b""
