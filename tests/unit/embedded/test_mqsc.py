@@ -149,3 +149,15 @@ def test_users_and_passwords():
         rig.queue_manager.connect(user="anyone")
     rig.mqsc("ALTER AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) CHCKCLNT(NONE)")
     rig.queue_manager.connect(user="eva", password="whatever")
+
+
+def test_every_attribute_is_in_the_reference():
+    from pathlib import Path
+
+    from gateway.backends.embedded.attributes import TABLES
+
+    text = (Path(__file__).parents[3] / "docs/reference/mqsc.md").read_text()
+    for kind, table in TABLES.items():
+        section = text.split(f"({kind})")[1].split("\n### ")[0]
+        missing = [one.keyword for one in table if f"| {one.keyword} |" not in section]
+        assert not missing, (kind, missing)
