@@ -8,7 +8,7 @@ import pytest
 
 from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
 from gateway.backends.embedded.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
-from gateway.errors import StoreInUse
+from gateway.errors import StoreError, StoreInUse, StoreUnavailable
 
 HEAD = b"M" * 364 + b"R" * 40
 NOW = 1_700_000_000.25
@@ -232,4 +232,100 @@ def test_free_segments_are_used_again(path: Path) -> None:
     store = opened(path)
     assert store.depth("Q") == 0
     assert put(store, b"new")[0] > tokens[0]
+    store.close()
+
+
+def test_frames_are_written_in_the_order_they_were_prepared_in(path: Path) -> None:
+    store = opened(path)
+    units = [StoreUnit(puts=[LanePuts("Q", heads=[HEAD], bodies=[body])]) for body in (b"a", b"b")]
+    first, second = [store.prepare(unit, NOW) for unit in units]
+    with pytest.raises(StoreError, match="write that first"):
+        store.write(second)
+    store.write(first)
+    store.write(second)
+    with pytest.raises(StoreError, match="not the next to apply"):
+        store.apply(second)
+    store.apply(first)
+    store.apply(second)
+    assert bodies(store) == [b"a", b"b"]
+    crash(store)
+    store = opened(path)
+    assert bodies(store) == [b"a", b"b"]
+    store.close()
+
+
+@pytest.mark.parametrize("end", [Store.close, crash])
+def test_a_frame_given_up_before_its_write_leaves_no_gap(path: Path, end: object) -> None:
+    store = opened(path)
+    put(store, b"a")
+    units = [StoreUnit(puts=[LanePuts("Q", heads=[HEAD], bodies=[body])]) for body in (b"given up", b"b")]
+    first, second = [store.prepare(unit, NOW) for unit in units]
+    store.abort(first)
+    with pytest.raises(StoreUnavailable, match="prepare this unit of work again"):
+        store.write(second)
+    store.abort(second)
+    put(store, b"c")
+    end(store)  # type: ignore[operator]
+    store = opened(path)
+    assert bodies(store) == [b"a", b"c"]
+    store.prepare(units[0], NOW)
+    end(store)  # type: ignore[operator]
+    store = opened(path)
+    assert bodies(store) == [b"a", b"c"]
+    store.close()
+
+
+def test_a_store_of_other_segment_sizes_is_taken_over(path: Path) -> None:
+    store = opened(path)
+    for i in range(100):
+        put(store, b"%d" % i * 3000)
+    store.close()
+    store = opened(path, StoreOptions(segment_bytes=512 * 1024, spare_segments=1, background=False))
+    for i in range(100, 300):
+        put(store, b"%d" % i * 3000)
+    assert bodies(store) == [b"%d" % i * 3000 for i in range(300)]
+    tokens = [message.token for message in store.fetch("Q", limit=1000)]
+    commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=tokens)]))
+    for i in range(200):
+        commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=put(store, b"%d" % i * 3000))]))
+    assert {segment.size for segment in store.ring.used.values()} == {512 * 1024}
+    assert sum(file.stat().st_size for file in path.glob("*.segment")) <= 4 * 512 * 1024
+    store.close()
+
+
+def test_what_the_format_cannot_say_is_refused(path: Path) -> None:
+    store = opened(path)
+    bad = [
+        LanePuts("Q", heads=[HEAD], bodies=[]),
+        LanePuts("Q" * 256, heads=[HEAD], bodies=[b""]),
+        LanePuts("Q", b"k" * 65536, heads=[HEAD], bodies=[b""]),
+        LanePuts("Q", priority=10, heads=[HEAD], bodies=[b""]),
+        LanePuts("Q", heads=[HEAD] * (1 << 20), bodies=[b""] * (1 << 20)),
+    ]
+    units = [StoreUnit(puts=[each]) for each in bad]
+    units.append(StoreUnit(state={b"k" * 65536: b""}))
+    tokens = put(store, b"a")
+    units.append(StoreUnit(moves=[LaneMoves("Q", b"", tokens, "Q" * 256)]))
+    for unit in units:
+        with pytest.raises(StoreError):
+            store.prepare(unit, NOW)
+    put(store, b"b")
+    assert bodies(store) == [b"a", b"b"]
+    crash(store)
+    store = opened(path)
+    assert bodies(store) == [b"a", b"b"]
+    store.close()
+
+
+def test_a_message_of_100_megabytes(path: Path) -> None:
+    store = opened(path, StoreOptions(direct=False, background=False, spare_segments=1))
+    large = bytes(1024) * 1024 * 100
+    tokens = put(store, large, b"small")
+    assert bodies(store)[0] == large
+    crash(store)
+    store = opened(path, StoreOptions(direct=False, background=False, spare_segments=1))
+    assert [len(body) for body in bodies(store)] == [len(large), 5]
+    commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=tokens)]))
+    put(store, b"next")
+    assert bodies(store) == [b"next"]
     store.close()

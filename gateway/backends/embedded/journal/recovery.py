@@ -77,6 +77,7 @@ def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]]
     if not headed:
         return [], segments
     newest = headed[-1]
+    headed = [segment for segment in headed if segment.store == newest.store]
     listed = {each.serial: each for each in newest.header.listed} if newest.header else {}
     missing = listed.keys() - {segment.serial for segment in headed}
     if missing:

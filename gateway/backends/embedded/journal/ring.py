@@ -75,7 +75,8 @@ class Ring:
         """Take over what recovery found."""
         self.used = {segment.slot: segment for segment in used}
         self.current = current
-        self._spares.extend(spares)
+        for segment in spares:
+            (self._spares if segment.size == self.options.segment_bytes else self._retired).append(segment)
         self._slots = {segment.slot for segment in [*used, *spares]}
         newest = max(used, key=lambda segment: segment.serial, default=None)
         if newest is not None and newest.header is not None:

@@ -76,6 +76,11 @@ class Segment:
         return 2 * header_area(self.size)
 
     @property
+    def store(self) -> bytes:
+        """The store its header names."""
+        return self.header.store if self.header else b""
+
+    @property
     def serial(self) -> int:
         """Which use of which segment: ascending over the life of a store; 0 while unused."""
         return self.header.serial if self.header else 0

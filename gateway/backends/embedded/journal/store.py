@@ -8,6 +8,7 @@ order of `prepare`. Frames may be prepared while an earlier one is being written
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from gateway.backends.embedded.store.cleaning import excess, victim
 from gateway.backends.embedded.store.index import Index, TokenRun
 from gateway.backends.embedded.store.place import NUMBER_BITS, NUMBER_MASK, VOLATILE, frame_of
 from gateway.backends.embedded.store.unit import StoreUnit
-from gateway.errors import StoreUnavailable
+from gateway.errors import StoreError, StoreUnavailable
 
 NO_FLAGS = 0
 RESTART_GAP = 1 << 32
@@ -53,6 +54,9 @@ class Store(Matching):
         self._next_batch = VOLATILE
         self._failed = False
         self._durable_ends: dict[int, tuple[int, int]] = {}
+        self._written = 0
+        """Sequence of the last frame that is durable."""
+        self._to_apply: deque[int] = deque()
         self._walk: Walk | None = None
         self._uneven = True
         self._carrying = 0
@@ -85,6 +89,7 @@ class Store(Matching):
             go_on = found.clean and bool(found.used)
             ring.adopt(found.used, found.spares, found.used[-1] if go_on else None)
             store._next_sequence = found.next_sequence
+            store._written = found.next_sequence - 1
             store._next_number = found.next_number + (0 if found.clean else RESTART_GAP)
             store._dictionary = Dictionary(found.lanes if go_on else [])
             store._settle_after_recovery(go_on=go_on)
@@ -108,7 +113,7 @@ class Store(Matching):
     def close(self) -> None:
         """Write the closing frame and let go of the directory. Everything prepared must have been applied."""
         try:
-            if not self._failed and self.ring.used:
+            if not self._failed and self.ring.used and self._written == self._next_sequence - 1:
                 closing = Prepared(StoreUnit(), [], self.generation)
                 self._place(closing, Plan.empty(self._next_number), self._microseconds(self._clock()), FrameFlag.CLOSE)
                 self.write(closing)
@@ -214,6 +219,10 @@ class Store(Matching):
             raise StoreUnavailable("an earlier frame could not be written: prepare this unit of work again")
         if berth is None or buffer is None:
             return
+        if prepared.sequence != self._written + 1:
+            raise StoreError(
+                f"frame {prepared.sequence} was prepared after frame {self._written + 1}: write that first"
+            )
         try:
             file = self.ring.settle(berth)
             reach("journal.before-write")
@@ -227,9 +236,17 @@ class Store(Matching):
                 f"{self.path}: {error.strerror}: nothing of this unit of work was stored; it may be tried again"
             ) from error
         self._durable_ends[berth.segment.slot] = berth.offset + prepared.length, prepared.sequence
+        self._written = prepared.sequence
+        self._to_apply.append(prepared.sequence)
 
     def apply(self, prepared: Prepared) -> None:
-        """Make a written unit visible; its tokens are valid from now on."""
+        """Make a written unit visible; its tokens are valid from now on. In the order of writing."""
+        if prepared.berth is not None:
+            if not self._to_apply or self._to_apply[0] != prepared.sequence:
+                raise StoreError(
+                    f"frame {prepared.sequence} is not the next to apply: {list(self._to_apply)} are written"
+                )
+            self._to_apply.popleft()
         self._settled(prepared)
         if prepared.berth is not None and prepared.changes is not None:
             self._apply_frame(prepared, prepared.berth, prepared.changes)
@@ -259,8 +276,14 @@ class Store(Matching):
             self.ring.buffers.give(prepared.buffer)
 
     def abort(self, prepared: Prepared) -> None:
-        """The unit was not written (its write, or one before it, failed): what was to leave stays as it was."""
+        """The unit was not written (its write, or one before it, failed): what was to leave stays as it was.
+
+        Giving up a frame whose write was not tried leaves a gap, so frames prepared after it must be prepared again.
+        """
         self._settled(prepared)
+        if prepared.berth is not None and prepared.generation == self.generation:
+            self.generation += 1
+            self._failed = True
         for lane, first, count in prepared.leaving:
             rank = lane[2] << NUMBER_BITS
             self.index.show(lane[0], lane[1], range(rank | first, (rank | first) + count))
@@ -275,6 +298,7 @@ class Store(Matching):
     def _reopen(self) -> None:
         """After a failed write: never behind it, never into its segment again; what is durable stays where it is."""
         self.ring.abandon(self._durable_ends)
+        self._written = self._next_sequence - 1
         self._dictionary = Dictionary()
         self._failed = False
         self._walk = None

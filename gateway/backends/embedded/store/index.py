@@ -154,10 +154,7 @@ class Index:
         for first, count, place in list(spans(source, run.first, run.length)):
             source.take(first, count, [])
             to_first = run.to_first + first - run.first
-            if target.runs and to_first < target.runs[-3]:
-                target.insert(to_first, count, place)
-            else:
-                target.append(to_first, count, place)
+            target.append(to_first, count, place)
             self.space.moved(place, to_first, count, target)
             self.space.refer(by, place)
             self._move_numbers(first, to_first, count)

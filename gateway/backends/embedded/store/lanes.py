@@ -53,6 +53,9 @@ class Lane:
 
     def append(self, first: int, count: int, place: int) -> None:
         """A batch behind everything else."""
+        if self.runs and first < self.runs[-3]:
+            self.insert(first, count, place)  # units may become visible in another order than they were prepared in
+            return
         if self.runs:
             self.runs.extend((first, count, place))
         else:
