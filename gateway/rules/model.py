@@ -83,6 +83,9 @@ class When(Part):
     )
 
 
+_WHEN = When()
+
+
 class ReplyTo(Part):
     """Where an MQ application is to send its answer."""
 
@@ -121,6 +124,9 @@ class Descriptor(Part):
     feedback: int = Field(default=0, description="Feedback.")
 
 
+_DESCRIPTOR = Descriptor()
+
+
 class Payload(Part):
     """What the payload is, and what is checked."""
 
@@ -138,6 +144,9 @@ class Payload(Part):
     )
 
 
+_PAYLOAD = Payload()
+
+
 class Retry(Part):
     """How often and how fast a put is tried again."""
 
@@ -146,11 +155,14 @@ class Retry(Part):
     longest: Duration = Field(default=30.0, alias="to", description="Longest wait.")
 
 
+_RETRY = Retry()
+
+
 class OnFailure(Part):
     """What happens when a message cannot be put."""
 
     retry: Retry = Field(
-        default=Retry(), description="Tried again while the reason may pass (queue full, put inhibited)."
+        default_factory=lambda: _RETRY, description="Tried again while the reason may pass (queue full, put inhibited)."
     )
     then: Then = Field(
         default="dead_letter",
@@ -158,6 +170,9 @@ class OnFailure(Part):
         "(acknowledged, counted), `disconnect` (the device is told with a reason code and sends again later). A "
         "message that cannot follow its rule is never held: it is dead-lettered.",
     )
+
+
+_ONFAILURE = OnFailure()
 
 
 class Property(Part):
@@ -173,7 +188,7 @@ class ToMq(Part):
     name: str = Field(min_length=1, max_length=100, description="Names the rule in metrics, logs and dead letters.")
     description: str = Field(default="", description="For the reader.")
     topic: str = Field(description="Pattern: `{x}` is one level, `{x*}` the rest (last place only); `+` and `#` too.")
-    when: When = Field(default=When(), description="Conditions beside the topic.")
+    when: When = Field(default_factory=lambda: _WHEN, description="Conditions beside the topic.")
     queue: str | None = Field(
         default=None, description="Template for the queue. Values from the topic become capitals."
     )
@@ -183,8 +198,8 @@ class ToMq(Part):
         default=None,
         description="Queue names (with `*`) that the template may give; needed when it begins with a placeholder.",
     )
-    payload: Payload = Field(default=Payload(), description="What the payload is.")
-    descriptor: Descriptor = Field(default=Descriptor(), description="The message descriptor.")
+    payload: Payload = Field(default_factory=lambda: _PAYLOAD, description="What the payload is.")
+    descriptor: Descriptor = Field(default_factory=lambda: _DESCRIPTOR, description="The message descriptor.")
     properties: dict[str, Property | Scalar] = Field(
         default={}, description="Message properties (`usr` folder); a template of one placeholder with a type keeps it."
     )
@@ -199,7 +214,7 @@ class ToMq(Part):
     too_long: Literal["dead_letter", "segment", "reject"] = Field(
         default="dead_letter", description="When the message is longer than the queue takes."
     )
-    on_failure: OnFailure = Field(default=OnFailure(), description="When the put fails.")
+    on_failure: OnFailure = Field(default_factory=lambda: _ONFAILURE, description="When the put fails.")
     goes_on: bool = Field(default=False, alias="continue", description="Whether later rules are looked at too.")
 
 
@@ -210,6 +225,9 @@ class Backout(Part):
         default=None, description="BackoutCount from which it is moved."
     )
     queue: str | None = Field(default=None, description="Where to; else the dead-letter queue.")
+
+
+_BACKOUT = Backout()
 
 
 class ToMqtt(Part):
@@ -252,7 +270,9 @@ class ToMqtt(Part):
         description="Template; set for requests (MsgType 1), with the MsgId as correlation data, so that the device's "
         "answer finds its way.",
     )
-    backout: Backout = Field(default=Backout(), description="Left out: the queue's BOTHRESH and BOQNAME.")
+    backout: Backout = Field(
+        default_factory=lambda: _BACKOUT, description="Left out: the queue's BOTHRESH and BOQNAME."
+    )
     order_by: str | None = Field(default=None, description="Template; messages with equal values keep their order.")
 
 

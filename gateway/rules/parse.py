@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
@@ -76,12 +76,13 @@ class _Reading:
         try:
             file = MappingFile.model_validate(document.value)
             self.dead_letter_unmatched |= file.unmatched == "dead_letter"
+            self._rules(document, {"to_mq": file.to_mq, "to_mqtt": file.to_mqtt, "tests": file.tests})
         except ValidationError as error:
             self.findings += describe(error, document, MappingFile)
-        if isinstance(document.value, dict):
-            self._rules(document, document.value)
+            if isinstance(document.value, dict):
+                self._rules(document, document.value)
 
-    def _rules(self, document: Document, value: dict[str, object]) -> None:
+    def _rules(self, document: Document, value: Mapping[str, object]) -> None:
         """Check rule by rule, so that one wrong rule does not hide what is wrong with the others."""
         for index, raw in enumerate(_list(value, "to_mq")):
             self._inbound(document, ("to_mq", index), raw)
@@ -114,7 +115,7 @@ class _Reading:
 
     def _test(self, document: Document, path: Path, raw: object) -> None:
         try:
-            test = Test.model_validate(raw)
+            test = raw if isinstance(raw, Test) else Test.model_validate(raw)
         except ValidationError:
             return
         self._report(document, path, check_test(test))
@@ -167,6 +168,8 @@ M = TypeVar("M", bound=Part)
 
 def _spec(model: type[M], raw: object) -> tuple[M | None, bool]:
     """The rule, without what is wrong in it (already described with the whole file); and whether that is all of it."""
+    if isinstance(raw, model):
+        return raw, True
     try:
         return model.model_validate(raw), True
     except ValidationError as error:
@@ -188,6 +191,6 @@ def _remove(value: Any, path: Path) -> None:
         value.pop(steps[-1], None)
 
 
-def _list(value: dict[str, object], key: str) -> list[object]:
+def _list(value: Mapping[str, object], key: str) -> list[object]:
     items = value.get(key)
     return items if isinstance(items, list) else []

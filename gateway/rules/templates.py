@@ -11,6 +11,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gateway.config.findings import did_you_mean
 from gateway.config.units import Wrong
@@ -85,6 +86,11 @@ def parse_template(
     text: str, levels: Sequence[str] = (), plain: Sequence[str] = PLAIN, folders: Sequence[str] = FOLDERS
 ) -> Template:
     """Parse `text`; `levels` are the names its rule's topic pattern captures (`rest*` with its star)."""
+    return _parsed(text, tuple(levels), tuple(plain), tuple(folders))
+
+
+@lru_cache(maxsize=16384)
+def _parsed(text: str, levels: tuple[str, ...], plain: tuple[str, ...], folders: tuple[str, ...]) -> Template:
     known = ({name: "rest" if name.endswith("*") else "level" for name in levels}, plain, folders)
     return Template(text, tuple(piece if isinstance(piece, str) else _slot(piece[0], known) for piece in _pieces(text)))
 
