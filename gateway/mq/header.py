@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NamedTuple
 
 from gateway.errors import HeaderError
@@ -147,6 +146,20 @@ def _usual(name: str) -> _Usual:
 
 _USUAL = {form: _usual(name) for form, name in STRUCTURE_OF_FORMAT.items() if name not in _TERMINAL}
 _FOLLOWS = {order: struct.Struct(order + "ii8s").unpack_from for order in "<>"}
+
+
+class _AsciiCodecs(dict[int, str]):
+    """The codec of header characters by CCSID; nothing where they are not ASCII's. Filled as known ones are met."""
+
+    def __missing__(self, ccsid: int) -> str:
+        codec = codec_of(ccsid)
+        if codec is None:
+            return "utf-8"  # not kept: messages may say any number
+        self[ccsid] = found = codec if "A".encode(codec) == b"A" else ""
+        return found
+
+
+_ASCII = _AsciiCodecs()
 _described = tuple.__new__  # half the cost of calling the type
 
 
@@ -157,7 +170,7 @@ def read(described: Described, data: bytes, at: int) -> Header | None:
     if usual is None:
         return _read_other(described, data, at) if form in STRUCTURE_OF_FORMAT else None
     structure, usual_id, lengths, has_length, follows_at, head = usual
-    unpack, codec = head[encoding & 15], _ascii_codec(ccsid)
+    unpack, codec = head[encoding & 15], _ASCII[ccsid]
     if unpack is None or not codec or len(data) - at < follows_at + 16:
         return _read_other(described, data, at)
     struc_id, version, length, number, said, form = unpack(data, at)
@@ -170,13 +183,6 @@ def read(described: Described, data: bytes, at: int) -> Header | None:
     follows = _described(Described, (number, ccsid if said == INHERIT else said, form))
     order = ">" if encoding & 1 else "<"
     return Header(structure, version, version, order, codec, ccsid, at, data[at:end], follows)
-
-
-@cache
-def _ascii_codec(ccsid: int) -> str:
-    """The codec of header characters in a CCSID that has ASCII's; nothing for others."""
-    codec = codec_of(ccsid) or "utf-8"
-    return codec if "A".encode(codec) == b"A" else ""
 
 
 def _read_other(described: Described, data: bytes, at: int) -> Header | None:

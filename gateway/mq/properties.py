@@ -165,8 +165,17 @@ def folder_properties(root: Element) -> Iterator[Property]:
             yield Property(name, value, dt, _support(leaf), context, _copy(leaf))
 
 
-@lru_cache(maxsize=4096)
 def _is_reachable(name: str) -> bool:
+    # Long names are not kept: a hostile message must not fill the cache with megabytes.
+    return _short_is_reachable(name) if len(name) <= _SHORT else _checked(name)
+
+
+@lru_cache(maxsize=4096)
+def _short_is_reachable(name: str) -> bool:
+    return _checked(name)
+
+
+def _checked(name: str) -> bool:
     try:
         property_names.check(name)
     except MQError:
