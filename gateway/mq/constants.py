@@ -6,6 +6,7 @@ A named subset: what the calls, headers, PCF commands and reason handling need. 
 from __future__ import annotations
 
 from gateway.mq import constants_mqrc
+from gateway.mq.constants_events import *  # noqa: F403
 from gateway.mq.constants_md import *  # noqa: F403  one namespace for callers, several files for readers
 from gateway.mq.constants_mqi import *  # noqa: F403
 from gateway.mq.constants_mqrc import *  # noqa: F403

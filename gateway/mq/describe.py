@@ -18,6 +18,8 @@ _NAMED = {
     "Persistence": "MQPER_",
     "PutApplType": "MQAT_",
     "Control": "MQCFC_",
+    "Type": "MQCFT_",
+    "CompCode": "MQCC_",
     "Command": "MQCMD_",
     "ApplType": "MQAT_",
 }
@@ -171,7 +173,7 @@ def _parameter_value(given: pcf.Parameter, ccsid: int) -> object:
 
 
 def _parameter_name(number: int) -> object:
-    families = "MQIA_", "MQCA_", "MQIACF_", "MQCACF_", "MQBACF_", "MQCACH_"
+    families = "MQIA_", "MQCA_", "MQIACF_", "MQCACF_", "MQBACF_", "MQCACH_", "MQIACH_"
     names = [found for prefix in families if (found := name_of(prefix, number)) != str(number)]
     return names[0] if names else number
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.errors import HeaderError
-from gateway.mq import chain, dh, header, layout, mqmd, pcf, rfh, rfh2, rmh, xqh
+from gateway.mq import chain, constants, dh, header, layout, mqmd, pcf, rfh, rfh2, rmh, xqh
 from gateway.mq.header import FORMAT_OF_STRUCTURE, Described
 
 SIMPLE = ["MQCIH", "MQDLH", "MQIIH", "MQMDE", "MQWIH", "MQRFH", "MQRFH2"]
@@ -270,3 +270,13 @@ def test_nothing_can_follow_pcf():
 def test_undefined_encoding_is_told_by_the_version():
     raw = header.build("MQDLH", {"Reason": 7}, order=">")
     assert chain.walk(mqmd.build(format="MQDEAD", encoding=0), raw).headers[0].number("Reason") == 7
+
+
+def test_an_event_in_words():
+    values = [pcf.string(constants.MQCA_Q_MGR_NAME, "QM1", size=48), pcf.integer(constants.MQIACF_REASON_QUALIFIER, 2)]
+    event = pcf.build(pcf.Message(7, 44, values, reason=2035, comp_code=1))
+    words = chain.describe(mqmd.build(format="MQEVENT"), event)["headers"][0]
+    assert (words["Type"], words["Command"]) == ("MQCFT_EVENT (7)", "MQCMD_Q_MGR_EVENT (44)")
+    assert (words["Reason"], words["CompCode"]) == ("MQRC_NOT_AUTHORIZED (2035)", "MQCC_WARNING (1)")
+    found = [(each["parameter"], each["value"]) for each in words["parameters"]]
+    assert found == [("MQCA_Q_MGR_NAME", "QM1"), ("MQIACF_REASON_QUALIFIER", 2)]
