@@ -31,10 +31,11 @@ from gateway.broker.engine import Engine
 from gateway.broker.recovery import recover
 from gateway.broker.router import Router
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError
+from gateway.errors import ConfigurationError, Finding
 from gateway.net import http, mqi
 from gateway.net.hub import Hub
 from gateway.net.listeners import Listeners
+from gateway.net.rates import ConnectRates
 from gateway.net.scheduler import ReactorScheduler
 from gateway.observe import logs
 from gateway.observe.health import Snapshot
@@ -75,7 +76,11 @@ class Gateway:
         self.engine.on_end = self._ended
         self.hub.on_defect = self._defect
         self.hub.on_fatal = self._fatal
-        self.listeners = Listeners(reactor, self.engine, self.hub)
+        limits = settings.limits
+        rates = ConnectRates(limits.connects_per_second, limits.connects_per_second_per_address, time.monotonic)
+        self.hub.bytes_per_second = limits.bytes_per_second
+        self.hub.publishes_per_second = limits.publishes_per_second
+        self.listeners = Listeners(reactor, self.engine, self.hub, rates)
         self.consumers = Consumers(self.engine)
         self.admin_port: IListeningPort | None = None
         self.mqi_port: IListeningPort | None = None
@@ -99,6 +104,9 @@ class Gateway:
     def _open_queue_manager(self) -> BatchQueueManager:
         """The queue manager the settings ask for."""
         ibm = self.settings.queue_manager.ibm
+        if self.settings.queue_manager.buffer is not None:
+            why = "store and forward is not offered in this version: acknowledgements are withheld while IBM MQ is away"
+            raise ConfigurationError([Finding("queue_manager.buffer", 1, 1, why, "remove the key")])
         if ibm is not None:
             from gateway.app.ibm import open_ibm  # the drivers are optional
 

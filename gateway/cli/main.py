@@ -11,6 +11,7 @@ COMMANDS = {
     "check": ("gateway.cli.check", "Validate settings and mappings, run the mappings' tests."),
     "explain": ("gateway.cli.explain", "Where a publication would go, and why."),
     "queue": ("gateway.cli.queue", "Queues: list, show, browse, put, get, clear."),
+    "journal": ("gateway.cli.journal", "The store: check, dump, salvage."),
     "mqsc": ("gateway.cli.mqsc", "Define, alter, delete, display objects."),
     "dlq": ("gateway.cli.dlq", "Dead letters: list, show, replay, export, purge."),
     "client": ("gateway.cli.client", "Devices: list, show, kick, purge."),

@@ -186,7 +186,9 @@ class Mqtt(Part):
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = Field(default=10, description="Topic aliases (5.0).")
     max_connections: Positive = Field(default=20000, description="Connections of the process.")
     max_sessions: Positive = Field(default=100_000, description="Sessions, connected or not.")
-    connect_timeout: Duration = Field(default=10.0, description="From the connection to a whole CONNECT.")
+    connect_timeout: Duration = Field(
+        default=10.0, description="From the connection to a whole CONNECT, TLS and WebSocket handshakes included."
+    )
     max_queued: Count = Field(
         default=1000, description="Messages waiting for one persistent session; beyond it the oldest of QoS 0 go first."
     )
@@ -209,7 +211,6 @@ class Limits(Part):
     connects_per_second_per_address: Count = Field(default=0, description="New connections from one address.")
     publishes_per_second: Count = Field(default=0, description="Publications of one client; reading pauses beyond it.")
     bytes_per_second: Size = Field(default=0, description="Bytes of one client; reading pauses beyond it.")
-    handshake_timeout: Duration = Field(default=10.0, description="TLS and WebSocket handshakes.")
 
 
 class Jwt(Part):

@@ -21,6 +21,7 @@ from zope.interface import implementer
 
 from gateway.broker.engine import Engine
 from gateway.net.proxy import ProxyReader
+from gateway.net.rates import Bucket
 from gateway.session.connection import Connection
 
 READ, WRITE, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
@@ -32,8 +33,8 @@ _AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "certificate_user", "closed", "connection", "fd", "hub",
-                 "listener", "on_close", "peer", "proxy", "sock", "watching")  # fmt: skip
+    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "buckets", "certificate_user", "closed", "connection", "fd",
+                 "hub", "listener", "on_close", "peer", "proxy", "sock", "watching")  # fmt: skip
 
     def __init__(self, hub: Hub, sock: socket.socket, peer: str, listener: str) -> None:
         self.hub = hub
@@ -46,6 +47,7 @@ class HubSocket:
         self.proxy: ProxyReader | None = None
         self.on_close: Callable[[], None] | None = None
         self.closed = False
+        self.buckets: list[Bucket | None] | None = None
         self.watching = READ
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
@@ -169,6 +171,9 @@ class Hub:
         self._acceptors: dict[int, Acceptor] = {}
         self._lost: list[HubSocket] = []
         self._paused = False
+        self.bytes_per_second = 0
+        """What one client may send; 0: no limit."""
+        self.publishes_per_second = 0
         self.on_fatal: Callable[[Exception], None] = lambda _error: None
         self.on_defect: Callable[[Exception, str], None] = lambda _error, _peer: None
         IReactorFDSet(reactor).addReader(self)
@@ -227,11 +232,31 @@ class Hub:
             return
         try:
             if link.proxy is None and link.connection is not None:
-                self.engine.received(link.connection, chunk)
+                if self.limited:
+                    self._receive_slowly(link, link.connection, chunk)
+                else:
+                    self.engine.received(link.connection, chunk)
             else:
                 self._before(link, chunk)
         except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
             self.defect(link, error)
+
+    def _receive_slowly(self, link: HubSocket, connection: Connection, chunk: bytes) -> None:
+        """A client that sends more than it may is read later: its own window fills, nobody else's."""
+        publishes = self.engine.counters.packets_in
+        before = publishes[3]
+        self.engine.received(connection, chunk)
+        now = self.reactor.seconds()
+        if link.buckets is None:
+            rates = (self.bytes_per_second, self.publishes_per_second)
+            link.buckets = [Bucket(rate, now) if rate else None for rate in rates]
+        amounts = (len(chunk), publishes[3] - before)
+        early = max(
+            bucket.take(amount, now) if bucket else 0.0 for bucket, amount in zip(link.buckets, amounts, strict=True)
+        )
+        if early and not link.closed:
+            link.pause(paused=True)
+            self.later(min(early, 5.0), lambda: link.pause(paused=self._paused))
 
     def defect(self, link: HubSocket, error: Exception) -> None:
         """What should not happen: say so, and end this connection. Nothing of it was acknowledged without a commit."""
@@ -323,6 +348,11 @@ class Hub:
         self._paused = paused
         for link in self._sockets.values():
             link.pause(paused)
+
+    @property
+    def limited(self) -> bool:
+        """Whether clients have a rate."""
+        return bool(self.bytes_per_second or self.publishes_per_second)
 
     @property
     def count(self) -> int:

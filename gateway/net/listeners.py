@@ -18,6 +18,7 @@ from gateway.config.model import Listener
 from gateway.errors import Finding
 from gateway.net.hub import Acceptor, Hub, HubSocket
 from gateway.net.proxy import ProxyReader
+from gateway.net.rates import ConnectRates
 from gateway.net.stream import StreamFactory, TlsContext, tls_context
 
 BACKLOG = 4096
@@ -39,10 +40,11 @@ class Listening:
 class Listeners:
     """All listeners of the process."""
 
-    def __init__(self, reactor: Any, engine: Engine, hub: Hub) -> None:
+    def __init__(self, reactor: Any, engine: Engine, hub: Hub, rates: ConnectRates) -> None:
         self.reactor = reactor
         self.engine = engine
         self.hub = hub
+        self.rates = rates
         self.all: dict[str, Listening] = {}
 
     def open(self, settings: Listener) -> Listening:
@@ -118,7 +120,7 @@ class Listeners:
         return listening
 
     def _accepted(self, listening: Listening, link: HubSocket) -> None:
-        connection = self.engine.connected(link, listening.settings) if self.has_room(listening) else None
+        connection = self.engine.connected(link, listening.settings) if self.admits(listening, link.peer) else None
         if connection is None:
             link.sock.close()
             return
@@ -133,10 +135,12 @@ class Listeners:
             link.proxy = ProxyReader(1 if listening.settings.proxy_protocol == "v1" else 2)
         self.hub.add(link)
 
-    def has_room(self, listening: Listening) -> bool:
-        """Whether the listener may take another connection."""
+    def admits(self, listening: Listening, peer: str) -> bool:
+        """Whether the listener may take another connection, from there, now."""
         limit = listening.settings.max_connections
-        return limit is None or listening.connections < limit
+        if limit is not None and listening.connections >= limit:
+            return False
+        return self.rates.admit(peer.rpartition(":")[0])
 
     def stop_accepting(self) -> None:
         """No new connections; the open ones go on."""

@@ -42,7 +42,7 @@ class StreamProtocol(Protocol):
         settings = self.listening.settings
         if settings.websocket is not None:
             self._websocket = WebSocketServer(settings.websocket.path, settings.websocket.origins)
-        if not self.listeners.has_room(self.listening):
+        if not self.listeners.admits(self.listening, self.peer):
             transport.abortConnection()
             return
         self.connection = self.listeners.engine.connected(self, settings)
