@@ -44,3 +44,23 @@ def segments(head: bytes, body: bytes, max_length: int, unique: bytes) -> list[t
         one = mqmd.with_number(later if begin else md, mqmd.AT_OFFSET, begin)
         made.append((mqmd.with_number(one, mqmd.AT_MSG_FLAGS, flags | SEGMENT | last), data[begin:end]))
     return made
+
+
+def segment_run(
+    heads: list[bytes], bodies: list[bytes], max_length: int, unique: bytes
+) -> tuple[list[bytes], list[bytes], bool]:
+    """Columns of messages with those that are too long cut into segments, and whether all of them fit now.
+
+    What cannot be segmented (headers longer than a segment) stays as it is.
+    """
+    new_heads: list[bytes] = []
+    new_bodies: list[bytes] = []
+    fits = True
+    for number, (head, body) in enumerate(zip(heads, bodies, strict=True)):
+        try:
+            made = segments(head, body, max_length, b"%b %d" % (unique, number))
+        except Refused:
+            made, fits = [(head, body)], False
+        new_heads += [one for one, _ in made]
+        new_bodies += [one for _, one in made]
+    return new_heads, new_bodies, fits

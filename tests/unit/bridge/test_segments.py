@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bridge.segments import segments
+from gateway.bridge.segments import segment_run, segments
 from gateway.errors import Refused
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
@@ -54,3 +54,15 @@ def test_what_cannot_be_segmented_is_refused(size, limit):
 def test_headers_that_do_not_fit_one_segment_are_refused():
     with pytest.raises(Refused):
         segments(MD + HEADER, bytes(1000), 48, b"u")
+
+
+def test_a_run_of_messages_keeps_its_order():
+    short, long = (mqmd.build(), b"short"), (mqmd.build(), bytes(100))
+    heads, bodies, fits = segment_run([short[0], long[0], long[0]], [short[1], long[1], long[1]], 64, b"u")
+    assert fits
+    assert [len(body) for body in bodies] == [5, 64, 36, 64, 36]
+    groups = [mqmd.unpack(head).group_id for head in heads]
+    assert groups[0] == bytes(24)
+    assert groups[1] == groups[2] != groups[3] == groups[4]
+    heads, bodies, fits = segment_run([short[0], long[0]], [short[1], long[1]], 10, b"u")
+    assert (len(heads), fits) == (2, False)
