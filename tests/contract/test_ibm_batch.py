@@ -216,3 +216,18 @@ def test_starting_refuses_with_what_to_do(driver: str, tmp_path: Path) -> None:
             with pytest.raises(MQError, match="is not the name") as refused:
                 IbmQueueManager(named, scheduler, driver=driver).start()
             assert refused.value.reason == 2058
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+def test_examining_names_everything_that_is_missing(driver: str, tmp_path: Path) -> None:
+    mqi_clients.load_bindings()
+    state = (Path(__file__).parents[2] / "deploy" / "mq" / "state.mqsc").read_text()
+    own = "DEFINE QLOCAL(SHORT) MAXMSGL(1000)\nDEFINE QLOCAL(IN) BOTHRESH(3)\nDEFINE QLOCAL(GOOD) MAXMSGL(5000000)"
+    with served(None, tmp_path / "mqi.sock", f"{state}\n{own}"):
+        rig = Rig(driver, str(tmp_path / "mqi.sock"))
+        found = rig.queue_manager.examine(["GOOD", "SHORT", "MISSING", "topic://a/b"], ["IN"], 1 << 20)
+        assert [(one.subject, one.serious) for one in found] == [("SHORT", True), ("MISSING", True), ("IN", False)]
+        assert "MAXMSGL to 1052672" in found[0].text
+        assert "does not exist" in found[1].text
+        assert rig.queue_manager.dead_letter_queue in ("MQGATE.DEAD.LETTER", "SYSTEM.DEAD.LETTER.QUEUE")
+        rig.close()

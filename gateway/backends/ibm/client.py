@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
+from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, Problem, dead_letter_queue, examine
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.ordering import Queue, Submission
 from gateway.backends.ibm.reading import Reader
@@ -56,6 +57,7 @@ class IbmQueueManager:
         self._reader = Reader(self._driver, settings, self._new_id)
         self._watchers: dict[str, Watcher] = {}
         self._lengths: dict[str, int] = {}
+        self.dead_letter_queue = OWN_DEAD_LETTERS
 
     def _worker(self, number: int, instance: bytes) -> Worker:
         marker = Marker(b"worker" + number.to_bytes(2, "big") + instance)
@@ -79,6 +81,7 @@ class IbmQueueManager:
             first = self._driver.connect(self._settings)
             if not self.name:
                 self.name = str(first.inquire("", mq.MQCA_Q_MGR_NAME))
+            self.dead_letter_queue = dead_letter_queue(first)
             connections = [Connection(first, self._new_id)]
             connections += [Connection(self._driver.connect(self._settings), self._new_id) for _ in self._workers[1:]]
             for worker, connection in zip(self._workers, connections, strict=True):
@@ -88,6 +91,14 @@ class IbmQueueManager:
                 f"; is {MARKERS} defined (deploy/mq/state.mqsc)?" if error.reason == mq.MQRC_UNKNOWN_OBJECT_NAME else ""
             )
             raise MQError(error.reason, explain(error.reason, str(error)) + hint, error.comp_code) from None
+
+    def examine(self, puts: Iterable[str], consumes: Iterable[str], longest: int) -> list[Problem]:
+        """What of the queues the gateway needs is missing or unsuitable; on a connection of its own."""
+        session = self._driver.connect(self._settings)
+        try:
+            return examine(session, puts, consumes, longest)
+        finally:
+            session.disconnect()
 
     def close(self) -> None:
         """Commit what waits if the queue manager answers, then disconnect."""

@@ -1,0 +1,111 @@
+"""What a queue manager has of what the gateway needs: asked at start and by `mqgate doctor`, before anybody is hurt.
+
+Every missing or unsuitable thing at once, each with what to do; nothing is changed. One connection, opened objects are
+closed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from gateway.backends.ibm.connection import TOPIC_PREFIX
+from gateway.backends.ibm.driver import Session
+from gateway.backends.ibm.reasons import Action, action_for, explain
+from gateway.backends.ibm.structures import object_descriptor
+from gateway.backends.ibm.work import MARKERS
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+
+STATE_QUEUES = (
+    "MQGATE.SESSIONS",
+    "MQGATE.RETAINED",
+    "MQGATE.STAGED",
+    "MQGATE.OUT",
+    "MQGATE.WILLS",
+    "MQGATE.REQUESTS",
+    MARKERS,
+)
+"""What deploy/mq/state.mqsc defines; a test holds the two together."""
+OWN_DEAD_LETTERS = "MQGATE.DEAD.LETTER"
+_PUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
+_CONSUME = _PUT | mq.MQOO_INPUT_SHARED | mq.MQOO_BROWSE
+_HEADERS = 4096
+"""Room for what the rules put in front of a payload."""
+
+
+class Problem(NamedTuple):
+    """One thing the gateway would stumble over."""
+
+    subject: str
+    text: str
+    serious: bool
+    """It would stop a route; otherwise it is advice."""
+
+
+def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], longest: int) -> list[Problem]:
+    """State queues, the queues the rules put to and those they consume; `longest` is `mqtt.max_packet`."""
+    found: list[Problem] = []
+    for queue in STATE_QUEUES:
+        found += _queue(session, queue, _CONSUME, longest)
+    for queue in puts:
+        if not queue.startswith(TOPIC_PREFIX):
+            found += _queue(session, queue, _PUT, longest)
+    for queue in consumes:
+        found += _queue(session, queue, _CONSUME, 0)
+        found += _backout(session, queue)
+    found += _queue_manager(session, longest)
+    return found
+
+
+def dead_letter_queue(session: Session) -> str:
+    """The queue manager's own, or the one deploy/mq brings."""
+    with suppress(MQError):
+        return str(session.inquire("", mq.MQCA_DEAD_LETTER_Q_NAME)) or OWN_DEAD_LETTERS
+    return OWN_DEAD_LETTERS
+
+
+def _queue(session: Session, queue: str, options: int, longest: int) -> Iterator[Problem]:
+    try:
+        session.close(session.open(bytes(bytearray(object_descriptor(queue))), options))
+    except MQError as error:
+        if action_for(error.reason) is Action.RECONNECT:
+            raise
+        yield Problem(queue, explain(error.reason, queue), serious=True)
+        return
+    limit = _limit(session, queue)
+    if longest and limit is not None and limit < longest + _HEADERS:
+        yield Problem(
+            queue,
+            f"{queue} takes {limit} bytes, `mqtt.max_packet` lets {longest} in: raise MAXMSGL to {longest + _HEADERS}",
+            serious=limit < longest,
+        )
+
+
+def _limit(session: Session, queue: str) -> int | None:
+    """MAXMSGL; none where it is not a local queue."""
+    try:
+        return int(session.inquire(queue, mq.MQIA_MAX_MSG_LENGTH))
+    except MQError as error:
+        if action_for(error.reason) is Action.RECONNECT:
+            raise
+        return None
+
+
+def _backout(session: Session, queue: str) -> Iterator[Problem]:
+    try:
+        threshold = int(session.inquire(queue, mq.MQIA_BACKOUT_THRESHOLD))
+        target = str(session.inquire(queue, mq.MQCA_BACKOUT_REQ_Q_NAME))
+    except MQError:
+        return
+    if threshold and not target:
+        text = f"{queue} has BOTHRESH({threshold}) and no BOQNAME: what cannot be delivered goes to the dead letters"
+        yield Problem(queue, text, serious=False)
+
+
+def _queue_manager(session: Session, longest: int) -> Iterator[Problem]:
+    limit = _limit(session, "")
+    if limit is not None and limit < longest:
+        text = f"the queue manager takes {limit} bytes, `mqtt.max_packet` lets {longest} in: ALTER QMGR MAXMSGL"
+        yield Problem("queue manager", text, serious=True)

@@ -1,0 +1,98 @@
+"""The generated headers: they compile, agree with the layout table, and initialise as the Python codec does."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import mqi_clients
+import pytest
+
+from gateway.backends.embedded.mqi.headers import assertions, headers
+from gateway.backends.embedded.mqi.prototypes import BAG_PROTOTYPES, NAMES, PROTOTYPES
+from gateway.mq.layout import LITTLE, STRUCTURES, codec, defaults, unpack
+
+pytestmark = pytest.mark.mqi
+
+WITH_DEFAULTS = [
+    name
+    for name, structure in STRUCTURES.items()
+    if not {"XQH", "EPH", "PMR"} & {name[2:]} and structure.fields[0].name == "StrucId" and name != "MQCBC"
+]
+
+
+def _compile(tmp_path: Path, source: str, *, run: bool = False, compiler: str = "cc") -> bytes:
+    for name, text in headers().items():
+        (tmp_path / name).write_text(text)
+    suffix = ".cc" if compiler == "c++" else ".c"
+    (tmp_path / f"main{suffix}").write_text(source)
+    command = [compiler, "-Wall", "-Wextra", "-Werror", "-o", str(tmp_path / "main"), str(tmp_path / f"main{suffix}")]
+    if not run:
+        command.insert(1, "-c")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return subprocess.run([tmp_path / "main"], check=True, capture_output=True).stdout if run else b""
+
+
+def test_every_offset_and_length_is_that_of_the_table(tmp_path: Path) -> None:
+    mqi_clients.installation()
+    text = assertions()
+    assert text.count("_Static_assert") > 600
+    _compile(tmp_path, text)
+
+
+def test_defaults_are_the_same_bytes_in_c_and_python(tmp_path: Path) -> None:
+    mqi_clients.installation()
+    lines = [f'#include "{name}"' for name in headers()] + ["#include <stdio.h>", "int main(void) {"]
+    for name in WITH_DEFAULTS:
+        length = STRUCTURES[name].length()
+        lines += [f"{{ static {name} s = {{{name}_DEFAULT}}; fwrite(&s, 1, {length}, stdout); }}"]
+    output = _compile(tmp_path, "\n".join([*lines, "return 0; }"]), run=True)
+    at = 0
+    for name in WITH_DEFAULTS:
+        structure = STRUCTURES[name]
+        in_c = unpack(name, output, at)
+        in_python = unpack(name, codec(name, structure.latest, LITTLE).pack(*defaults(name, structure.latest)))
+        del in_python["Version"]  # the codec writes the version asked for, C the one a program gets without asking
+        version = in_c.pop("Version")
+        assert version in (*structure.versions, structure.field("Version").default), name
+        assert {field: _plain(value) for field, value in in_c.items()} == {
+            field: _plain(value) for field, value in in_python.items()
+        }, name
+        at += structure.length()
+    assert at == len(output)
+
+
+def _plain(value: object) -> object:
+    """In a text field NULs and blanks mean the same."""
+    return value.rstrip(b"\0 ") if isinstance(value, bytes) else value
+
+
+def test_the_headers_compile_as_cpp_too(tmp_path: Path) -> None:
+    mqi_clients.installation()
+    source = "\n".join(f'#include "{name}"' for name in headers())
+    _compile(tmp_path, source + "\nMQMD md = {MQMD_DEFAULT};\n", compiler="c++") if _has_cpp() else pytest.skip(
+        "no c++"
+    )
+
+
+def _has_cpp() -> bool:
+    return subprocess.run(["sh", "-c", "command -v c++"], check=False, capture_output=True).returncode == 0
+
+
+def test_the_library_exports_the_calls_and_nothing_else() -> None:
+    library = mqi_clients.installation().library
+    done = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True)
+    exported = {line.split()[-1] for line in done.stdout.splitlines()}
+    assert exported == set(NAMES)
+    assert len(NAMES) == 64
+    assert len(PROTOTYPES) + len(BAG_PROTOTYPES) == 64
+
+
+def test_the_soname_and_the_client_link_are_there() -> None:
+    library = mqi_clients.installation().library
+    done = subprocess.run(["readelf", "-d", library], check=True, capture_output=True, text=True)
+    assert "soname: [libmqm_r.so]" in done.stdout
+    needed = [line for line in done.stdout.splitlines() if "(NEEDED)" in line]
+    assert all("libc.so" in line for line in needed), needed
+    assert library.with_name("libmqic_r.so").resolve() == library.resolve()
