@@ -113,6 +113,8 @@ class Engine:
             return
         self.now = self.scheduler.now()
         connection.last_read = self.scheduler.monotonic()
+        if not self.turn.opened:
+            self.turn.opened = connection.last_read
         self.counters.bytes_in += len(chunk)
         packets = connection.reader.feed(chunk)
         if connection.state == ONLINE:
@@ -245,6 +247,8 @@ class Engine:
                 self.queue_manager.submit(unit, self.done)
         finally:
             self._submitting = False
+        if not self.turn:
+            self.turn.opened = 0.0  # what was read asked for nothing: the next batch has not begun
         self._pressure()
 
     def _pressure(self) -> None:
@@ -280,20 +284,27 @@ class Engine:
 
     def account(self, turn: Turn) -> None:
         """Count what was committed, by run, never by message."""
-        took = self.scheduler.monotonic() - turn.started
+        now = self.scheduler.monotonic()
+        took = now - turn.started
+        since_read = now - (turn.opened or turn.started)
+        bridged = 0
         name = self.queue_manager.name
         counters = self.counters
         for run, puts in turn.runs.items():
             target = turn.targets.get(run)
-            if target is not None:
-                rows = len(puts.heads)
+            rows = len(puts.heads)
+            if target is not None and rows:
+                bridged += rows
                 counters.mq_put_messages[name, target.rule] += rows
+                counters.mq_put_bytes[name, target.rule] += rows * len(puts.heads[0]) + sum(map(len, puts.bodies))
                 counters.mqtt_publish_received[target.rule, 1 if puts.persistent else 0] += rows
         counters.mq_call_seconds[name, "commit"].observe(took)
         counters.mq_batch_messages[name].observe(turn.rows)
         acknowledged = sum(turn.pending.values())
         if acknowledged:
-            counters.mqtt_puback_seconds[1].observe_many(took, acknowledged)
+            counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
+        if bridged:
+            counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)
 
     def finish(self, turn: Turn) -> None:
         """The commit has returned: acknowledge, then deliver."""

@@ -23,8 +23,8 @@ Run = tuple[str, str, int, bool, bytes]
 class Turn:
     """One batch on its way to a commit."""
 
-    __slots__ = ("after", "deliveries", "moves", "pending", "replaces", "replies", "rows", "runs", "staged", "started",
-                 "takes", "targets")  # fmt: skip
+    __slots__ = ("after", "deliveries", "moves", "opened", "pending", "replaces", "replies", "rows", "runs", "staged",
+                 "started", "takes", "targets")  # fmt: skip
 
     def __init__(self) -> None:
         self.runs: dict[Run, Puts] = {}
@@ -44,7 +44,10 @@ class Turn:
         self.staged: dict[Session, tuple[Puts, list[int]]] = {}
         """QoS 2 publications: the run of rows that hold them until their PUBREL, and the packet id of each row."""
         self.rows = 0
+        self.opened = 0.0
+        """When the first bytes for this turn were read."""
         self.started = 0.0
+        """When it was submitted."""
 
     def __bool__(self) -> bool:
         return bool(

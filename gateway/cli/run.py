@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -67,16 +68,19 @@ def serve(read: Callable[[], Settings]) -> None:
     epollreactor.install()
     from twisted.internet import reactor
     from twisted.internet.error import CannotListenError
+    from twisted.internet.task import LoopingCall
 
     from gateway.app.gateway import Gateway
     from gateway.observe import logs
 
     form = "human" if settings.log.format == "text" else "json"
-    logs.configure(form, settings.log.level)  # type: ignore[arg-type]
+    handler = logs.configure(form, settings.log.level, priorities=logs.to_journal())  # type: ignore[arg-type]
     _raise_descriptor_limit()
     running: Any = reactor
     gateway = Gateway(settings, running)
     gateway.reread = read
+    handler.count_into(gateway.counters)
+    LoopingCall(lambda: handler.sweep(time.time())).start(5.0, now=False)
     gateway.on_stopped = lambda: running.stop() if running.running else None
     try:
         gateway.start()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -160,6 +161,14 @@ class LogHandler(logging.Handler):
         except Exception:  # noqa: BLE001 - a log that cannot be written must not stop messages
             self.handleError(record)
 
+    def count_into(self, counters: Counters) -> None:
+        """Count in these from now on, with what was counted before they were there."""
+        for level, count in self._counters.log_events.items():
+            counters.log_events[level] += count
+        for level, count in self._counters.log_suppressed.items():
+            counters.log_suppressed[level] += count
+        self._counters = counters
+
     def sweep(self, now: float) -> None:
         """Say how many lines were suppressed in windows that are over. Called every few seconds and at the end."""
         for kind, suppressed in self._suppression.finished(now):
@@ -196,6 +205,15 @@ def configure(
     set_level(level)
     logging.captureWarnings(capture=True)
     return handler
+
+
+def to_journal(stream: IO[str] | None = None) -> bool:
+    """Whether what is written there goes to systemd's journal (which then reads priorities)."""
+    try:
+        found = os.fstat((stream or sys.stderr).fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def set_level(level: str) -> None:

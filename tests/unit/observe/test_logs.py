@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -155,3 +157,21 @@ def test_a_broken_stream_does_not_reach_the_code_that_logs(monkeypatch: pytest.M
     logs.configure("json", "info", None, broken)
     broken.close()
     logs.get("gateway").error("x", "y")
+
+
+def test_lines_before_the_counters_are_there_are_counted_too(stream: io.StringIO, counters: Counters) -> None:
+    handler = logs.configure("json", "info", None, stream)
+    logs.get("gateway").info("a", "before")
+    handler.count_into(counters)
+    logs.get("gateway").info("b", "after")
+    assert counters.log_events["info"] == 2
+
+
+def test_the_journal_is_recognised_by_its_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "log").open("w") as written:
+        found = os.fstat(written.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        assert logs.to_journal(written)
+        monkeypatch.setenv("JOURNAL_STREAM", "1:2")
+        assert not logs.to_journal(written)
+    assert not logs.to_journal(io.StringIO())
