@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.mq import layout, pcf, rfh2
+from gateway.mq import layout, mqmd, pcf, rfh2, xqh
 
 pytestmark = pytest.mark.mqi
 
@@ -106,6 +106,20 @@ def test_folders(ask):
         values = answer["values"]
         assert [bytes.fromhex(values[name]).decode().rstrip() for name in ("mcd", "usr")] == folders
         assert values["StrucLength"] == len(case["hex"]) // 2
+
+
+def test_transmission_header(ask):
+    """The names of an MQXQH, and its embedded descriptor grown to the version 2 their class wants."""
+    md = mqmd.build(format="MQSTR", reply_to_q="REPLIES", expiry=77, msg_id=b"m" * 24)
+    raw = xqh.build("REMOTE.Q", "QM2", md)
+    cases = [
+        {"class": "XQH", "hex": raw[:104].hex(), "more": []},
+        {"class": "MD", "hex": mqmd.version_2(raw[104:]).hex(), "more": []},
+    ]
+    header, descriptor = (answer["values"] for answer in ask(cases))
+    assert bytes.fromhex(header["RemoteQName"]).rstrip() == b"REMOTE.Q"
+    assert bytes.fromhex(header["RemoteQMgrName"]).rstrip() == b"QM2"
+    assert (descriptor["Expiry"], bytes.fromhex(descriptor["ReplyToQ"]).rstrip()) == (77, b"REPLIES")
 
 
 PARAMETERS = [
