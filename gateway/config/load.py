@@ -159,15 +159,17 @@ def load_acl(settings: Settings) -> list[AclEntry] | None:
         raise ConfigurationError(describe(error, document, _AclFile)) from None
 
 
-def display(settings: Settings) -> Iterator[tuple[str, object, str]]:
-    """(key, value, origin) of every setting, secrets masked, as `mqgate check --settings` shows them."""
-    yield from _display(settings, settings.model_dump(), "")
+def display(settings: Settings, *, secrets: bool = False) -> Iterator[tuple[str, object, str]]:
+    """(key, value, origin) of every setting as `mqgate check --settings` shows them; secrets are masked, or objects
+    that do not show what they hold."""
+    yield from _display(settings, settings.model_dump(), "", secrets=secrets)
 
 
-def _display(settings: Settings, value: object, key: str) -> Iterator[tuple[str, object, str]]:
+def _display(settings: Settings, value: object, key: str, *, secrets: bool) -> Iterator[tuple[str, object, str]]:
     if isinstance(value, dict | list) and value:
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for name, inner in items:
-            yield from _display(settings, inner, f"{key}.{name}" if key else str(name))
+            yield from _display(settings, inner, f"{key}.{name}" if key else str(name), secrets=secrets)
     else:
-        yield key, MASK if isinstance(value, SecretStr) else value, settings.origin(key)
+        masked = isinstance(value, SecretStr) and not secrets
+        yield key, MASK if masked else value, settings.origin(key)

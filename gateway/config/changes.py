@@ -1,0 +1,47 @@
+"""What differs between two settings, in words for a log and with secrets masked; and what of it waits for a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gateway.config.load import MASK, display
+from gateway.config.model import Settings
+
+LIVE = ("mappings", "security")
+"""Sections that a reload puts into force. The others are read at start."""
+
+
+class Change(NamedTuple):
+    """One setting that is different now."""
+
+    key: str
+    before: object
+    after: object
+    live: bool
+    """Whether a reload is enough."""
+
+    def __str__(self) -> str:
+        text = f"{self.key}: {self.before!r} -> {self.after!r}"
+        return text if self.live else f"{text} (after a restart)"
+
+
+def changes(before: Settings, after: Settings) -> list[Change]:
+    """Every setting with another value, in the order of the reference; a key that is not there has None."""
+    old, new = dict(_values(before)), dict(_values(after))
+    keys = [*old, *(key for key in new if key not in old)]
+    return [
+        Change(key, _shown(old.get(key)), _shown(new.get(key)), key.partition(".")[0] in LIVE)
+        for key in keys
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _values(settings: Settings) -> Iterator[tuple[str, object]]:
+    """Keys and values; a secret is compared by what it is, and shown by nobody."""
+    for key, value, _ in display(settings, secrets=True):
+        yield key, value
+
+
+def _shown(value: object) -> object:
+    return MASK if hasattr(value, "get_secret_value") else value
