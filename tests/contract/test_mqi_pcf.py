@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import md
+from strategies_embedded import md, refused
 
 from gateway.backends.embedded.descriptor import Descriptor
 from gateway.mq import pcf
-from gateway.ports.mqi import ObjectDescriptor
+from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
 
 Q_NAME, Q_TYPE, MAX_DEPTH, DESCRIPTION, CURRENT_DEPTH = 2016, 20, 15, 2013, 3
 REPLACE, PURGE, Q_ATTRS, ALL = 1006, 1007, 1002, 1009
@@ -77,6 +77,8 @@ def test_filters(mqi, ask):
     mqi.mqsc("ALTER QLOCAL(B) DESCR('Plant 7')")
     assert [one[Q_NAME] for one in ask(INQUIRE, name("*"), pcf.string_filter(DESCRIPTION, 18, "Plant*"))] == ["B"]
     ask(INQUIRE, name("*"), pcf.string_filter(DESCRIPTION, 18, "Nothing*"), fails=2085)
+    shown = ask(INQUIRE, name("A"), pcf.integers(Q_ATTRS, [DESCRIPTION]), pcf.integer_filter(CURRENT_DEPTH, 4, 0))
+    assert shown[0][CURRENT_DEPTH] == 1  # what is filtered by is shown
     assert ask(NAMES, name("*"), pcf.integer(Q_TYPE, 1))[0][3011][:2] == ["A", "B"]
 
 
@@ -115,6 +117,23 @@ def test_topics_and_subscriptions(mqi, ask):
     assert (found[3154], len(found[7016])) == ("A", 24)
     ask(179, pcf.string(3152, "S"))
     ask(176, pcf.string(3152, "S"), fails=2428)
+
+
+def test_managed_subscriptions_of_administrators(mqi, ask):
+    ask(177, pcf.string(3152, "S"), pcf.string(2094, "a/b"), pcf.integer(1273, 1))
+    found = ask(176, pcf.string(3152, "S"))[0]
+    queue = found[3154]
+    made = mqi.connection.subscribe(SubscriptionDescriptor(4, name="S"))
+    publisher = mqi.connection.open(ObjectDescriptor(object_type=8, object_string="a/b"), 16).handle
+    mqi.put(publisher, b"1")
+    assert mqi.get(made.queue_handle).data == b"1"
+    ask(179, pcf.byte_string(7016, found[7016]), fails=4004)
+    mqi.connection.close(made.subscription_handle)
+    mqi.connection.close(made.queue_handle)
+    assert mqi.depth(queue) == 0
+    ask(179, pcf.byte_string(7016, found[7016]))
+    with refused(2085):
+        mqi.open(queue)
 
 
 def test_connections(mqi, ask):

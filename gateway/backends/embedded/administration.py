@@ -3,7 +3,7 @@ codes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from gateway.backends.embedded.attributes import BY_KEYWORD, QUEUE_KINDS, Value
 from gateway.backends.embedded.core import Core
@@ -67,6 +67,10 @@ class Administration:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self.make_managed_queue: Callable[[str, str], Definition] | None = None
+        """Makes the queue of a managed subscription; set once the topics are there."""
+        self.in_use: Callable[[str], bool] = lambda _name: False
+        """Whether a program has a handle of this subscription."""
 
     def define(
         self, kind: str, name: str, given: Mapping[str, Value], *, replace: bool = False, like: str = ""
@@ -79,19 +83,20 @@ class Administration:
             raise already_exists(name)
         base = dict(self._template(kind, like).attributes)
         if kind == "SUB":
-            base["DEST"] = ""
+            base["DEST"] = old.text("DEST") if old is not None else ""
         now = self._core.timestamp()
         definition = Definition(kind, name, base | self._checked(kind, given), now if old is None else old.created, now)
         if old is not None:
             definition.extra = old.extra
         elif kind == "SUB":
-            self._check_subscription(definition)
+            self._complete_subscription(definition)
             definition.extra = {"SUBID": self._core.new_identifier().hex().upper()}
         self._put_down(definition)
         return definition
 
-    def _check_subscription(self, definition: Definition) -> None:
-        """It must have a topic, and somewhere to send what is published on it."""
+    def _complete_subscription(self, definition: Definition) -> None:
+        """It must have a topic, and somewhere to send what is published on it: a managed one gets a queue of its
+        own."""
         topic_object = definition.text("TOPICOBJ")
         if topic_object and self._core.catalogue.get("TOPIC", topic_object) is None:
             raise not_found("TOPIC", topic_object)
@@ -99,9 +104,13 @@ class Administration:
             return
         if not topic_object and not definition.text("TOPICSTR"):
             raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, "AMQ8405E: A subscription needs TOPICSTR or TOPICOBJ.")
-        if definition.number("DESTCLAS") == mq.MQDC_MANAGED or not definition.text("DEST"):
-            text = "AMQ8405E: A subscription defined here needs DEST; managed ones are made by MQSUB."
-            raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, text)
+        if definition.number("DESTCLAS") == mq.MQDC_MANAGED and self.make_managed_queue is not None:
+            made = self.make_managed_queue(topic_object, definition.text("TOPICSTR"))
+            definition.attributes["DEST"] = made.name
+        elif not definition.text("DEST"):
+            raise AdministrationError(
+                MQRCCF_PARM_SYNTAX_ERROR, "AMQ8405E: A subscription needs DEST or DESTCLAS(MANAGED)."
+            )
 
     def alter(self, kind: str, name: str, given: Mapping[str, Value]) -> Definition:
         """ALTER."""
@@ -130,6 +139,8 @@ class Administration:
             if queue.uncommitted_puts or (self._core.store.depth(name) and not purge):
                 raise not_empty(name)
             self._discard(name)
+        if definition.kind == "SUB" and self.in_use(name):
+            raise in_use(name)
         self._core.save((), (definition,))
         self._core.uninstall(definition)
 

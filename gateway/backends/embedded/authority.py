@@ -83,6 +83,10 @@ class Authority:
         known = self._users.get(user)
         return known is not None and hmac.compare_digest(known.encode(), password.encode())
 
+    def subscription_in_use(self, name: str) -> bool:
+        """Whether a connection has a handle of it."""
+        return any(handle.subscription == name for one in self.connections for handle in one.handles())
+
     # Rights
 
     def check(self, user: str, kind: str, name: str, right: str) -> None:

@@ -339,10 +339,6 @@ class Connection:
                 managed.managed_by = number
             return Subscribed(queue_number, number)
 
-    def subscription_in_use(self, name: str) -> bool:
-        """Whether this connection has a handle of it (others are asked through the queue manager)."""
-        return any(handle.subscription == name for one in self.authority.connections for handle in one.handles())
-
     def subscription_request(self, handle: int, action: int = 1, options: int = 0) -> int:
         """MQSUBRQ."""
         with self.core.entered():

@@ -301,16 +301,19 @@ Condition = Callable[[Row], bool]
 def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Condition | None, tuple[str, ...]]:
     """Which attributes to show, which objects, of which types."""
     wanted: set[str] = set()
+    filtered: set[str] = set()
     condition: Condition | None = None
     for parameter in command.parameters:
         if parameter.keyword == "WHERE":
             condition = condition_of(command, parameter.values or [])
+            filtered.add((parameter.values or [""])[0].upper())
         elif parameter.keyword == "TYPE" and kinds and parameter.values:
             kind = OBJECTS.get(parameter.values[0], parameter.values[0])
             kinds = kinds if kind in {"ALL", "QUEUE"} else (kind,)
         elif parameter.keyword != "ALL":
             wanted.add(parameter.keyword)
-    return wanted, condition, kinds
+    # What is filtered by is shown beside what is asked for.
+    return wanted | filtered if wanted else wanted, condition, kinds
 
 
 def condition_of(command: Command, parts: list[str]) -> Condition:

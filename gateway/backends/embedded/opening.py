@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.backends.embedded.attributes import LOCAL
+from gateway.backends.embedded.dynamic import delete_dynamic, make_dynamic
 from gateway.backends.embedded.handles import INPUT, Handle
 from gateway.backends.embedded.local_queue import LocalQueue
-from gateway.backends.embedded.objects import NAME, Definition
 from gateway.backends.embedded.resolution import Target, resolve
 from gateway.backends.embedded.selectors import compile_selector
-from gateway.backends.embedded.store.unit import LaneTakes, StoreUnit
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import ObjectDescriptor, Response
@@ -29,9 +27,6 @@ KNOWN_OPTIONS = (
 CONTEXT_OPTIONS = (
     mq.MQOO_PASS_IDENTITY_CONTEXT | mq.MQOO_PASS_ALL_CONTEXT | mq.MQOO_SET_IDENTITY_CONTEXT | mq.MQOO_SET_ALL_CONTEXT
 )
-PREFIX_LENGTH = 33
-"""Characters a dynamic queue's name may have before the `*`."""
-DISCARDED_AT_ONCE = 1000
 _KINDS = {mq.MQOT_NAMELIST: "NAMELIST", mq.MQOT_PROCESS: "PROCESS"}
 
 
@@ -119,7 +114,7 @@ def _queue(connection: Connection, wanted: ObjectDescriptor, options: int) -> Ha
     model = core.catalogue.get("QUEUE", wanted.name) if wanted.queue_manager in {"", core.name} else None
     created = model is not None and model.kind == "QMODEL"
     if created and model is not None:
-        definition = make_dynamic(connection, model, wanted.dynamic_name)
+        definition = make_dynamic(connection.core, model, wanted.dynamic_name)
         wanted.name, wanted.queue_manager = definition.name, core.name
     if options & (mq.MQOO_INQUIRE | mq.MQOO_SET) and not options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT):
         return _attributes_only(connection, wanted, options)
@@ -183,40 +178,6 @@ def take_input(queue: LocalQueue, options: int) -> None:
         queue.browsers += 1
 
 
-def make_dynamic(
-    connection: Connection, model: Definition, pattern: str, attributes: dict[str, int | str] | None = None
-) -> Definition:
-    """A queue from a model: its name from the pattern, a unique ending for a `*`."""
-    core = connection.core
-    name = _dynamic_name(connection, pattern)
-    dynamic = 3 if model.number("DEFTYPE") == mq.MQQDT_TEMPORARY_DYNAMIC else 2
-    known = {attribute.keyword for attribute in LOCAL}
-    given = {word: value for word, value in model.attributes.items() if word in known} | (attributes or {})
-    base = {attribute.keyword: attribute.default for attribute in LOCAL}
-    now = core.timestamp()
-    definition = Definition("QLOCAL", name, base | given, now, now, dynamic)
-    if dynamic == mq.MQQDT_PERMANENT_DYNAMIC:
-        core.save((definition,))
-    core.install(definition)
-    return definition
-
-
-def _dynamic_name(connection: Connection, pattern: str) -> str:
-    core = connection.core
-    prefix = pattern.rstrip()
-    if prefix.endswith("*"):
-        prefix = prefix[:-1]
-        if len(prefix) > PREFIX_LENGTH:
-            raise MQError(mq.MQRC_DYNAMIC_Q_NAME_ERROR, f"at most {PREFIX_LENGTH} characters may stand before the `*`")
-        unique = core.new_identifier()[16:]
-        prefix = f"{prefix}{int.from_bytes(unique, 'big') & ((1 << 60) - 1):015X}"
-    if not NAME.match(prefix):
-        raise MQError(mq.MQRC_DYNAMIC_Q_NAME_ERROR, f"{pattern!r} makes no queue name")
-    if core.catalogue.get("QUEUE", prefix) is not None:
-        raise MQError(mq.MQRC_OBJECT_ALREADY_EXISTS, f"queue {prefix!r} is there already")
-    return prefix
-
-
 _CLOSE_OPTIONS = {
     mq.MQCO_NONE,
     mq.MQCO_DELETE,
@@ -243,7 +204,7 @@ def close_queue(connection: Connection, handle: Handle, options: int) -> None:
     if output is not None:
         output.outputs -= 1
     if local is not None and not local.deleted and (deletes or handle.delete_on_close):
-        delete_dynamic(connection, local)
+        delete_dynamic(connection.core, local)
 
 
 def _may_delete(connection: Connection, queue: LocalQueue | None, own: int, *, purge: bool) -> None:
@@ -265,13 +226,3 @@ def release_input(connection: Connection, handle: Handle, queue: LocalQueue) -> 
     if handle.cursor_locked and handle.cursor is not None and queue.locked.get(handle.cursor) is handle:
         connection.core.unlock_messages(queue, [handle.cursor])
         connection.core.wake(queue)
-
-
-def delete_dynamic(connection: Connection, queue: LocalQueue) -> None:
-    """The queue and what is on it."""
-    core = connection.core
-    while messages := core.store.fetch(queue.name, b"", DISCARDED_AT_ONCE, None, locked=True):
-        core.commit(StoreUnit(takes=[LaneTakes(queue.name, b"", [message.token for message in messages])]))
-    if queue.definition.dynamic == mq.MQQDT_PERMANENT_DYNAMIC:
-        core.save((), (queue.definition,))
-    core.uninstall(queue.definition)

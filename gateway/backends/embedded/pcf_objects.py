@@ -91,7 +91,7 @@ def given_attributes(message: pcf.Message, of: Type, kind: str) -> dict[str, Val
     given: dict[str, Value] = {}
     for parameter in message.parameters:
         identifier = parameter.parameter
-        if identifier in {of.name, of.from_name, of.to_name} or identifier in _OPTIONS:
+        if identifier in {of.name, of.from_name, of.to_name, MQBACF_SUB_ID} or identifier in _OPTIONS:
             continue
         attribute = BY_SELECTOR[kind].get(identifier)
         if attribute is None:
@@ -127,7 +127,7 @@ def change(of: Type) -> Handler:
     """CHANGE."""
 
     def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
-        name = text_of(message, of.name)
+        name = name_of(connection, message, of)
         found = connection.core.catalogue.get(of.kinds[0] if of is not QUEUES else "QUEUE", name)
         kind = kind_of(message, of, default=found.kind if found is not None else "QLOCAL")
         connection.authorise(family(of), name, "CHG")
@@ -156,7 +156,7 @@ def delete(of: Type) -> Handler:
     """DELETE."""
 
     def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
-        name = text_of(message, of.name)
+        name = name_of(connection, message, of)
         kind = "QUEUE" if of is QUEUES else of.kinds[0]
         if of is QUEUES and message.find(mq.MQIA_Q_TYPE) is not None:
             kind = kind_of(message, of)
@@ -172,10 +172,8 @@ def inquire(of: Type) -> Handler:
     """INQUIRE: a reply for every object that fits."""
 
     def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
-        pattern = text_of(message, of.name, "*")
-        wanted = message.find(of.attributes)
-        chosen = wanted.value if wanted is not None and isinstance(wanted.value, tuple) else (ALL,)
-        numbers = [one for one in chosen if isinstance(one, int)]
+        pattern = name_of(connection, message, of, "*")
+        numbers = _wanted(message, of)
         kinds = of.kinds
         if of is QUEUES and number_of(message, mq.MQIA_Q_TYPE, mq.MQQT_ALL) != mq.MQQT_ALL:
             kinds = (kind_of(message, of),)
@@ -190,6 +188,28 @@ def inquire(of: Type) -> Handler:
         return replies
 
     return run
+
+
+def _wanted(message: pcf.Message, of: Type) -> list[int]:
+    """The attributes asked for; those filtered by are shown too."""
+    wanted = message.find(of.attributes)
+    chosen: Sequence[object] = (ALL,)
+    if wanted is not None:
+        chosen = wanted.value if isinstance(wanted.value, tuple) else (wanted.value,)
+    filtered = [one.parameter for one in message.parameters if one.type in _FILTERS]
+    return [one for one in chosen if isinstance(one, int)] + filtered
+
+
+def name_of(connection: Connection, message: pcf.Message, of: Type, default: str | None = None) -> str:
+    """The object a command is about; a subscription may be named by its identifier."""
+    given = message.find(MQBACF_SUB_ID) if of is SUBSCRIPTIONS else None
+    if given is None or not isinstance(given.value, bytes) or not any(given.value):
+        return text_of(message, of.name, default)
+    identifier = given.value.hex().upper()
+    for definition in connection.core.catalogue.matching(("SUB",)):
+        if definition.extra.get("SUBID") == identifier:
+            return definition.name
+    raise not_found("SUB", identifier)
 
 
 def names(of: Type) -> Handler:

@@ -89,8 +89,9 @@ class CommandServer:
             replies = list(self._run(message, text(request.user)))
         except MQError as error:
             comp_code, reason = mq.MQCC_FAILED, error.reason
-        except HeaderError:
-            comp_code, reason = mq.MQCC_FAILED, MQRCCF_CFH_LENGTH_ERROR
+        except HeaderError as error:
+            few = error.field == "ParameterCount"
+            comp_code, reason = mq.MQCC_FAILED, mq.MQRCCF_PARM_COUNT_TOO_SMALL if few else MQRCCF_CFH_LENGTH_ERROR
         if text(request.reply_to_q):
             self._reply(request, command, version, replies or [[]], comp_code, reason)
 

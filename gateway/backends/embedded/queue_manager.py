@@ -90,6 +90,8 @@ class EmbeddedQueueManager:
                 self._define_missing()
             self.topics = Topics(self.core, self._placer)
             self.authority = Authority(self.core, users or {}, verify)
+            self._administration.make_managed_queue = self._managed_queue
+            self._administration.in_use = self.authority.subscription_in_use
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority))
             report = self._mqsc.run(objects_text)
         if report.ok:
@@ -158,6 +160,9 @@ class EmbeddedQueueManager:
             connection = self._connection(application, admitted, channel, connection_name)
             self.authority.connections.add(connection)
             return connection
+
+    def _managed_queue(self, topic_object: str, topic_string: str) -> Definition:
+        return self.topics.make_managed_queue(self.topics.full(topic_object, topic_string), durable=True)
 
     def _connection(self, application: str, user: str, channel: str = "", connection_name: str = "") -> Connection:
         return Connection(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gateway.backends.embedded.attributes import Value
 from gateway.backends.embedded.handles import Handle
 from gateway.backends.embedded.objects import Definition, defaults
-from gateway.backends.embedded.opening import delete_dynamic, make_dynamic, open_object
+from gateway.backends.embedded.opening import open_object
 from gateway.backends.embedded.selectors import compile_selector
 from gateway.backends.embedded.store.unit import StoreUnit
 from gateway.backends.embedded.topics import Subscription
@@ -25,8 +25,6 @@ KNOWN_OPTIONS = (
     mq.MQSO_FAIL_IF_QUIESCING | mq.MQSO_ALTERNATE_USER_AUTHORITY | mq.MQSO_WILDCARD_CHAR | mq.MQSO_WILDCARD_TOPIC |
     mq.MQSO_SET_CORREL_ID | mq.MQSO_SCOPE_QMGR | 0x10000 | 0x8000000 | 0x10000000
 )  # fmt: skip
-MANAGED_PREFIX = {True: "SYSTEM.MANAGED.DURABLE.*", False: "SYSTEM.MANAGED.NDURABLE.*"}
-MODEL = {True: ("MDURMDL", "SYSTEM.DURABLE.MODEL.QUEUE"), False: ("MNDURMDL", "SYSTEM.NDURABLE.MODEL.QUEUE")}
 
 
 def check_options(wanted: SubscriptionDescriptor) -> None:
@@ -95,12 +93,7 @@ def _own_queue(handle: Handle | None) -> str:
 
 
 def _managed_queue(connection: Connection, topic: str, *, durable: bool) -> Handle:
-    keyword, usual = MODEL[durable]
-    name = str(connection.topics.governing(topic, keyword, "")) or usual
-    model = connection.core.catalogue.get("QUEUE", name)
-    if model is None or model.kind != "QMODEL":
-        raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"model queue {name!r} for managed subscriptions is not defined")
-    definition = make_dynamic(connection, model, MANAGED_PREFIX[durable])
+    definition = connection.topics.make_managed_queue(topic, durable=durable)
     return _open_managed(connection, definition.name)
 
 
@@ -131,7 +124,7 @@ def _definition(
 def _resume(
     connection: Connection, wanted: SubscriptionDescriptor, known: Definition, queue_handle: Handle | None
 ) -> tuple[Handle | None, Handle]:
-    if connection.subscription_in_use(known.name):
+    if connection.authority.subscription_in_use(known.name):
         raise MQError(mq.MQRC_SUBSCRIPTION_IN_USE, f"subscription {known.name!r} has a handle elsewhere")
     topic = known.text("TOPICSTR")
     if wanted.object_string or wanted.topic_object:
@@ -207,11 +200,7 @@ def remove(connection: Connection, definition: Definition) -> None:
     core = connection.core
     if definition.number("DURABLE") == 1:
         core.save((), (definition,))
-    core.uninstall(definition)
     queue = core.queues.get(definition.text("DEST"))
-    if definition.number("DESTCLAS") != mq.MQDC_MANAGED or queue is None:
-        return
-    if queue.open_count:
+    core.uninstall(definition)
+    if definition.number("DESTCLAS") == mq.MQDC_MANAGED and queue is not None and not queue.deleted:
         connection.delete_when_closed(queue)
-    else:
-        delete_dynamic(connection, queue)

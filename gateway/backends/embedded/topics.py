@@ -15,6 +15,7 @@ from gateway.backends.embedded import descriptor
 from gateway.backends.embedded.attributes import Value
 from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.descriptor import LENGTH, Descriptor, padded
+from gateway.backends.embedded.dynamic import delete_dynamic, make_dynamic
 from gateway.backends.embedded.objects import Definition
 from gateway.backends.embedded.placing import Placer
 from gateway.backends.embedded.resolution import resolve
@@ -30,6 +31,8 @@ MAX_TOPIC = 10_240
 REMEMBERED = 10_000
 """Topics whose governing attributes and counts are kept in memory."""
 CHARACTER_WILDCARDS = 1
+MANAGED_PREFIX = {True: "SYSTEM.MANAGED.DURABLE.*", False: "SYSTEM.MANAGED.NDURABLE.*"}
+MODEL = {True: ("MDURMDL", "SYSTEM.DURABLE.MODEL.QUEUE"), False: ("MNDURMDL", "SYSTEM.NDURABLE.MODEL.QUEUE")}
 AT_MOST_ALL, AT_MOST_DURABLE = 1, 2
 """Values of PMSGDLV and NPMSGDLV: to all or none; to all durable ones or none; otherwise to those that can be
 reached."""
@@ -104,7 +107,7 @@ class Topics:
         self._governed: dict[tuple[str, str], Value] = {}
         self._version = -1
         core.on_installed.append(self._installed)
-        core.on_removed.append(self._removed)
+        core.on_removed.append(self._ended)
         core.on_state.append(self._state_changed)
         for definition in core.catalogue.matching(("SUB",)):
             self._installed(definition)
@@ -126,6 +129,15 @@ class Topics:
             self._topics_of[definition.name] = subscription.topic
         else:
             self._wild[definition.name] = subscription
+
+    def _ended(self, definition: Definition) -> None:
+        """A subscription is deleted: its managed queue goes too, or when it is closed."""
+        self._removed(definition)
+        if definition.kind != "SUB" or definition.number("DESTCLAS") != mq.MQDC_MANAGED:
+            return
+        queue = self._core.queues.get(definition.text("DEST"))
+        if queue is not None and not queue.open_count:
+            delete_dynamic(self._core, queue)
 
     def _removed(self, definition: Definition) -> None:
         if definition.kind != "SUB":
@@ -216,6 +228,16 @@ class Topics:
             if inside and found != as_parent and len(over) > best:
                 best, value = len(over), found
         return value
+
+    def make_managed_queue(self, topic: str, *, durable: bool) -> Definition:
+        """The queue of a managed subscription, from the model the topic names."""
+        keyword, usual = MODEL[durable]
+        name = str(self.governing(topic, keyword, "")) or usual
+        model = self._core.catalogue.get("QUEUE", name)
+        if model is None or model.kind != "QMODEL":
+            text = f"model queue {name!r} for managed subscriptions is not defined"
+            raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, text)
+        return make_dynamic(self._core, model, MANAGED_PREFIX[durable])
 
     def check_publish(self, topic: str) -> None:
         """2051 where publishing is disabled."""
