@@ -1,14 +1,14 @@
-"""What MQ headers cost, as ratios: `python tests/bench/mq_codec.py [--ibmmq DIR]`.
+"""What MQ headers cost, as ratios: `python tests/bench/mq_codec.py [--ibmmq]`.
 
-Building is compared with `struct.pack` of the same bytes, reading with the structure classes of `ibmmq` where that
-package can be imported (DIR: a directory with a libmqm_r.so, such as `mqgate mqi build` makes).
+Building is compared with `struct.pack` of the same bytes; reading, with --ibmmq, with the structure classes of IBM's
+package, which is installed into a cache and loaded beside the MQI library of this checkout on first use.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import struct
+import sys
 import timeit
 from collections.abc import Callable
 from pathlib import Path
@@ -63,9 +63,9 @@ def _row(name: str, cost: float, base: float) -> None:
     print(f"{name:36}{cost:9.3f} us{cost / base:9.2f} x")
 
 
-def reading(library: Path | None) -> None:
+def reading(*, with_ibmmq: bool) -> None:
     """MQXQH and MQRFH2 of one message read; 1 x is the structure classes of ibmmq."""
-    base = microseconds(ibmmq_classes) if (ibmmq_classes := _ibmmq(library)) else float("nan")
+    base = microseconds(_ibmmq()) if with_ibmmq else float("nan")
     _row("read MQXQH+MQRFH2, ibmmq classes", base, base)
     _row("read MQXQH+MQRFH2, chain.walk", cost := microseconds(lambda: chain.walk(*ON_QUEUE)), base)
     print(f"{'':36}{base / cost:9.1f} times faster")
@@ -84,13 +84,13 @@ def reading(library: Path | None) -> None:
     )
 
 
-def _ibmmq(library: Path | None) -> Callable[[], object] | None:
-    if library:
-        ctypes.CDLL(str(library / "libmqm_r.so"), ctypes.RTLD_GLOBAL)
-    try:
-        import ibmmq
-    except ImportError:
-        return None
+def _ibmmq() -> Callable[[], object]:
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    import mqi_clients
+
+    mqi_clients.load_bindings()
+    import ibmmq
+
     data = ON_QUEUE[1]
 
     def read() -> object:
@@ -105,6 +105,6 @@ def _ibmmq(library: Path | None) -> Callable[[], object] | None:
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--ibmmq", type=Path, metavar="DIR")
+    arguments.add_argument("--ibmmq", action="store_true")
     against_struct()
-    reading(arguments.parse_args().ibmmq)
+    reading(with_ibmmq=arguments.parse_args().ibmmq)

@@ -1,27 +1,22 @@
 """The structure classes of IBM's own `ibmmq` package as an independent reader and writer of our bytes.
 
-The package loads an MQ client library when it is imported; its structure classes need none, so that a stub with the
-names it asks for is enough. It runs in a process of its own: the stub must not be taken for the real library.
+They run in a process of their own, beside the MQI library of this checkout.
 """
 
-import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import mqi_clients
 import pytest
 
 from gateway.mq import layout, mqmd, pcf, rfh2, xqh
 
 pytestmark = pytest.mark.mqi
 
-NAMES = """MQBACK MQBEGIN MQCB MQCLOSE MQCMIT MQCONN MQCONNX MQCRTMH MQCTL MQDISC MQDLTMH MQDLTMP MQGET MQINQ MQINQMP
-MQOPEN MQPUT MQPUT1 MQSET MQSETMP MQSTAT MQSUB MQSUBRQ"""
 SCRIPT = r"""
-import ctypes, json, sys
-ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)
+import json, sys
 import ibmmq
 cases = json.load(sys.stdin)
 answers = []
@@ -39,23 +34,18 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "mq" / "headers.json"
 
 
 @pytest.fixture(scope="module")
-def ask(tmp_path_factory):
+def ask():
     """Ask the classes to read bytes; they answer with values and the bytes they write."""
-    compiler = shutil.which("cc")
-    if importlib.util.find_spec("ibmmq") is None or compiler is None:
-        pytest.skip("needs the ibmmq package and a C compiler")
-    folder = tmp_path_factory.mktemp("stub")
-    source, library = folder / "stub.c", folder / "libmqm_r.so"
-    source.write_text("\n".join(f"void {name}(void) {{}}" for name in NAMES.split()))
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wl,-soname,libmqm_r.so", "-o", library, source], check=True)
+    environment = mqi_clients.program_environment("memory", *mqi_clients.BINDINGS)
 
     def call(cases):
         run = subprocess.run(
-            [sys.executable, "-c", SCRIPT, library],
+            [sys.executable, "-c", SCRIPT],
             input=json.dumps(cases),
             capture_output=True,
             text=True,
             check=False,
+            env=environment,
         )
         assert run.returncode == 0, run.stderr
         return json.loads(run.stdout)
