@@ -1,0 +1,189 @@
+"""When a queue refuses: retried, dead-lettered with its reason, dropped or held, by rule; all of it is counted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from gateways import RunningGateway
+
+from gateway.errors import MqgateError
+from gateway.net.device import Device
+
+SETTINGS = "mappings: [map.yaml]\nqueue_manager: {embedded: {objects: objects.mqsc}}\n"
+MAPPING = """
+version: 1
+to_mq:
+  - {name: quick, topic: "quick/#", queue: FULL.Q, on_failure: {retry: {times: 1, from: 50ms, to: 50ms}}}
+  - {name: drop, topic: "drop/#", queue: FULL.Q, on_failure: {retry: {times: 0}, then: drop}}
+  - {name: hold, topic: "hold/#", queue: HOLD.Q, on_failure: {retry: {times: 0}, then: hold}}
+  - {name: unknown, topic: "unknown/#", queue: NOT.DEFINED}
+  - {name: short, topic: "short/#", queue: SHORT.Q}
+  - {name: inhibited, topic: "inhibited/#", queue: INHIBITED.Q, on_failure: {retry: {times: 1, from: 50ms, to: 50ms}}}
+  - {name: json, topic: "json/#", queue: JSON.Q, payload: {format: json}}
+  - {name: hostile, topic: "to/{name}", queue: "TO.{name}"}
+  - {name: good, topic: "good/#", queue: GOOD.Q}
+  - {name: two, topic: "two/#", queue: GOOD.Q, continue: true}
+  - {name: two again, topic: "two/#", queue: SECOND.Q}
+"""
+OBJECTS = """
+DEFINE QLOCAL(FULL.Q) MAXDEPTH(1) REPLACE
+DEFINE QLOCAL(HOLD.Q) MAXDEPTH(1) REPLACE
+DEFINE QLOCAL(SHORT.Q) MAXMSGL(600) REPLACE
+DEFINE QLOCAL(INHIBITED.Q) PUT(DISABLED) REPLACE
+DEFINE QLOCAL(JSON.Q) REPLACE
+DEFINE QLOCAL(GOOD.Q) REPLACE
+DEFINE QLOCAL(SECOND.Q) REPLACE
+"""
+
+
+class Bridge:
+    """A gateway with queues that refuse, and its API."""
+
+    def __init__(self, gateway: RunningGateway) -> None:
+        self.gateway = gateway
+        self.token = (gateway.directory / "data" / "admin.token").read_text().strip()
+
+    def api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = json.dumps(body).encode() if body is not None else None
+        url = f"http://127.0.0.1:{self.gateway.admin}/api/v1{path}"
+        request = urllib.request.Request(url, data, {"Authorization": f"Bearer {self.token}"}, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def depth(self, queue: str) -> int:
+        return int(self.api("GET", f"/queues/{queue}")["depth"])
+
+    def dead(self, **conditions: object) -> list[dict[str, Any]]:
+        query = "&".join(f"{name}={value}" for name, value in conditions.items())
+        return list(self.api("GET", f"/dlq?limit=500&{query}")["items"])
+
+    def mqsc(self, text: str) -> None:
+        assert self.api("POST", "/mqsc", {"text": text})["ok"]
+
+
+@pytest.fixture(scope="module")
+def bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridge]:
+    directory = tmp_path_factory.mktemp("failures")
+    (directory / "map.yaml").write_text(MAPPING)
+    (directory / "objects.mqsc").write_text(OBJECTS)
+    with RunningGateway(directory, settings=SETTINGS) as gateway:
+        yield Bridge(gateway)
+
+
+@pytest.fixture
+def device(bridge: Bridge) -> Iterator[Device]:
+    with Device("127.0.0.1", bridge.gateway.port, "dev", version=5) as made:
+        assert made.connect() == 0
+        yield made
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_full_queue_is_retried_and_then_dead_lettered_with_2053(bridge: Bridge, device: Device, qos: int) -> None:
+    before = len(bridge.dead(reason=2053))
+    device.publish("quick/1", b"first", qos)
+    device.publish("quick/2", b"second", qos)
+    dead = bridge.dead(reason=2053, destination="FULL.Q")
+    assert len(dead) >= before + 1
+    assert dead[-1]["preview"] == "second"
+    assert bridge.depth("FULL.Q") == 1
+
+
+def test_a_rule_may_drop_and_it_is_counted(bridge: Bridge, device: Device) -> None:
+    device.publish("quick/fill", b"x", 1)
+    device.publish("drop/1", b"gone", 1)
+    assert bridge.gateway.metric('mqgate_messages_dropped_total{reason="queue_full",route="drop"}') == 1
+    assert not [one for one in bridge.dead() if one["preview"] == "gone"]
+
+
+def test_an_unknown_queue_dead_letters_with_2085(bridge: Bridge, device: Device) -> None:
+    device.publish("unknown/1", b"nowhere", 1)
+    assert [one["preview"] for one in bridge.dead(reason=2085)] == ["nowhere"]
+
+
+def test_only_the_message_that_is_too_long_is_dead_lettered(bridge: Bridge, device: Device) -> None:
+    device.publish("short/1", b"fits", 1)
+    device.publish("short/1", b"x" * 1000, 1)
+    assert bridge.depth("SHORT.Q") == 1
+    assert len(bridge.dead(destination="SHORT.Q")) == 1
+    assert bridge.dead(destination="SHORT.Q")[0]["reason"] == 2030
+
+
+def test_put_inhibited_dead_letters_and_a_replay_brings_it_home(bridge: Bridge, device: Device) -> None:
+    device.publish("inhibited/1", b"later", 1)
+    dead = bridge.dead(reason=2051)
+    assert [one["preview"] for one in dead] == ["later"]
+    bridge.mqsc("ALTER QLOCAL(INHIBITED.Q) PUT(ENABLED)")
+    assert bridge.api("POST", "/dlq/replay", {"reason": 2051, "dry_run": True})["matched"] == 1
+    answer = bridge.api("POST", "/dlq/replay", {"reason": 2051})
+    assert (answer["matched"], answer["done"]) == (1, 1)
+    message = bridge.api("GET", "/queues/INHIBITED.Q/messages")["items"][0]
+    assert message["msg_id"] == dead[0]["msg_id"]
+    assert message["format"] == "MQHRF2"
+    assert not bridge.dead(reason=2051)
+
+
+def test_a_payload_that_is_not_json_is_dead_lettered_as_such(bridge: Bridge, device: Device) -> None:
+    device.publish("json/1", b'{"a": 1}', 1)
+    device.publish("json/1", b"{nonsense", 1)
+    assert bridge.depth("JSON.Q") == 1
+    assert bridge.dead(reason=65541)[0]["preview"] == "{nonsense"
+
+
+@pytest.mark.parametrize("level", ["A B", "x" * 60, "é", "a.b", "SYSTEM'", "*"])
+def test_a_hostile_level_never_names_a_queue(bridge: Bridge, device: Device, level: str) -> None:
+    before = len(bridge.dead(reason=65538))
+    device.publish(f"to/{level}", b"attack", 1)
+    assert len(bridge.dead(reason=65538)) == before + 1
+
+
+def test_one_refusal_does_not_stop_the_others(bridge: Bridge, device: Device) -> None:
+    before = bridge.depth("GOOD.Q")
+    threads = []
+    for number, topic in enumerate(["quick/9", "good/1", "unknown/2", "good/2", "inhibited/3", "good/3"] * 5):
+        threads.append(threading.Thread(target=publish_once, args=(bridge.gateway.port, number, topic)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert bridge.depth("GOOD.Q") == before + 15
+
+
+def publish_once(port: int, number: int, topic: str) -> None:
+    with Device("127.0.0.1", port, f"many-{number}") as made:
+        made.connect()
+        made.publish(topic, b"x", 1)
+
+
+def test_two_destinations_are_one_unit_of_work(bridge: Bridge, device: Device) -> None:
+    before = bridge.depth("GOOD.Q"), bridge.depth("SECOND.Q")
+    device.publish("two/1", b"both", 2)
+    assert (bridge.depth("GOOD.Q"), bridge.depth("SECOND.Q")) == (before[0] + 1, before[1] + 1)
+
+
+def test_hold_withholds_the_acknowledgement_until_there_is_room(bridge: Bridge) -> None:
+    with Device("127.0.0.1", bridge.gateway.port, "holder", timeout=1.5) as made:
+        made.connect()
+        made.publish("hold/1", b"first", 1)
+        with pytest.raises((TimeoutError, MqgateError)):
+            made.publish("hold/1", b"second", 1)
+    bridge.api("DELETE", "/queues/HOLD.Q/messages?confirm=HOLD.Q")
+    with Device("127.0.0.1", bridge.gateway.port, "other", timeout=25) as made:
+        made.connect()
+        made.publish("good/after", b"goes on", 1)
+    assert bridge.depth("HOLD.Q") == 1
+
+
+def test_every_publication_is_accounted_for(bridge: Bridge) -> None:
+    """Received = put + dead-lettered + dropped, over all rules."""
+    counters: dict[str, float] = {}
+    for line in bridge.gateway.get("/metrics").splitlines():
+        if line.startswith("mqgate_") and not line.startswith("#"):
+            name = line.split("{")[0].split(" ")[0]
+            counters[name] = counters.get(name, 0) + float(line.rsplit(" ", 1)[1])
+    assert counters["mqgate_dlq_messages_total"] >= len(bridge.dead()) > 0
