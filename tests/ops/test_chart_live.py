@@ -1,0 +1,199 @@
+"""What the chart renders, run: the settings, objects and secrets of a release start a gateway that the test hook's
+command line finds well; generated secrets survive an upgrade (Helm's `lookup`, against a stand-in for an API server).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+from chart_rendering import CHART, Manifest, gateway, of_kind, rendered
+from ops_machine import free_port, helm
+from running_gateway import Running, until_ready
+
+pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("helm")]
+
+
+def mounted(manifests: list[Manifest], folder: Path) -> dict[str, str]:
+    """Write what the pod's volumes hold below `folder`; where each mount point is now."""
+    contents: dict[str, dict[str, str]] = {}
+    for each in of_kind(manifests, "ConfigMap"):
+        contents[each["metadata"]["name"]] = each["data"]
+    for each in of_kind(manifests, "Secret"):
+        contents[each["metadata"]["name"]] = {
+            key: base64.b64decode(value).decode() for key, value in each["data"].items()
+        }
+    (workload,) = of_kind(manifests, "StatefulSet", "Deployment")
+    sources = {
+        each["name"]: each.get("secret", {}).get("secretName") or each.get("configMap", {}).get("name")
+        for each in workload["spec"]["template"]["spec"]["volumes"]
+    }
+    places = {}
+    for mount in gateway(manifests)["volumeMounts"]:
+        place = folder / mount["name"]
+        place.mkdir()
+        places[mount["mountPath"]] = str(place)
+        for name, text in contents.get(sources.get(mount["name"]) or "", {}).items():
+            (place / name).write_text(text)
+    return places
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, list[Manifest], dict[str, str]]]:
+    folder = tmp_path_factory.mktemp("release")
+    manifests = rendered("default")
+    places = mounted(manifests, folder)
+    settings = Path(places["/etc/mqgate/settings"]) / "mqgate.yaml"
+    text = settings.read_text()
+    port, admin = free_port(), free_port()
+    paths = "|".join(sorted(map(re.escape, places), key=len, reverse=True))
+    text = re.sub(paths, lambda found: places[found[0]], text)
+    settings.write_text(text.replace("1883", str(port)).replace("9160", str(admin)).replace("0.0.0.0", "127.0.0.1"))
+    arguments = [settings if each.endswith("mqgate.yaml") else each for each in gateway(manifests)["args"]]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-m", "gateway", *arguments], stderr=log, cwd=folder)
+    running = Running(port, admin, 0, folder, process)
+    try:
+        until_ready(running)
+        yield running, manifests, places
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_a_release_starts_and_answers_its_probes(release: tuple[Running, list[Manifest], dict[str, str]]) -> None:
+    running, manifests, _ = release
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert running.text(gateway(manifests)[probe]["httpGet"]["path"]).endswith("ok\n")
+    assert "mqgate_build_info" in running.text("/metrics")
+
+
+def test_the_test_hook_finds_it_well(release: tuple[Running, list[Manifest], dict[str, str]]) -> None:
+    running, manifests, places = release
+    (hook,) = of_kind(manifests, "Pod")
+    arguments = []
+    for argument in hook["spec"]["containers"][0]["args"]:
+        argument = f"--port={running.port}" if argument.startswith("--port") else argument
+        argument = "--host=127.0.0.1" if argument.startswith("--host") else argument
+        arguments.append(argument.replace("/etc/mqgate/auth", places["/etc/mqgate/auth"]))
+    done = subprocess.run([sys.executable, "-m", "gateway", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    without = [each for each in arguments if not each.startswith(("--user", "--password"))]
+    refused = subprocess.run([sys.executable, "-m", "gateway", *without], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+
+
+def test_the_generated_token_opens_the_api(release: tuple[Running, list[Manifest], dict[str, str]]) -> None:
+    running, _, places = release
+    token = (Path(places["/etc/mqgate/admin"]) / "token").read_text().strip()
+    assert json.loads(running.text("/api/v1/me", token))["role"] == "operator"
+
+
+class _Cluster(BaseHTTPRequestHandler):
+    """As much of an API server as a server-side dry run asks for: discovery, and one Secret."""
+
+    secret: ClassVar[dict[str, Any]]
+
+    def do_GET(self) -> None:
+        path = self.path.split("?")[0].rstrip("/")
+        name = self.secret["metadata"]["name"]
+        answers: dict[str, Any] = {
+            "/version": {"major": "1", "minor": "31", "gitVersion": "v1.31.0"},
+            "/api": {"kind": "APIVersions", "versions": ["v1"]},
+            "/apis": {
+                "kind": "APIGroupList",
+                "apiVersion": "v1",
+                "groups": [_group("apps"), _group("networking.k8s.io")],
+            },
+            "/api/v1": _resources("v1", "Secret", "ConfigMap", "Service", "ServiceAccount", "Pod"),
+            "/apis/apps/v1": _resources("apps/v1", "StatefulSet", "Deployment"),
+            "/apis/networking.k8s.io/v1": _resources("networking.k8s.io/v1", "NetworkPolicy"),
+            f"/api/v1/namespaces/edge/secrets/{name}": self.secret,
+            "/api/v1/namespaces/edge/secrets": {"kind": "SecretList", "apiVersion": "v1", "metadata": {}, "items": []},
+        }
+        missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+        self._say(200 if path in answers else 404, answers.get(path, missing))
+
+    def _say(self, status: int, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _group(name: str) -> dict[str, Any]:
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+def _resources(version: str, *kinds: str) -> dict[str, Any]:
+    plural = {"NetworkPolicy": "networkpolicies"}
+    found = [
+        {
+            "name": plural.get(kind, f"{kind.lower()}s"),
+            "singularName": "",
+            "namespaced": True,
+            "kind": kind,
+            "verbs": ["get", "list", "create"],
+        }
+        for kind in kinds
+    ]
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": found}
+
+
+@pytest.mark.parametrize("major", [3, 4])
+def test_generated_secrets_are_kept_over_an_upgrade(major: int, tmp_path: Path) -> None:
+    (made,) = of_kind(rendered("default"), "Secret")
+    annotations = {"meta.helm.sh/release-name": "gate", "meta.helm.sh/release-namespace": "edge"}
+    made["metadata"]["annotations"] = annotations
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Cluster", (_Cluster,), {"secret": made}))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_address[1]}"}}
+        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [cluster],
+            "contexts": [context],
+            "users": [{"name": "u", "user": {}}],
+        }
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        command = [
+            helm(major),
+            "install",
+            "gate",
+            str(CHART),
+            "-n",
+            "edge",
+            "--dry-run=server",
+            "--disable-openapi-validation",
+        ]
+        environment = os.environ | {"KUBECONFIG": str(tmp_path / "config"), "HELM_CACHE_HOME": str(tmp_path)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.split("MANIFEST:")[1].split("NOTES:")[0]
+    (again,) = [each for each in yaml.safe_load_all(text) if each and each["kind"] == "Secret"]
+    assert again["data"] == made["data"]
