@@ -49,8 +49,10 @@ _DESCRIBED = struct.Struct("<ii8s").unpack_from
 
 def described_by(md: bytes) -> Described:
     """What a descriptor says of its data."""
-    encoding, ccsid, form = _DESCRIBED(md, 24)
-    return Described(encoding, ccsid, form.replace(b"\0", b" ") if b"\0" in form else form)
+    said = _DESCRIBED(md, 24)
+    if b"\0" in said[2]:
+        return Described(said[0], said[1], said[2].replace(b"\0", b" "))
+    return tuple.__new__(Described, said)  # half the cost of calling the type
 
 
 def walk(md: bytes, data: bytes) -> Chain:
