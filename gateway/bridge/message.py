@@ -16,7 +16,7 @@ from gateway.mq.rfh2_folder import Element, Scalar, parse_folder
 Pairs = tuple[tuple[str, Scalar], ...]
 RFH_ERROR, XQH_ERROR = 2334, 2260  # MQRC_RFH_ERROR, MQRC_XQH_ERROR
 _RFH2 = b"MQHRF2  "
-_CACHED_FOLDER = 2048
+_CACHED_FOLDER = 512
 """Longer folders are not remembered: the cache's memory is bounded by entries times this."""
 
 
@@ -131,7 +131,7 @@ def _read(raw: bytes, codec: str) -> Folder:
     return Folder(root.name, pairs, dict(reversed(pairs)))
 
 
-_cached = lru_cache(maxsize=4096)(_read)
+_cached = lru_cache(maxsize=2048)(_read)
 
 
 def _values(element: Element, prefix: str) -> Iterator[tuple[str, Scalar]]:

@@ -54,23 +54,39 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def describe(error: ValidationError, document: Document, model: type[BaseModel]) -> list[Finding]:
     """Every error of a validation as a finding, one per place, in the order of the text."""
+    items = [(_path_in(document.value, item["loc"]), item) for item in error.errors(include_url=False)]
+    above = {path[:length] for path, item in items for length in range(len(path))}
+    above |= {path for path, item in items if item["type"] in _ABOUT_KEYS}
     places: dict[tuple[Path, str], tuple[str, list[str]]] = {}
     keys: set[Path] = set()
-    for item in error.errors(include_url=False):
-        path = _path_in(document.value, item["loc"])
+    for path, item in items:
+        if path in above and item["type"] not in _ABOUT_KEYS:
+            continue  # one of several types, of which another fits but for what is said further in
         what, fix = _text(item, path, model)
         if item["type"] == "extra_forbidden":
             keys.add(path)
         # A value may be wrong for each of several types; a mapping may lack several keys.
-        different = what if item["type"] in ("extra_forbidden", "missing") else ""
+        different = what if item["type"] in _ABOUT_KEYS else ""
         _, fixes = places.setdefault((path, different), (what, []))
         if fix and fix not in fixes:
             fixes.append(fix)
     found = [
-        document.finding(path, what, ", or ".join(fixes), at_key=path in keys)
-        for (path, _), (what, fixes) in places.items()
+        document.finding(path, what, _joined(fixes), at_key=path in keys) for (path, _), (what, fixes) in places.items()
     ]
     return sorted(found, key=lambda finding: (finding.line, finding.column))
+
+
+_ABOUT_KEYS = {"extra_forbidden", "missing"}
+
+
+def _joined(fixes: list[str]) -> str:
+    """One sentence of what may be written instead."""
+    near = [fix for fix in fixes if fix.startswith("did you mean")]
+    if near:
+        return near[0]
+    plain = [fix.removeprefix("write ") for fix in fixes if fix.startswith("write ")]
+    others = [fix for fix in fixes if not fix.startswith("write ")]
+    return ", ".join(others + (["write " + " or ".join(dict.fromkeys(plain))] if plain else []))
 
 
 def wrong_paths(error: ValidationError, value: Any) -> list[Path]:
@@ -106,6 +122,8 @@ def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
         return f"{item.get('input')!r} is not allowed for `{key}`", _choices(item, context)
     if kind == "string_pattern_mismatch":
         return f"`{key}` is not written as it must be", f"write text like {context['pattern']}"
+    if kind == "string_too_short":
+        return f"`{key}` is empty", "write at least one character"
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         return f"`{key}` is out of range", f"write a number of {words} {context[name]}"
@@ -116,9 +134,9 @@ def _text(item: Any, path: Path, model: type[BaseModel]) -> tuple[str, str]:
 
 
 def _choices(item: Any, context: dict[str, Any]) -> str:
-    allowed = re.findall(r"'([^']*)'", str(context.get("expected", ""))) or [str(context.get("expected"))]
+    allowed = [one.strip("' ") for one in re.split(r", | or ", str(context.get("expected", "")))]
     near = difflib.get_close_matches(str(item.get("input")), allowed, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"write {' or '.join(allowed)}"
+    return f"did you mean `{near[0]}`?" if near else f"write {', '.join(allowed)}"
 
 
 def known_keys(model: type[BaseModel], loc: Iterable[str | int]) -> set[str]:

@@ -6,10 +6,11 @@ knows no environment.
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 from typing import Annotated, Literal
 
-from pydantic import Field, PrivateAttr, SecretStr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 
 from gateway.config.findings import Part
 from gateway.config.units import Duration, Size, Wrong
@@ -18,6 +19,22 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Version = Literal["3.1", "3.1.1", "5.0"]
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
+
+
+def _queue_manager_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9./_%]{1,48}", value):
+        raise Wrong(f"`{value}` is not a queue manager name", "write 1 to 48 of A-Z a-z 0-9 . / _ %")
+    return value
+
+
+def _url_path(value: str) -> str:
+    if not value.startswith("/"):
+        raise Wrong(f"`{value}` is not a path", "write a path that begins with /, as in /mqtt")
+    return value
+
+
+QueueManagerName = Annotated[str, AfterValidator(_queue_manager_name)]
+UrlPath = Annotated[str, AfterValidator(_url_path)]
 
 
 class Tls(Part):
@@ -42,7 +59,7 @@ class Tls(Part):
 class WebSocket(Part):
     """MQTT over WebSocket."""
 
-    path: str = Field(default="/mqtt", pattern="^/", description="Path of the HTTP request.")
+    path: UrlPath = Field(default="/mqtt", description="Path of the HTTP request.")
     origins: list[str] = Field(
         default=[],
         description="Origins that browsers may come from beside the gateway's own host; `*` is any.",
@@ -92,7 +109,7 @@ class Password(Part):
 class Embedded(Part):
     """The queue manager inside the gateway."""
 
-    name: str = Field(default="MQGATE", pattern=r"^[A-Za-z0-9./_%]{1,48}$", description="Queue manager name.")
+    name: QueueManagerName = Field(default="MQGATE", description="Queue manager name.")
     path: str = Field(default="./mqgate-data", description="Directory of its journal.")
     objects: str | None = Field(default=None, description="MQSC file, run at start.")
     socket: str | None = Field(

@@ -5,13 +5,14 @@ One field list: the parser, the JSON Schema and the reference page are made from
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from gateway.config.findings import Part
-from gateway.config.units import Duration, Size
+from gateway.config.units import Duration, Size, Wrong
 
 Scalar = bool | int | float | str
 Qos = Annotated[int, Field(ge=0, le=2)]
@@ -39,6 +40,15 @@ def _folder_choice(value: object) -> object:
     return {True: "usr", False: "none"}[value] if isinstance(value, bool) else value
 
 
+def _format_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Z0-9]{1,8}", value):
+        raise Wrong(f"`{value}` is not a format", "write an MQ format name in capitals (MQSTR, MYFORMAT)")
+    return value
+
+
+FormatName = Annotated[
+    str, AfterValidator(_format_name), WithJsonSchema({"type": "string", "pattern": "^[A-Z0-9]{1,8}$"})
+]
 FolderChoice = Annotated[
     Literal["usr", "all", "none"],
     BeforeValidator(_folder_choice),
@@ -130,7 +140,7 @@ _DESCRIPTOR = Descriptor()
 class Payload(Part):
     """What the payload is, and what is checked."""
 
-    format: Literal["auto", "bytes", "string", "json"] | Annotated[str, Field(pattern=r"^[A-Z0-9 ]{1,8}$")] = Field(
+    format: Literal["auto", "bytes", "string", "json"] | FormatName = Field(
         default="auto",
         description="`bytes`: no format; `string`: MQSTR; `json`: MQSTR and checked; or an MQ format name in capitals. "
         "`auto`: what the MQTT 5 payload format indicator says, else bytes.",
