@@ -21,6 +21,8 @@ from gateway.ports.batch import MQMD_LENGTH, Done, Failure, Moves, Outcome, Puts
 
 STATE_PREFIX = "MQGATE."
 """Queues of this prefix hold the gateway's own state: made when first named, without limits."""
+TARGETS_REMEMBERED = 10_000
+"""Resolved names; messages to devices have a queue manager's name each."""
 UNITS_IN_A_FRAME = 256
 BYTES_IN_A_FRAME = 16 << 20
 QUIET = bytes(4)
@@ -64,7 +66,7 @@ class Intake:
 
     def target(self, queue: str, queue_manager: str) -> Target:
         """Where a name leads; remembered until an object changes."""
-        if self._version != self._core.catalogue.version:
+        if self._version != self._core.catalogue.version or len(self._targets) > TARGETS_REMEMBERED:
             self._targets.clear()
             self._version = self._core.catalogue.version
         key = (queue, queue_manager)
