@@ -202,7 +202,7 @@ def _parameter(given: pcf.Parameter, ways: _Ways, target: Target) -> int:
 def _forget_raw(given: pcf.Parameter, order: str) -> None:
     """Padding that is not NUL may go; bytes behind the value that nobody knows may not."""
     raw, given.raw = given.raw, b""
-    if raw and len(pcf.build_parameter(given, order=order)) != len(raw):
+    if raw and len(pcf.build_parameter(given, order=order)) < len(raw):
         raise MQError(MQRC_NOT_CONVERTED, f"PCF parameter {given.parameter} is longer than its value", 1)
 
 

@@ -31,6 +31,8 @@ STRUCTURE_OF_TYPE = {
     INTEGER64: "MQCFIN64",
     INTEGER64_LIST: "MQCFIL64",
 }
+_UNALIGNED = 20
+"""Length of an MQCFIN64 without the reserved number: not IBM's, but met; read, and kept as it is."""
 MAX_DEPTH = 16
 """Groups nested deeper than this are refused; IBM's messages nest three deep."""
 
@@ -39,7 +41,10 @@ Value = int | bytes | tuple[int, ...] | tuple[bytes, ...]
 
 @dataclass(slots=True)
 class Parameter:
-    """One parameter. `members` are those of a group; `raw` is set where the value alone would not give the bytes."""
+    """One parameter. `members` are those of a group.
+
+    `raw` is set by `parse` where the value alone would not give the same bytes; clear it when changing the value.
+    """
 
     type: int
     parameter: int
@@ -232,6 +237,8 @@ def _parse_one(data: bytes, at: int, order: str) -> tuple[Parameter, int, int]:
             "MQCF", "StrucLength", at + 4, f"{size} is not between 16 and the {len(data) - at} bytes there"
         )
     raw, name = data[at : at + size], STRUCTURE_OF_TYPE.get(kind, "")
+    if kind == INTEGER64 and size == _UNALIGNED:
+        return Parameter(kind, identifier, struct.unpack_from(order + "q", raw, 12)[0], raw=raw), at + size, 0
     if not name or size < _FIXED[name, order].size:
         return Parameter(kind, identifier, raw[12:], raw=raw), at + size, 0
     fields = _FIXED[name, order].unpack_from(raw)[3:]

@@ -236,3 +236,13 @@ def test_unknown_codec_names_are_not_ours():
             "A".encode(name)
     assert ccsid.is_ebcdic(b"\xd4\xc4\x40\x40")
     assert not ccsid.is_ebcdic(b"MD  ")
+
+
+def test_a_64_bit_integer_without_the_reserved_number():
+    head = layout.pack("MQCFH", {"ParameterCount": 1})
+    raw = bytes.fromhex("17000000 14000000 05000000 00000000 01000000")
+    found = pcf.parse(head + raw)
+    assert found.parameters[0].value == 1 << 32
+    assert pcf.build(found._replace(version=1)) == head + raw
+    made = convert(mqmd.build(format="MQPCF", coded_char_set_id=1208), head + raw, encoding=273, ccsid=37)
+    assert pcf.parse(made.data, order=">").parameters == [pcf.integer64(5, 1 << 32)]
