@@ -21,7 +21,7 @@ LITTLE, BIG = "<", ">"
 
 _LINE = re.compile(r"^(?P<name>MQ\w+)$|^ +(?:(?P<version>\d+):)?(?P<fields>.*)$")
 _FIELD = re.compile(r'(?P<name>\w+) (?P<type>[\w/]+)(?: (?:"(?P<text>[^"]*)"|(?P<numbers>-?[\d,]+)))?$')
-_SIMPLE = {"i4": (4, 4, "i"), "i8": (8, 8, "q"), "p": (8, 8, "Q")}  # size, alignment, struct code
+_SIMPLE = {"i4": (4, 4, "i"), "i8": (8, 8, "q"), "n8": (8, 8, "q"), "p": (8, 8, "Q")}  # size, alignment, struct code
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The table of MQ structures, read by layout.py alone. Facts of the published layouts, nothing else.
 
-NAME, then per version the fields it adds: `Name type default`. Types: i4 MQLONG, i4xN an array of them, i8 MQHMSG or
-MQINT64, cN characters, bN bytes, p pointer, V MQCHARV, NAME/V an embedded structure.
+NAME, then per version the fields it adds: `Name type default`. Types: i4 MQLONG, i4xN an array of them, i8 MQHMSG,
+n8 MQINT64, cN characters, bN bytes, p pointer, V MQCHARV, NAME/V an embedded structure.
 No default: zero, empty, NULL. A default of one blank fills the field.
 """
 
@@ -188,7 +188,7 @@ MQEPH
 MQCFIN
   1: Type i4 3 | StrucLength i4 16 | Parameter i4 | Value i4
 MQCFIN64
-  1: Type i4 23 | StrucLength i4 24 | Parameter i4 | Reserved i4 | Value i8
+  1: Type i4 23 | StrucLength i4 24 | Parameter i4 | Reserved i4 | Value n8
 MQCFST
   1: Type i4 4 | StrucLength i4 20 | Parameter i4 | CodedCharSetId i4 | StringLength i4
 MQCFIL
