@@ -18,11 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.mqi.build import Installation, build
+from gateway.backends.embedded.mqi.build import SOURCES, Installation, build
 from gateway.backends.embedded.mqi.headers import headers
+from gateway.backends.embedded.mqi.prototypes import bag_stubs
 
 BINDINGS = ("ibmmq==2.1.2", "pymqi==1.12.13")
 BRIDGE = ("mq-bridge==1.2.0",)
+TEST_SOURCE = Path(__file__).parent / "unit" / "mqi" / "c" / "library_test.c"
+SANITIZERS = ("-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 
 
 @cache
@@ -75,3 +78,25 @@ def program_environment(where: str, *wanted: str) -> dict[str, str]:
         "MQGATE_MQI": where,
         "MQGATE_MQI_QUEUES": "APP.Q",
     }
+
+
+@cache
+def sanitized_program() -> Path:
+    """The library and its C tests in one executable, under sanitizers; made once for the same sources."""
+    built = installation()
+    parts = [path.read_text() for path in (*sorted(SOURCES.iterdir()), TEST_SOURCE)]
+    digest = hashlib.sha256(repr((parts, SANITIZERS, bag_stubs(), sorted(headers().items()))).encode()).hexdigest()[:16]
+    program = built.root.parent / f"library-test-{digest}"
+    if program.exists():
+        return program
+    with tempfile.TemporaryDirectory(dir=program.parent, prefix=".library-test-") as work:
+        bags, staged = Path(work) / "bags.c", Path(work) / "program"
+        bags.write_text(bag_stubs())
+        command = [os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", *SANITIZERS, "-pthread"]
+        command += [f"-I{built.includes}", f"-I{SOURCES}", "-o", str(staged)]
+        command += [*map(str, sorted(SOURCES.glob("*.c"))), str(bags), str(TEST_SOURCE)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert not done.stderr, done.stderr
+        staged.replace(program)
+    return program

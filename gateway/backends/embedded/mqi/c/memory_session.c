@@ -178,12 +178,14 @@ static outcome dynamic_queue(open_call *call, queue **out) {
 
 static outcome open_queue(open_call *call, object *o) {
     queue *q;
+    MQLONG asked = call->options & inputs;
+    if (asked & (asked - 1)) return failed(RC_OPTIONS);
     bool here = !field_length(call->qmgr, 48) || !memcmp(call->qmgr, memory_qmgr, 48);
     if (!here) return failed(RC_UNKNOWN_OBJECT_QMGR);
     bool model = field_is(call->name, 48, "SYSTEM.DEFAULT.MODEL.QUEUE");
     outcome r = model ? dynamic_queue(call, &q) : queue_open(call->name, &q);
     if (is_failed(r)) return r;
-    bool wants_input = call->options & inputs;
+    bool wants_input = asked;
     if (wants_input && (q->exclusive || ((call->options & MQOO_INPUT_EXCLUSIVE) && q->inputs))) return failed(RC_OBJECT_IN_USE);
     q->inputs += wants_input;
     q->outputs += !!(call->options & MQOO_OUTPUT);
