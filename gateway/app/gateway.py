@@ -40,6 +40,7 @@ from gateway.net.scheduler import ReactorScheduler
 from gateway.observe import logs
 from gateway.observe.health import Snapshot
 from gateway.observe.history import STEP_SECONDS, History
+from gateway.observe.reports import Reports
 from gateway.observe.service import ServiceManager
 from gateway.ports.batch import BatchQueueManager
 from gateway.ports.counters import Counters, Names
@@ -99,6 +100,7 @@ class Gateway:
         self._ticking = LoopingCall(self._tick)
         self._ticking.clock = reactor
         self._ticks = 0
+        self.reports = Reports(self.counters, log)
         self.on_stopped: Callable[[], None] = lambda: None
 
     def _open_queue_manager(self) -> BatchQueueManager:
@@ -283,6 +285,8 @@ class Gateway:
         self.counters.reactor_lag_seconds["0"].observe(max(0.0, now - self.heartbeat - TICK_SECONDS))
         self.heartbeat = now
         self.engine.tick()
+        held = self.engine.failures.held_since
+        self.reports.look(self.scheduler.now() - held if held else 0.0, lambda: self.engine.failures.last_text)
         self._ticks += 1
         if self._ticks % int(STEP_SECONDS) == 0:
             self.history.sample(time.time(), self.sample())

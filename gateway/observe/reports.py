@@ -1,0 +1,81 @@
+"""What went wrong since the last look, as log lines: at most one a second for each cause, however many messages it met.
+
+The broker counts and may not log; this reads its counters. Called once a second in the reactor thread. Pure but for the
+log it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from gateway.ports.counters import BY_NAME, Counters
+
+
+class Warns(Protocol):
+    """The part of a log that is used here."""
+
+    def warning(self, event: str, msg: str, **fields: object) -> None:
+        """Write a warning."""
+
+    def info(self, event: str, msg: str, **fields: object) -> None:
+        """Write a line."""
+
+
+class Report(NamedTuple):
+    """A counter that is worth a line when it grows."""
+
+    metric: str
+    event: str
+    text: str
+
+
+REPORTS = (
+    Report("messages_dropped", "message.dropped", "messages were dropped"),
+    Report("dlq_messages", "message.dead_lettered", "messages were put on the dead-letter queue"),
+    Report("transform_errors", "message.not_built", "messages could not be built from what the rule says"),
+    Report("mq_errors", "mq.failed", "calls of the queue manager failed"),
+    Report("mqtt_auth_failures", "client.refused", "requests of clients were refused"),
+)
+
+
+class Reports:
+    """Remembers what was counted at the last look."""
+
+    def __init__(self, counters: Counters, log: Warns) -> None:
+        self._counters = counters
+        self._log = log
+        self._seen = {report.metric: self._now(report.metric) for report in REPORTS}
+        self._held = False
+
+    def look(self, held_seconds: float = 0.0, why: Callable[[], str] = str) -> None:
+        """A line for each series that grew. `held_seconds`: how long nothing could be committed; `why` says more."""
+        for report in REPORTS:
+            before, now = self._seen[report.metric], self._now(report.metric)
+            if now == before:
+                continue
+            self._seen[report.metric] = now
+            for key, count in now.items():
+                if count > before.get(key, 0):
+                    self._log.warning(
+                        report.event, report.text, count=count - before.get(key, 0), **_fields(report, key)
+                    )
+        self._report_held(held_seconds, why)
+
+    def _report_held(self, held_seconds: float, why: Callable[[], str]) -> None:
+        held = held_seconds > 0
+        if held and not self._held:
+            self._log.warning("mq.away", f"nothing can be committed: {why()}")
+        elif self._held and not held:
+            self._log.info("mq.back", "commits go through again")
+        self._held = held
+
+    def _now(self, metric: str) -> Mapping[Any, int]:
+        found: Mapping[Any, int] = getattr(self._counters, metric)
+        return dict(found)
+
+
+def _fields(report: Report, key: Any) -> dict[str, object]:
+    values = key if isinstance(key, tuple) else (key,)
+    names = [label.name for label in BY_NAME[report.metric].labels]
+    return dict(zip(names, values, strict=True))

@@ -1,0 +1,68 @@
+"""Counters that grow become lines: one a cause, with how many; nothing when nothing happened."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.observe.reports import REPORTS, Reports
+from gateway.ports.counters import BY_NAME, Counters, Names
+
+
+class Kept:
+    """A log that keeps its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, object]]] = []
+
+    def warning(self, event: str, msg: str, **fields: object) -> None:
+        self.lines.append((event, msg, fields))
+
+    info = warning
+
+
+@pytest.fixture
+def counters() -> Counters:
+    return Counters(Names(("plain",), ("r",), ("QM1",)))
+
+
+def test_growth_is_reported_once_with_its_labels(counters: Counters) -> None:
+    log = Kept()
+    counters.messages_dropped["r", "expired"] += 3
+    reports = Reports(counters, log)
+    reports.look()
+    assert log.lines == []
+    counters.messages_dropped["r", "expired"] += 7
+    counters.mq_errors["QM1", "put", "MQRC_Q_FULL"] += 2
+    reports.look()
+    reports.look()
+    assert log.lines == [
+        ("message.dropped", "messages were dropped", {"count": 7, "route": "r", "reason": "expired"}),
+        ("mq.failed", "calls of the queue manager failed",
+         {"count": 2, "qmgr": "QM1", "call": "put", "reason": "MQRC_Q_FULL"}),
+    ]  # fmt: skip
+
+
+def test_an_outage_has_a_beginning_and_an_end(counters: Counters) -> None:
+    log = Kept()
+    reports = Reports(counters, log)
+    for held in (0.0, 0.5, 1.5, 0.0, 0.0):
+        reports.look(held, lambda: "MQRC_Q_MGR_NOT_AVAILABLE")
+    assert [(event, text) for event, text, _ in log.lines] == [
+        ("mq.away", "nothing can be committed: MQRC_Q_MGR_NOT_AVAILABLE"),
+        ("mq.back", "commits go through again"),
+    ]
+
+
+def test_reports_are_of_counters_in_the_catalogue() -> None:
+    for report in REPORTS:
+        assert BY_NAME[report.metric].kind == "counter"
+
+
+def test_events_named_in_the_documentation_are_written_somewhere() -> None:
+    source = "".join(path.read_text() for path in Path("gateway").rglob("*.py"))
+    for page in Path("docs").rglob("*.md"):
+        for event in re.findall(r"event `([a-z._]+)`", page.read_text()):
+            assert f'"{event}"' in source, f"{page.name}: {event}"
