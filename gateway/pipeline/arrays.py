@@ -51,9 +51,9 @@ def groups(values: Array) -> Iterator[tuple[int, Array]]:
 
 def in_place(parts: list[pa.Array], order: list[Array]) -> pa.Array:
     """Parts of a column, each with the rows it belongs to, as one column."""
-    if len(parts) == 1:
-        return parts[0]
     rows = np.concatenate(order)
+    if len(parts) == 1 and (np.diff(rows) > 0).all():
+        return parts[0]
     back = np.empty(len(rows), dtype=np.int64)
     back[rows] = np.arange(len(rows))
     return pa.concat_arrays(parts).take(pa.array(back))

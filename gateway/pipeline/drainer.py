@@ -120,7 +120,7 @@ class Drainer:
         try:
             messages = self.source.get(self.batch, wait)
             failpoint("drain.get.after")
-            fresh = self._without_repeated(messages)
+            fresh, left = self._without_repeated(messages)
             if fresh:
                 self._append(fresh)
         except BaseException:
@@ -129,10 +129,11 @@ class Drainer:
         if messages:
             self.source.commit()
             failpoint("drain.commit.after")
-            self._in_doubt.clear()  # a unit committed: IBM MQ hands nothing of an earlier one out again
+            self._in_doubt = left
         else:
             self._settle()
         self.drained.messages += len(fresh)
+        self.drained.repeated += len(messages) - len(fresh)
         self.drained.units += bool(messages)
         return len(messages)
 
@@ -142,26 +143,25 @@ class Drainer:
         if self._key in self.journal.index.state:
             self.journal.commit(StoreUnit(state={self._key: None}))
 
-    def _without_repeated(self, messages: Sequence[Got]) -> list[Got]:
-        """Leave out what the unit in doubt has appended, each as often as it was there."""
+    def _without_repeated(self, messages: Sequence[Got]) -> tuple[list[Got], Counter[bytes]]:
+        """What the unit in doubt has not appended, each message as often as it was there; and what of that unit has
+        still not come again."""
         if not self._in_doubt:
-            return list(messages)
-        fresh = []
+            return list(messages), Counter()
+        fresh, left = [], Counter(self._in_doubt)
         for message in messages:
             identifier = message.md[MSG_ID]
-            if self._in_doubt[identifier] > 0:
-                self._in_doubt[identifier] -= 1
-                self.drained.repeated += 1
+            if left[identifier] > 0:
+                left[identifier] -= 1
             else:
                 fresh.append(message)
-        return fresh
+        return fresh, +left
 
     def _append(self, messages: list[Got]) -> None:
-        """Messages and their MsgIds in one frame, on disk when this returns. What is in doubt and has not come again
-        may come behind these, so it stays in the record until a unit has been committed."""
-        identifiers = [message.md[MSG_ID] for message in messages]
-        left = [each for each, times in self._in_doubt.items() for _ in range(times)]
-        record = json.dumps([each.hex() for each in (*identifiers, *left)]).encode()
+        """Messages and their MsgIds in one frame, on disk when this returns. What was in doubt stays in the record: all
+        of it may come again until MQCMIT."""
+        in_doubt = Counter(message.md[MSG_ID] for message in messages) + self._in_doubt
+        record = json.dumps([each.hex() for each in in_doubt.elements()]).encode()
         puts = LanePuts(
             self.target,
             priority=0,

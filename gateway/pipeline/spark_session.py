@@ -17,6 +17,7 @@ OLDEST = (4, 2)
 AUTOLOAD = Path(__file__).parent / "autoload"
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default is read as nanoseconds by everybody else
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.python.filterPushdown.enabled": "true",

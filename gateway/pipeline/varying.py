@@ -25,6 +25,8 @@ from gateway.ports.batch import MQMD_LENGTH
 
 Found = dict[str, Any]
 SAMPLE = 48
+DESCRIBED = slice(24, 40)
+"""Encoding, CodedCharSetId and Format in the descriptor."""
 MAX_TEMPLATES = 8
 FIXED = 36
 _LEAF = re.compile(rb"<([^\s<>/]+)([^<>]*)>([^<]*)</\1>")
@@ -48,6 +50,8 @@ class Template:
     slots: tuple[Slot, ...]
     sample: Head
     """Decoded from the row the template was made of: constant values are read off it."""
+    measured: tuple[int, ...]
+    """Folders whose length differs: groups l0, l1, ... are what is said, f0, f1, ... the folders."""
 
 
 def decode_varying(chunk: Chunk, columns: Sequence[Column], rows: Array) -> Found:
@@ -60,7 +64,7 @@ def decode_varying(chunk: Chunk, columns: Sequence[Column], rows: Array) -> Foun
     if len(fits) > SAMPLE:
         matched, unmatched = _by_template(chunk, columns, data, lengths, fits)
         parts += matched
-        left = np.concatenate([left, unmatched])
+        left = np.sort(np.concatenate([left, unmatched]))
     else:
         left = rows
     if len(left):
@@ -87,13 +91,11 @@ def _one_by_one(chunk: Chunk, columns: Sequence[Column], data: pa.Array, rows: A
     """The slow way, which reads everything: chains of several headers, damaged ones, other byte orders."""
     heads: list[Head] = []
     payloads: list[bytes] = []
-    known: dict[tuple[bytes, bytes], Head] = {}
     descriptors = pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).to_pylist()
     for row in rows.tolist():
-        md, whole = descriptors[chunk.head_of[row]], data[row].as_py()
-        decoded = decode_head(md, whole)
-        key = md, whole[: decoded.body_at]
-        heads.append(known.setdefault(key, decoded))
+        whole = data[row].as_py()
+        decoded = decode_head(descriptors[chunk.head_of[row]], whole)
+        heads.append(decoded)
         payloads.append(whole[decoded.body_at :])
     found: Found = {column.name: head_column(column, heads) for column in columns if column.part == "head"}
     found["payload"] = pa.array(payloads, pa.binary())
@@ -117,11 +119,13 @@ def _by_template(
     for _ in range(MAX_TEMPLATES):
         if not len(rows):
             break
-        template = make_template(headers, descriptors[md_of[rows[0]]])
+        first = descriptors[md_of[rows[0]]]
+        template = make_template(headers, first)
         if template is None:
             break
         values = pc.extract_regex(headers, template.pattern)
-        good = fitting(values, template)
+        described = np.array([md[DESCRIBED] == first[DESCRIBED] for md in descriptors])
+        good = fitting(values, template) & described[md_of[rows]]
         if not good.any():
             break
         chosen = rows[good]
@@ -142,7 +146,16 @@ def fitting(values: pa.StructArray, template: Template) -> Array:
     for slot in template.slots:
         plain = pc.invert(pc.match_substring(values.field(slot.group), "&")).to_numpy(zero_copy_only=False)
         good &= plain.astype(bool)
+    for number in template.measured:
+        rows = np.flatnonzero(good)
+        good[rows] = lengths_agree(values.field(f"l{number}"), values.field(f"f{number}"), pa.array(rows))
     return good
+
+
+def lengths_agree(said: pa.Array, folders: pa.Array, rows: pa.Array) -> Array:
+    """Whether NameValueLength is the length of the folder behind it."""
+    numbers = np.frombuffer(said.take(rows).buffers()[2] or b"", dtype="<i4", count=len(rows))
+    return numbers == pc.binary_length(folders.take(rows)).to_numpy()
 
 
 def behind(data: pa.Array, lengths: Array, rows: Array) -> pa.Array:
@@ -161,26 +174,34 @@ def make_template(headers: pa.Array, md: bytes) -> Template | None:
     if leaves_of_first is None:
         return None
     constant = _constant(first, leaves_of_first, headers)
-    parts = [r"(?s)^RFH .{8}" + _escaped(first[12:FIXED])]
+    parts = [r"(?s)^RFH " + _escaped(first[4:8]) + ".{4}" + _escaped(first[12:FIXED])]
     slots: list[Slot] = []
-    at = FIXED
-    for begin, end in _folder_spans(first):
-        parts.append(".{4}")
-        at = begin
-        for span, folder, name in leaves_of_first:
-            if not begin <= span[0] < end:
-                continue
-            parts.append(_escaped(first[at : span[0]]))
-            at = span[1]
-            if (folder, name) in constant:
-                parts.append(_escaped(first[span[0] : span[1]]))
-            elif (folder, name) in UNSHOWN and not typed_value(folder, name, "0"):
-                parts.append("[^<]*")
-            else:
-                slots.append(Slot(f"s{len(slots)}", folder, name))
-                parts.append(f"(?P<{slots[-1].group}>[^<]*)")
-        parts.append(_escaped(first[at:end].rstrip(b" \0")) + r"[ \x00]*")
-    return Template("".join(parts) + "$", tuple(slots), decode_head(md, first))
+    measured: list[int] = []
+    for number, (begin, end) in enumerate(_folder_spans(first)):
+        inside = [leaf for leaf in leaves_of_first if begin <= leaf[0][0] < end]
+        if all((folder, name) in constant for _, folder, name in inside):
+            parts.append(_escaped(first[begin - 4 : end]))
+        else:
+            measured.append(number)
+            folder_pattern = _folder_pattern(first[:end], begin, inside, constant, slots)
+            parts.append(f"(?P<l{number}>.{{4}})(?P<f{number}>{folder_pattern})")
+    return Template("".join(parts) + "$", tuple(slots), decode_head(md, first), tuple(measured))
+
+
+def _folder_pattern(header: bytes, at: int, inside: Leaves, constant: set[tuple[str, str]], slots: list[Slot]) -> str:
+    """One folder: constant text as it is, values that differ captured, blanks at the end."""
+    parts = []
+    for (begin, end), folder, name in inside:
+        parts.append(_escaped(header[at:begin]))
+        at = end
+        if (folder, name) in constant:
+            parts.append(_escaped(header[begin:end]))
+        elif (folder, name) in UNSHOWN and not typed_value(folder, name, "0"):
+            parts.append("[^<]*")
+        else:
+            slots.append(Slot(f"s{len(slots)}", folder, name))
+            parts.append(f"(?P<{slots[-1].group}>[^<]*)")
+    return "".join(parts) + _escaped(header[at:].rstrip(b" \0")) + r"[ \x00]*"
 
 
 Leaves = list[tuple[tuple[int, int], str, str]]

@@ -1,0 +1,104 @@
+"""Job files: every error at once, each at its place and with what to write instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import ConfigurationError
+from gateway.pipeline.job import Job
+from gateway.pipeline.job_file import job_schema, parse_job, read_job
+from gateway.pipeline.silver_sql import checks, error_expression, payload_schema, typed_value
+
+GOOD = """
+version: 1
+name: plant
+source: {queue: "TELEMETRY.*", path: data, purge_delay: 10m}
+warehouse: lake
+silver:
+  - table: readings
+    event_time: ts
+    key: [device]
+    columns:
+      - {name: device, from: client_id, required: true}
+      - {name: ts, type: timestamp, from: payload.at.ms, unit: ms}
+      - {name: temperature, type: double, min: -60, max: 150}
+      - {name: state, values: [run, stop], pattern: "^[a-z]+$"}
+gold:
+  - {table: minutes, kind: window, values: [temperature], every: 1m}
+"""
+
+
+def findings(text: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_job("job.yaml", text)
+    return [str(finding) for finding in caught.value.findings]
+
+
+def test_a_good_job() -> None:
+    job = parse_job("job.yaml", GOOD)
+    assert (job.source.purge_delay, job.gold[0].every, job.checkpoint_folder) == (600.0, 60.0, "lake/_checkpoint/plant")
+    assert job.silver_of(job.gold[0]).table == "readings"
+
+
+def test_paths_are_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(GOOD)
+    job = read_job(tmp_path / "job.yaml")
+    assert (job.source.path, job.warehouse) == (str(tmp_path / "data"), str(tmp_path / "lake"))
+
+
+def test_all_errors_with_their_places() -> None:
+    text = (
+        GOOD.replace("purge_delay: 10m", "purge_dely: 10m").replace("unit: ms", "unit: minutes").replace("-60", "low")
+    )
+    told = findings(text)
+    assert len(told) == 3
+    assert told[0].startswith("job.yaml:4:44: `purge_dely` is not a known key: did you mean `purge_delay`")
+    assert told[1].startswith("job.yaml:12:64: 'minutes' is not allowed for `unit`")
+    assert told[2].startswith("job.yaml:13:48: `min` has the wrong type: write a number")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("path: data, ", "", "add path (a data folder) or url"),
+        ("key: [device]", "key: [devce]", "there is no column 'devce'"),
+        ("table: minutes", "table: readings", "table 'readings' is there twice"),
+        ("values: [temperature]", "values: [temp]", "'readings' has no column 'temp'"),
+        ("values: [temperature], ", "", "a window needs values"),
+        ("name: plant", "name: Plant 1", "use lower-case letters"),
+        ("every: 1m", "every: often", "is not a duration"),
+        ('pattern: "^[a-z]+$"', 'pattern: "["', "not a regular expression"),
+        ("table: readings", "table: readings\n    decode: jsn", "no decoder 'jsn'"),
+    ],
+)  # fmt: skip
+def test_wrong_values_say_what_to_write(old: str, new: str, told: str) -> None:
+    assert old in GOOD
+    assert any(told in line for line in findings(GOOD.replace(old, new, 1)))
+
+
+def test_not_yaml_and_not_a_job() -> None:
+    assert findings("a: [")[0].startswith("job.yaml:")
+    assert "begin with `version: 1`" in findings("- x")[0]
+
+
+def test_the_schema_knows_all_keys() -> None:
+    schema = json.loads(job_schema())
+    assert set(schema["properties"]) == set(Job.model_fields)
+    assert "from" in schema["$defs"]["Column"]["properties"]
+
+
+def test_silver_as_sql() -> None:
+    silver = parse_job("job.yaml", GOOD).silver[0]
+    assert payload_schema(silver) == (
+        "`at` struct<`ms`: double>, `temperature` double, `state` string, `_corrupt` string"
+    )
+    assert typed_value(silver.columns[1]) == "timestamp_micros(CAST(round(_parsed.`at`.`ms` * 1000) AS bigint))"
+    codes = [code for code, _ in checks(silver)]
+    assert codes == [
+        "not_json", "missing:device", "type:device", "type:ts", "not_a_number:temperature", "below_min:temperature",
+        "above_max:temperature", "pattern:state", "not_allowed:state",
+    ]  # fmt: skip
+    assert error_expression(silver).startswith("CASE WHEN _decode_error IS NOT NULL THEN concat('decode: '")

@@ -1,0 +1,106 @@
+"""Landing: a batch is there whole or not at all, once, whatever number Spark gives it. Without Spark or pyarrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.pipeline.landing import Batch, Landing
+from gateway.pipeline.manifest import Manifest
+from gateway.pipeline.ranges import Pieces
+
+
+def rows(file: Path) -> int:
+    return len(file.read_text().split())
+
+
+def landing(folder: Path) -> Landing:
+    return Landing(folder, "job", rows)
+
+
+def write(batch: Batch | None, table: str = "bronze") -> None:
+    assert batch is not None
+    target = batch.stage(table)
+    if target is not None:
+        target.mkdir(parents=True)
+        numbers = [str(n) for _, low, high in batch.pieces for n in range(low, high)]
+        (target / "part-0.parquet").write_text(" ".join(numbers))
+
+
+def visible(folder: Path) -> list[int]:
+    return sorted(int(n) for file in folder.glob("bronze/batch=*/*.parquet") for n in file.read_text().split())
+
+
+def piece(low: int, high: int) -> Pieces:
+    return [("job:Q", low, high)]
+
+
+def land(where: Landing, number: int, low: int, high: int) -> None:
+    batch = where.begin("query", number, piece(low, high))
+    if batch is not None:
+        write(batch)
+        batch.land()
+
+
+def test_batches_land_once_under_any_number(tmp_path: Path) -> None:
+    land(landing(tmp_path), 0, 0, 10)
+    land(landing(tmp_path), 7, 0, 10)
+    land(landing(tmp_path), 8, 5, 15)  # cut differently after a lost checkpoint: only the rest lands
+    assert visible(tmp_path) == list(range(15))
+    manifest = Manifest(tmp_path)
+    assert manifest.landed.next("job:Q") == 15
+    assert [record.tables["bronze"].rows for record in manifest.records()] == [10, 5]
+
+
+def test_staged_and_not_renamed_is_nothing(tmp_path: Path) -> None:
+    write(landing(tmp_path).begin("query", 0, piece(0, 10)))
+    assert visible(tmp_path) == []
+    land(landing(tmp_path), 0, 0, 10)
+    assert visible(tmp_path) == list(range(10))
+
+
+def test_renamed_and_not_recorded_is_kept_for_the_same_batch(tmp_path: Path) -> None:
+    batch = landing(tmp_path).begin("query", 0, piece(0, 10))
+    write(batch)
+    assert batch is not None
+    batch._rename()
+    again = landing(tmp_path).begin("query", 0, piece(0, 10))
+    assert again is not None
+    assert again.stage("bronze") is None
+    again.land()
+    assert visible(tmp_path) == list(range(10))
+
+
+def test_renamed_and_not_recorded_goes_when_the_next_batch_is_another(tmp_path: Path) -> None:
+    batch = landing(tmp_path).begin("query", 0, piece(0, 10))
+    write(batch)
+    assert batch is not None
+    batch._rename()
+    land(landing(tmp_path), 0, 0, 25)
+    assert visible(tmp_path) == list(range(25))
+
+
+def test_state_is_that_of_the_last_batch(tmp_path: Path) -> None:
+    where = landing(tmp_path)
+    where.replaced = {"devices"}
+    for number in range(3):
+        batch = where.begin("query", number, piece(10 * number, 10 * number + 10))
+        assert batch is not None
+        for table in ("bronze", "_state/windows", "devices"):
+            write(batch, table)
+        batch.land()
+        assert where.latest("_state/windows") == batch.final("_state/windows")
+    assert len(list(tmp_path.glob("_state/windows/batch=*"))) == 1
+    assert len(list(tmp_path.glob("devices/batch=*"))) == 1
+    assert len(list(tmp_path.glob("bronze/batch=*"))) == 3
+
+
+def test_folded_records_are_remembered(tmp_path: Path) -> None:
+    where = landing(tmp_path)
+    for number in range(10):
+        land(where, number, 10 * number, 10 * number + 10)
+    assert where.manifest.fold(keep=2) == 8
+    again = Manifest(tmp_path)
+    assert (again.landed.next("job:Q"), again.next_number, len(again.records())) == (100, 11, 2)
+    assert len(again.folders["bronze"]) == 10
+    land(landing(tmp_path), 10, 95, 110)
+    assert visible(tmp_path) == list(range(110))

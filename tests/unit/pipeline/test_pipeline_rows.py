@@ -1,0 +1,146 @@
+"""Record batches: the fast ways give what decoding every message by itself gives."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies_pipeline import SMALL, Fleet, descriptor, put
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spark]'")
+
+import io
+
+from gateway.backends.embedded.journal.store import Store
+from gateway.mq import mqmd
+from gateway.pipeline.access import LocalAccess
+from gateway.pipeline.arrow_stream import read_stream, stream_bytes
+from gateway.pipeline.columns import COLUMNS, RAW_COLUMNS, select_columns
+from gateway.pipeline.heads import decode_head
+from gateway.pipeline.messages import encode_part, read_parts, write_part
+from gateway.pipeline.rows import RowDecoder
+
+ALL = (*COLUMNS, *RAW_COLUMNS)
+
+
+def chunks(path: Path, rows: int = 1000) -> list[Any]:
+    access = LocalAccess(path)
+    end = access.extent("*", 0, None)
+    return [chunk for piece in access.pieces("*", 0, end.next, 1) for chunk in piece.chunks(rows)]
+
+
+def decoded(path: Path, columns: Any = ALL, rows: int = 1000) -> list[dict[str, Any]]:
+    decoder = RowDecoder("MQGATE", columns)
+    return [row for chunk in chunks(path, rows) for row in checked(decoder.batch(chunk)).to_pylist()]
+
+
+def checked(batch: Any) -> Any:
+    batch.validate(full=True)
+    return batch
+
+
+def stored(path: Path, heads: list[bytes], bodies: list[bytes], **more: Any) -> None:
+    store = Store.open(path, clock=time.time, options=SMALL)
+    put(store, "Q", heads, bodies, **more)
+    store.close()
+
+
+def expect(rows: list[dict[str, Any]], heads: list[bytes], bodies: list[bytes]) -> None:
+    assert len(rows) == len(heads)
+    for row, head, body in zip(rows, heads, bodies, strict=True):
+        data = head[364:] + body
+        one = decode_head(head[:364], data)
+        assert row["payload"] == data[one.body_at :]
+        assert row["headers"] == data[: one.body_at]
+        assert dict(row["properties"] or []) == dict(one.properties)
+        for name in ("topic", "client_id", "qos", "format", "user_id", "header_error", "expiry", "dlq_reason"):
+            assert row[name] == one.values.get(name), name
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_devices(tmp_path: Path, varying: bool) -> None:
+    heads, bodies = Fleet(devices=17, varying=varying).batch(900)
+    stored(tmp_path, heads, bodies)
+    rows = decoded(tmp_path)
+    expect(rows, heads, bodies)
+    assert len({row["msg_id"] for row in rows}) == 900
+    assert all((row["recv_ts"] is not None) == varying for row in rows)
+
+
+def test_fast_and_slow_rows_mixed(tmp_path: Path) -> None:
+    heads, bodies = Fleet(devices=9, varying=True).batch(600)
+    plain_heads, plain_bodies = Fleet(devices=3).batch(30)
+    heads[100:130], bodies[100:130] = plain_heads, plain_bodies
+    heads[7], bodies[7] = mqmd.build(format=b"MQSTR   "), b"plain"
+    heads[8], bodies[8] = descriptor(), b"RFH \x02\0\0\0\x10\0\0\0"
+    bodies[9] = b"<>&" + bodies[9]
+    stored(tmp_path, heads, bodies)
+    expect(decoded(tmp_path), heads, bodies)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_damaged_messages_among_good_ones(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    heads, bodies = Fleet(devices=4, varying=data.draw(st.booleans())).batch(80)
+    for _ in range(data.draw(st.integers(0, 6))):
+        at = data.draw(st.integers(0, 79))
+        whole = bytearray(heads[at] + bodies[at])
+        whole[data.draw(st.integers(8, len(whole) - 1))] = data.draw(st.integers(0, 255))
+        heads[at], bodies[at] = bytes(whole[: len(heads[at])]), bytes(whole[len(heads[at]) :])
+    path = tmp_path_factory.mktemp("store")
+    stored(path, heads, bodies)
+    expect(decoded(path), heads, bodies)
+
+
+def test_identifiers_and_times_of_rows_win_over_heads(tmp_path: Path) -> None:
+    head = descriptor(correl_id=b"c" * 24, put_date="20200102", put_time="03040506")
+    ids = [bytes([at]) * 24 if at % 2 else bytes(24) for at in range(6)]
+    stored(tmp_path, [head[:364]] * 6, [b"x"] * 6, msg_ids=ids, correl_ids=ids)
+    rows = decoded(tmp_path, select_columns("msg_id,correl_id,put_ts,seq"))
+    assert [row["correl_id"] for row in rows] == [ids[at] if at % 2 else b"c" * 24 for at in range(6)]
+    assert rows[1]["msg_id"] == ids[1]
+    assert rows[2]["msg_id"] == b"AMQ MQGATE      " + rows[2]["seq"].to_bytes(8, "big")
+    assert rows[0]["put_ts"].isoformat() == "2020-01-02T03:04:05.060000+00:00"
+
+
+def test_shared_bodies_and_small_chunks(tmp_path: Path) -> None:
+    body = b"shared"
+    stored(tmp_path, [mqmd.build(format=b"MQSTR   ")] * 25, [body] * 25)
+    assert [row["payload"] for row in decoded(tmp_path, rows=4)] == [body] * 25
+
+
+def test_the_stream_carries_everything(tmp_path: Path) -> None:
+    heads, bodies = Fleet(devices=5).batch(50)
+    stored(tmp_path, heads, bodies, correl_ids=[bytes([at + 1]) * 24 for at in range(50)])
+    sent = b"".join(stream_bytes(chunks(tmp_path, 20)))
+    decoder = RowDecoder("MQGATE", ALL)
+    back = [row for chunk in read_stream(io.BytesIO(sent)) for row in decoder.batch(chunk).to_pylist()]
+    assert back == decoded(tmp_path)
+
+
+def test_rows_to_messages_and_back(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    columns = {
+        "payload": [b"1", b"2", b"3"],
+        "topic": ["a/b", "a/b", None],
+        "properties": [[("site", "lima")], [("site", "lima")], []],
+        "correl_id": [b"k", b"k", None],
+    }
+    kinds = [pa.binary(), pa.string(), pa.map_(pa.string(), pa.string()), pa.binary()]
+    arrays = [pa.array(values, kind) for values, kind in zip(columns.values(), kinds, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, list(columns))
+    template = {"persistence": 1, "priority": 3, "expiry": -1, "format": "MQSTR"}
+    messages = read_parts([write_part([encode_part(batch, template)])])
+    assert messages.heads[0] is messages.heads[1]
+    stored(tmp_path, messages.heads, messages.bodies, priority=3)
+    rows = decoded(tmp_path)
+    assert [row["payload"] for row in rows] == columns["payload"]
+    assert [row["topic"] for row in rows] == ["a/b", "a/b", None]
+    assert rows[0]["properties"] == [("site", "lima")]
+    assert (rows[0]["correl_id"], rows[0]["priority"]) == (b"k".ljust(24, b"\0"), 3)
