@@ -8,7 +8,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from xxhash import xxh3_64_intdigest
 
@@ -221,19 +221,44 @@ class Rows(NamedTuple):
         return Message(token, head, self.bodies[row], time, backout, expiry)
 
 
+class Values(Sequence[bytes]):
+    """A column of byte strings as it lies in the frame; what is asked for is cut out."""
+
+    __slots__ = ("_bounds", "_data", "_index")
+
+    def __init__(self, bounds: Sequence[int], data: bytes, index: Sequence[int] | None) -> None:
+        self._bounds = bounds
+        self._data = data
+        self._index = index
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1 if self._index is None else len(self._index)
+
+    @overload
+    def __getitem__(self, row: int) -> bytes: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[bytes]: ...
+    def __getitem__(self, row: int | slice) -> bytes | list[bytes]:
+        bounds, data = self._bounds, self._data
+        if isinstance(row, int):
+            at = row if self._index is None else self._index[row]
+            return data[bounds[at] : bounds[at + 1]]
+        if self._index is None:
+            begin, end, _step = row.indices(len(bounds) - 1)
+            cuts = bounds[begin : end + 1]
+            return [data[one:two] for one, two in pairwise(cuts)]
+        cut = {at: data[bounds[at] : bounds[at + 1]] for at in set(self._index[row])}
+        return [cut[at] for at in self._index[row]]
+
+
 def rows_of(header: FrameHeader, sections: Sections) -> Rows:
     """Decode the rows of a whole frame."""
     rows = header.rows
     try:
-        heads = _values(sections, Kind.HEAD_OFFSETS, Kind.HEADS)
-        if Kind.HEAD_INDEX in sections:
-            width, content = sections[Kind.HEAD_INDEX]
-            heads = [heads[index] for index in array({1: "B", 2: "H", 4: "I"}[width], bytes(content))]
-        else:
-            heads = heads * rows
-        bodies = _values(sections, Kind.BODY_OFFSETS, Kind.BODIES)
-        if Kind.BODY_INDEX in sections:
-            bodies = [bodies[index] for index in sections[Kind.BODY_INDEX][1].cast("I")]
+        heads: Sequence[bytes] = _values(sections, Kind.HEAD_OFFSETS, Kind.HEADS, Kind.HEAD_INDEX)
+        if Kind.HEAD_INDEX not in sections:
+            heads = [heads[0]] * rows
+        bodies = _values(sections, Kind.BODY_OFFSETS, Kind.BODIES, Kind.BODY_INDEX)
         decoded = Rows(
             header.time, heads, bodies, _ids(sections, Kind.MSG_IDS), _ids(sections, Kind.CORREL_IDS),
             numbers_in(sections, Kind.EXPIRIES, rows), numbers_in(sections, Kind.PUT_TIMES, rows), header.length,
@@ -245,11 +270,14 @@ def rows_of(header: FrameHeader, sections: Sections) -> Rows:
     return decoded
 
 
-def _values(sections: Sections, offsets: Kind, data: Kind) -> list[bytes]:
+def _values(sections: Sections, offsets: Kind, data: Kind, index: Kind) -> Values:
     width, content = sections[offsets]
-    bounds = content.cast("i" if width == 4 else "q").tolist()
-    values = bytes(sections[data][1])
-    return [values[begin:end] for begin, end in pairwise(bounds)]
+    bounds = array("i" if width == 4 else "q", bytes(content))
+    numbers: array[int] | None = None
+    if index in sections:
+        form, column = sections[index]
+        numbers = array({1: "B", 2: "H", 4: "I"}[form], bytes(column))
+    return Values(bounds, bytes(sections[data][1]), numbers)
 
 
 def _ids(sections: Sections, kind: Kind) -> list[bytes] | None:
