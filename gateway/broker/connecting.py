@@ -248,6 +248,7 @@ class Connecting:
         connection.state = CLOSED
         connection.out.clear()
         engine.connections.discard(connection)
+        engine.parking.forget(connection)
         engine.counters.mqtt_disconnects[connection.link.listener, why] += 1
         engine.on_end(connection, why)
         session = connection.session

@@ -13,6 +13,7 @@ from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
 from gateway.broker.limits import Limits
+from gateway.broker.parking import Parking
 from gateway.broker.publishing import Publishing
 from gateway.broker.retained import Retained
 from gateway.broker.router import Router
@@ -60,6 +61,9 @@ class Engine:
         self.subscribing = Subscribing(self)
         self.connecting = Connecting(self)
         self.failures = Failures(self)
+        self.parking = Parking(self)
+        self.first: list[Turn] = []
+        """Turns that go before the open one: attempts of what was parked."""
         self.sys_topics = SysTopics(self)
         self.draining = False
         self.dead_letter_queue = ""
@@ -236,8 +240,13 @@ class Engine:
             return
         self._submitting = True
         try:
-            while not self._busy and self.turn:
-                turn, self.turn = self.turn, Turn()
+            while not self._busy and (self.first or self.turn):
+                if self.first:
+                    turn = self.first.pop(0)
+                else:
+                    turn, self.turn = self.turn, Turn()
+                    if self.parking.waiting:
+                        self.parking.join(turn)
                 unit = turn.unit()
                 if not unit:
                     self.finish(turn)
@@ -252,7 +261,7 @@ class Engine:
         self._pressure()
 
     def _pressure(self) -> None:
-        full = self._busy and self.turn.rows >= 20_000
+        full = (self._busy and self.turn.rows >= 20_000) or self.parking.full
         if full != self.paused:
             self.paused = full
             if full:
@@ -267,10 +276,18 @@ class Engine:
             self.failures.handle(turn, unit, outcome)
             return
         self._busy = False
+        if turn.parked is not None:
+            self.parking.over(turn.parked)
         self.failures.recovered()
         self.account(turn)
         self.finish(turn)
         self.on_committed()
+        if not self._submitting:
+            self.flush()
+
+    def abandon(self) -> None:
+        """The turn that runs is put off: its messages are parked; what is behind it goes on."""
+        self._busy = False
         if not self._submitting:
             self.flush()
 
@@ -312,7 +329,7 @@ class Engine:
         for connection, count in turn.pending.items():
             connection.inbound_pending -= count
         for connection, replies in turn.replies.items():
-            if connection.state != CLOSED:
+            if connection.state != CLOSED and not self.parking.defer(connection, replies):
                 connection.out.extend(replies)
                 dirty.add(connection)
         for owner, (staged, ids) in turn.staged.items():
@@ -325,7 +342,7 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether nothing waits for a commit."""
-        return not self._busy and not self.turn
+        return not self._busy and not self.turn and not self.parking.waiting
 
     # -- time --
 

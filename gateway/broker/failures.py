@@ -18,6 +18,7 @@ from gateway.ports.counters import DeadLetterReason, mqrc_label
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
+    from gateway.broker.parking import Parked
 
 DEAD_LETTER_NOW = frozenset({2010, 2013, 2027, 2029, 2030, 2031, 2047, 2048, 2050, 2061, 2218, 2334, 2421, 2478})
 """This message or its target cannot work; trying again changes nothing."""
@@ -46,6 +47,9 @@ class Failures:
         """Change the turn so that it can be committed, or wait and try the same again."""
         engine = self.engine
         wait = 0.0
+        if turn.parked is not None:
+            self.parked_failed(turn, turn.parked, outcome)
+            return
         for failure in outcome.failures:
             engine.counters.mq_errors[engine.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
             self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
@@ -80,6 +84,9 @@ class Failures:
         if failure.reason in RETRY_RUN:
             tries = self._tries.get(run, 0)
             if tries < target.retry_times:
+                if turn.parked is None and run not in turn.joint:
+                    self.engine.parking.park(turn, run, target.retry_first)
+                    return 0.0
                 self._tries[run] = tries + 1
                 return float(min(target.retry_first * 2**tries, target.retry_longest))
         elif failure.reason not in DEAD_LETTER_NOW and failure.reason not in CONFIGURATION:
@@ -87,10 +94,34 @@ class Failures:
         self._tries.pop(run, None)
         return self.give_up(turn, run, puts, failure, target.then)
 
+    def parked_failed(self, turn: Turn, parked: Parked, outcome: Outcome) -> None:
+        """The next attempt of what was parked was refused too: again later, or what the rule says comes then."""
+        engine, failure = self.engine, outcome.failures[0]
+        engine.counters.mq_errors[engine.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
+        self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
+        policy = parked.policy
+        used_up = parked.tries > policy.retry_times or failure.reason not in RETRY_RUN
+        own = failure.puts >= 0 and parked.run in turn.runs
+        if (
+            own
+            and used_up
+            and policy.then != "hold"
+            and not self.give_up(turn, parked.run, parked.puts, failure, policy.then)
+        ):
+            engine.resubmit(turn)
+            return
+        wait = min(policy.retry_first * 2 ** min(parked.tries, 16), policy.retry_longest)
+        engine.counters.mq_backouts[engine.queue_manager.name, policy.rule] += 1
+        engine.parking.refused(parked, wait)
+        engine.abandon()
+
     def give_up(self, turn: Turn, run: Run, puts: Puts, failure: Failure, then: str) -> float:
         """The retries are used up: what the rule says comes next."""
         rule = turn.targets[run].rule
         if then == "hold":
+            if turn.parked is None and run not in turn.joint:
+                self.engine.parking.park(turn, run, turn.targets[run].retry_first)
+                return 0.0
             return self.hold()
         counters, rows = self.engine.counters, len(puts.heads)
         if then == "dead_letter":

@@ -17,6 +17,7 @@ from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
+    from gateway.broker.turn import Released
 
 STAGED = "MQGATE.STAGED"
 _TWO = [number.to_bytes(2, "big") for number in range(65_536)]
@@ -66,6 +67,7 @@ class Publishing:
                     if hot == HOT:
                         puts = turn.run(route.run)
                         turn.targets[route.run] = route.policies[0]
+                        turn.contribute(route.run, connection)
                         head, tails = route.head, route.tails
                         heads, bodies = puts.heads.append, puts.bodies.append
                     elif hot:
@@ -178,7 +180,7 @@ class Publishing:
             return
         reason = route.error or self.payload_error(payload, properties)
         if not reason:
-            self.release(connection.publisher, route, publication, packet_id)
+            self.release(connection.publisher, route, publication, packet_id, connection)
             if not route.interested:
                 reason = reasons.NO_MATCHING_SUBSCRIBERS
         else:
@@ -287,6 +289,8 @@ class Publishing:
         engine, session = self.engine, connection.session
         turn = engine.turn
         staged = session.inbound.pop(packet_id, None)
+        if staged is None and packet_id in session.releasing:
+            return  # its queue refuses for now: PUBCOMP follows the commit
         if staged is None:  # a resent PUBREL, or one we never saw: the answer is the same but for 5.0's reason
             reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
             turn.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
@@ -304,9 +308,12 @@ class Publishing:
         if route.hot and plain is not None:
             turn.targets[route.run] = route.policies[0]
             turn.put(route.run, route.head, route.tails[packet_id] + payload)
+            turn.contribute(route.run, connection)
+            turn.released.setdefault(route.run, []).append((session, packet_id, token))
         elif not route.error:
             publication = self.unpacked(staged, session.client_id) if isinstance(staged, tuple) else staged
-            self.release(connection.publisher, route, publication, packet_id)
+            staged_as = (session, packet_id, token)
+            self.release(connection.publisher, route, publication, packet_id, connection, staged_as)
         turn.reply(connection, _PUBCOMP[packet_id])
 
     def unpacked(self, staged: tuple[bytes, bytes, int], client_id: str) -> Publication:
@@ -316,13 +323,18 @@ class Publishing:
 
     # -- making it available --
 
-    def release(self, publisher: Publisher, route: Route, publication: Publication, packet_id: int) -> None:
+    def release(
+        self, publisher: Publisher, route: Route, publication: Publication, packet_id: int,
+        connection: Connection | None = None, staged: Released | None = None,
+    ) -> None:  # fmt: skip
         """Make a publication available: retained, on its queues, to local subscribers."""
         engine = self.engine
         if publication.retain:
             engine.retained.keep(publication)
         if route.plan is not None:
-            engine.router.put(engine.turn, Inbound(route, publication, packet_id, publisher), engine.now)
+            engine.router.put(
+                engine.turn, Inbound(route, publication, packet_id, publisher, connection, staged), engine.now
+            )
         elif not route.topic.startswith("$"):
             engine.counters.messages_unrouted += 1
         if route.receivers or route.shared:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gateway.bridge.inbound import Plan
-    from gateway.broker.turn import Run
-    from gateway.session.connection import Publisher
+    from gateway.broker.turn import Released, Run
+    from gateway.session.connection import Connection, Publisher
     from gateway.session.publication import Publication
     from gateway.session.session import Session
 
@@ -106,3 +106,7 @@ class Inbound(NamedTuple):
     publication: Publication
     packet_id: int
     publisher: Publisher
+    connection: Connection | None = None
+    """Who waits for the acknowledgement (nobody: a will)."""
+    staged: Released | None = None
+    """The staged message that this releases (QoS 2)."""

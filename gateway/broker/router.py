@@ -170,7 +170,8 @@ class Router:
         if plan.dead_letter:
             self._dead_letter_unmatched(turn, message, now)
             return
-        for prepared in plan.settle(publication.payload):
+        chosen = plan.settle(publication.payload)
+        for prepared in chosen:
             policy = policy_of(prepared)
             try:
                 built = prepared.build(message.packet_id, publication.payload, now)
@@ -181,6 +182,12 @@ class Router:
             run = (queue, built.queue_manager, built.priority, built.persistent, b"")
             turn.targets[run] = policy
             turn.put(run, built.head, built.body)
+            if message.connection is not None:
+                turn.contribute(run, message.connection)
+            if message.staged is not None:
+                turn.released.setdefault(run, []).append(message.staged)
+            if len(chosen) > 1:
+                turn.joint.add(run)
             if prepared.request is not None:
                 turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
 

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Token, Unit
 
 if TYPE_CHECKING:
+    Released = tuple["Session", int, Token]
+    """A staged QoS 2 message that is released: whose, its packet id, its token on the queue of staged messages."""
+    from gateway.broker.parking import Parked
     from gateway.broker.route import Policy
     from gateway.session.connection import Connection
     from gateway.session.outflow import Item
@@ -23,8 +26,8 @@ Run = tuple[str, str, int, bool, bytes]
 class Turn:
     """One batch on its way to a commit."""
 
-    __slots__ = ("after", "deliveries", "moves", "opened", "pending", "replaces", "replies", "rows", "runs", "staged",
-                 "started", "takes", "targets")  # fmt: skip
+    __slots__ = ("after", "contributors", "deliveries", "joint", "moves", "opened", "parked", "pending", "released",
+                 "replaces", "replies", "rows", "runs", "staged", "started", "takes", "targets")  # fmt: skip
 
     def __init__(self) -> None:
         self.runs: dict[Run, Puts] = {}
@@ -43,6 +46,14 @@ class Turn:
         """What local sessions get then, in order; with the row that stores it for a durable session."""
         self.staged: dict[Session, tuple[Puts, list[int]]] = {}
         """QoS 2 publications: the run of rows that hold them until their PUBREL, and the packet id of each row."""
+        self.contributors: dict[Run, set[Connection]] = {}
+        """Whose publications are in a run: who waits for it if its queue refuses."""
+        self.released: dict[Run, list[Released]] = {}
+        """The staged QoS 2 messages whose release is in a run."""
+        self.joint: set[Run] = set()
+        """Runs of publications with several destinations: all of them or none are committed."""
+        self.parked: Parked | None = None
+        """Set when this turn is the next attempt of what was parked."""
         self.rows = 0
         self.opened = 0.0
         """When the first bytes for this turn were read."""
@@ -61,6 +72,14 @@ class Turn:
             queue, queue_manager, priority, persistent, key = run
             puts = self.runs[run] = Puts(queue, queue_manager, key, priority, persistent)
         return puts
+
+    def contribute(self, run: Run, connection: Connection) -> None:
+        """A connection has a publication in a run."""
+        owners = self.contributors.get(run)
+        if owners is None:
+            self.contributors[run] = {connection}
+        else:
+            owners.add(connection)
 
     def put(self, run: Run, head: bytes, body: bytes) -> None:
         """One message (the hot path appends to the columns itself)."""
@@ -92,7 +111,7 @@ class Turn:
         """What the queue manager is asked to commit."""
         return Unit(
             [puts for puts in self.runs.values() if puts.heads],
-            list(self.takes.values()),
+            [takes for takes in self.takes.values() if takes.tokens],
             self.moves,
             list(self.replaces.values()),
         )

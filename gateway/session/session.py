@@ -41,6 +41,7 @@ class Session:
         "inbound",
         "key",
         "outflow",
+        "releasing",
         "staged_tokens",
         "stored",
         "subscriptions",
@@ -65,6 +66,8 @@ class Session:
         self.inbound: dict[int, Publication | Plain] = {}
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
+        self.releasing: set[int] = set()
+        """QoS 2 publications released by the client whose queue refuses for now."""
         self.outflow = Outflow()
         self.stored = 0
         """Messages on its stored queue (delivered or not, unacknowledged)."""
