@@ -48,7 +48,12 @@ def request_of(rule: InboundRule, client_id: str, properties: Properties) -> Req
     """The request in a publication, if its rule has somewhere for the answer to go."""
     topic = properties.get(RESPONSE_TOPIC)
     descriptor = rule.spec.descriptor
-    if not isinstance(topic, str) or descriptor.reply_to is None or descriptor.message_type in ("datagram", "reply"):
+    if (
+        not isinstance(topic, str)
+        or not topic
+        or descriptor.reply_to is None
+        or descriptor.message_type in ("datagram", "reply")
+    ):
         return None
     data, expiry = properties.get(CORRELATION_DATA, b""), properties.get(MESSAGE_EXPIRY, 0)
     return Request(client_id, topic, data if isinstance(data, bytes) else b"", expiry if isinstance(expiry, int) else 0)
