@@ -42,6 +42,8 @@ _MD_LENGTH = 364
 _GREETING = struct.Struct("<3i")
 _OPEN_PAIR = struct.Struct("<2i")
 _PUT_FIELDS = struct.Struct("<3i")
+_PUT_START = struct.Struct("<4i364si")
+"""Of a put: handle, options, context, level, MQMD, and the length of the properties."""
 _GET_FIELDS = struct.Struct("<7i")
 _SUBSCRIBE_FIELDS = struct.Struct("<5i")
 _CHARACTER_LENGTHS = {mq.MQCA_Q_DESC: 64, mq.MQCA_Q_MGR_DESC: 64, 2023: 64}
@@ -208,8 +210,11 @@ class Front:
     # Messages
 
     def _put(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
-        handle = reader.number()
-        md, options, data = _read_put(reader)
+        handle, flags, context, level, md, packed = reader.values(_PUT_START)
+        properties = decode_properties(reader.fixed(packed)) if packed else ()
+        data = reader.blob()
+        reader.end()
+        options = PutOptions(flags, context, properties, publication_level=level)
         return _put_reply(Verb.PUT, tag, connection.put(handle, md, options, data))
 
     def _put1(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:

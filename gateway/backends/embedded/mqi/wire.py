@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from typing import Any
 
 from gateway.errors import MqgateError
 from gateway.mq import constants as mq
@@ -83,13 +84,17 @@ class Reader:
         self._body = body
         self._at = 0
 
-    def numbers(self, fields: struct.Struct) -> tuple[int, ...]:
-        """Several numbers at once."""
+    def values(self, fields: struct.Struct) -> tuple[Any, ...]:
+        """Several fixed fields at once."""
         at = self._at
         if at + fields.size > len(self._body):
-            raise FrameError("a frame ends inside its numbers")
+            raise FrameError("a frame ends inside its fixed fields")
         self._at = at + fields.size
         return fields.unpack_from(self._body, at)
+
+    def numbers(self, fields: struct.Struct) -> tuple[int, ...]:
+        """Several numbers at once."""
+        return self.values(fields)
 
     def number(self) -> int:
         """One MQLONG."""

@@ -1,0 +1,146 @@
+"""What MQI calls cost through the library, in microseconds and as ratios: `python tests/bench/mqi.py [--driver NAME]`.
+
+In memory, over the socket one by one, over the socket asynchronously; then batches of the IBM backend, in messages a
+second. The bindings are installed into a cache on first use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import mqi_clients
+from ibm_rig import HEAD, OBJECTS, Rig
+
+from gateway.backends.ibm.driver import ConnectSettings, Session, load
+from gateway.backends.ibm.structures import get_options, match_md, object_descriptor, plain_md, put_options
+from gateway.mq import constants as mq
+from gateway.ports.batch import Puts, Unit
+
+BODY = b"x" * 256
+COUNT = 4000
+
+
+def timed(call: Callable[[], object], count: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - begin) / count * 1e6
+
+
+class Program:
+    """One session with a queue open for everything."""
+
+    def __init__(self, driver: str) -> None:
+        settings = ConnectSettings("QM1", "h(1)", "C", "app", "pw")
+        self.session: Session = load(driver).connect(settings)
+        self.handle = self.session.open(
+            bytes(bytearray(object_descriptor("APP.Q"))), mq.MQOO_OUTPUT | mq.MQOO_INPUT_SHARED
+        )
+
+    def put(self, options: int, *, persistent: bool) -> Callable[[], object]:
+        make, mqput, hconn, hobj = put_options(options), self.session.mqput, self.session.handle, self.handle
+        return lambda: mqput(hconn, hobj, plain_md(HEAD, 0, persistent), make(), BODY)
+
+    def get(self) -> Callable[[], object]:
+        make, mqget, hconn, hobj = get_options(0, 0), self.session.mqget, self.session.handle, self.handle
+        return lambda: mqget(hconn, hobj, match_md(), make(), 4096)
+
+    def drain(self) -> None:
+        get = self.get()
+        while get()[-1] == 0:  # type: ignore[index]
+            pass
+
+    def asynchronous(self, count: int) -> float:
+        put = self.put(mq.MQPMO_ASYNC_RESPONSE | mq.MQPMO_SYNCPOINT, persistent=False)
+        begin = time.perf_counter()
+        for _ in range(count // 500):
+            for _ in range(500):
+                put()
+            self.session.commit()
+        return (time.perf_counter() - begin) / count * 1e6
+
+
+@contextmanager
+def process(folder: Path) -> Iterator[None]:
+    """The queue manager as a process of its own, as it would be: two interpreters, not one lock."""
+    (folder / "objects").write_text(OBJECTS + "\nALTER QLOCAL(APP.Q) MAXDEPTH(9999999)")
+    command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(folder / "data"), "--name", "QM1"]
+    command += ["--socket", str(folder / "mqi.sock"), "--user", "app:pw", "--objects", str(folder / "objects")]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    assert "answers" in server.stdout.readline()
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def calls(driver: str, where: str) -> dict[str, float]:
+    os.environ["MQGATE_MQI"] = where
+    program = Program(driver)
+    found = {"synchronous put": timed(program.put(mq.MQPMO_NO_SYNCPOINT, persistent=False), COUNT)}
+    found["get"] = timed(program.get(), COUNT)
+    program.drain()
+    found["asynchronous put, a commit every 500"] = program.asynchronous(COUNT)
+    program.drain()
+    program.session.disconnect()
+    return found
+
+
+def batches(driver: str, where: str, size: int, seconds: float = 2.0) -> float:
+    """Messages a second through the IBM backend when each unit has `size` persistent puts."""
+    rig = Rig(driver, where)
+    done, ended = [0], threading.Event()
+    until = time.perf_counter() + seconds
+
+    def unit() -> Unit:
+        return Unit(puts=[Puts("APP.Q", heads=[HEAD] * size, bodies=[BODY] * size)])
+
+    def finished(_unit: object, outcome: object) -> None:
+        assert not outcome.failures  # type: ignore[attr-defined]
+        done[0] += size
+        if time.perf_counter() < until:
+            rig.queue_manager.submit(unit(), finished)
+        else:
+            ended.set()
+
+    begin = time.perf_counter()
+    rig.scheduler.soon(lambda: rig.queue_manager.submit(unit(), finished))
+    ended.wait(30)
+    rate = done[0] / (time.perf_counter() - begin)
+    rig.close()
+    return rate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--driver", default="ibmmq", choices=["ibmmq", "pymqi"])
+    driver = parser.parse_args().driver
+    mqi_clients.load_bindings()
+    with tempfile.TemporaryDirectory() as folder, process(Path(folder)):
+        socket = str(Path(folder) / "mqi.sock")
+        in_memory, remote = calls(driver, "memory:QM1"), calls(driver, socket)
+        print(f"{'':42}{'in memory':>12}{'socket':>12}   us, {driver}")
+        for name, cost in in_memory.items():
+            print(f"{name:42}{cost:12.1f}{remote[name]:12.1f}")
+        ratio = remote["synchronous put"] / remote["asynchronous put, a commit every 500"]
+        print(f"asynchronous over the socket: {ratio:.1f} times as many puts a second")
+        for size in (1, 10, 100, 500):
+            rates = batches(driver, "memory:QM1", size), batches(driver, socket, size)
+            print(f"units of {size:4} puts: {rates[0]:10.0f} a second in memory, {rates[1]:10.0f} over the socket")
+
+
+if __name__ == "__main__":
+    main()
