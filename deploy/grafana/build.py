@@ -305,7 +305,7 @@ ROWS: list[tuple[str, list[Panel]]] = [
         "Queues and pipeline",
         [
             Panel("Depth", [Query(gauge("mqgate_queue_depth", "queue", "max"), "{{queue}}")], width=12),
-            Panel("Pipeline lag", [Query(gauge("mqgate_pipeline_lag_messages", "queue", "max"), "{{queue}}")], width=6),
+            Panel("Pipeline lag", [Query("sum by (group) (mqgate_pipeline_lag_messages)", "{{group}}")], width=6),
             Panel(
                 "Depth by IBM's exporter",
                 [Query("max by (queue) (ibmmq_queue_depth * on (queue) max by (queue) (mqgate_route_info))")],

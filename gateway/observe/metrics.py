@@ -64,8 +64,6 @@ class Gauges:
     queue_oldest_message_age_seconds: Read | None = None
     mq_connections: Read | None = None
     backpressure_paused_connections: Read | None = None
-    pipeline_lag_messages: Read | None = None
-    pipeline_last_commit_timestamp_seconds: Read | None = None
     tls_certificate_not_after_timestamp_seconds: Read | None = None
 
 

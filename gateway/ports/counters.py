@@ -219,8 +219,6 @@ CATALOGUE: tuple[Metric, ...] = (
                "`in`: PUBLISH read until the commit returned; `out`: message fetched until written to the device."),
     _gauge("backpressure_paused_connections", (), "Connections whose reading is paused."),
     _counter("backpressure_events", (_closed("cause", PauseCause),), "Times reading was paused."),
-    _gauge("pipeline_lag_messages", (QUEUE,), "Messages on the queue that the data pipeline has not committed yet."),
-    _gauge("pipeline_last_commit_timestamp_seconds", (QUEUE,), "When the data pipeline last committed this queue."),
     _histogram("reactor_lag_seconds", (WORKER,), LAG_BUCKETS, "How late a timer of the reactor ran."),
     _gauge("tls_certificate_not_after_timestamp_seconds", (LISTENER,), "When the listener's certificate expires."),
     _counter("log_events", (_closed("level", Level),), "Log lines by level, suppressed ones included."),

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from ops_machine import DEPLOY, ROOT, program, run
 
+from gateway.pipeline.status import metrics_text
 from gateway.ports.counters import CATALOGUE
 
 pytestmark = pytest.mark.ops
@@ -24,9 +25,16 @@ def rules(name: str) -> list[dict[str, Any]]:
 ALERTS = rules("alerts.yaml")
 
 
+def of_the_pipeline() -> set[str]:
+    """What a pipeline job shows on its own port."""
+    group, last = {"name": "g", "lag": 1}, {"landed": 1, "seconds": 1, "rows": 1}
+    text = metrics_text({"job": "j", "run": {"state": "running"}, "last_batch": last, "groups": [group]})
+    return set(re.findall(r"^(mqgate_\w+)", text, re.MULTILINE))
+
+
 def exposed() -> set[str]:
     """Every name a query may use."""
-    names = {metric.exposed_name for metric in CATALOGUE if metric.kind != "histogram"}
+    names = of_the_pipeline() | {metric.exposed_name for metric in CATALOGUE if metric.kind != "histogram"}
     return names | {
         metric.exposed_name + end
         for metric in CATALOGUE
