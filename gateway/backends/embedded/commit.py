@@ -7,7 +7,7 @@ fraction of a millisecond; a thread keeps the reactor moving when it does not. T
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from time import perf_counter
@@ -35,13 +35,39 @@ class Batch(NamedTuple):
     finished: Callable[[StoreError | None], None]
 
 
+def together(batches: Sequence[Batch]) -> Batch | None:
+    """Several batches as one frame: all are durable with it, or none."""
+    if not batches:
+        return None
+    joined = StoreUnit()
+    for batch in batches:
+        unit = batch.unit
+        joined.puts += unit.puts
+        joined.takes += unit.takes
+        joined.moves += unit.moves
+        joined.backouts += unit.backouts
+        joined.state.update(unit.state)
+
+    def finished(error: StoreError | None) -> None:
+        for batch in batches:
+            batch.finished(error)
+
+    return Batch(joined, finished)
+
+
 class Committer:
     """Owns the order of frames. Every method is called with the queue manager's lock held."""
 
-    def __init__(self, store: MessageStore, scheduler: Scheduler, entered: Entered) -> None:
+    def __init__(
+        self, store: MessageStore, scheduler: Scheduler, entered: Entered, changed: threading.Condition
+    ) -> None:
         self._store = store
         self._scheduler = scheduler
         self._entered = entered
+        self._changed = changed
+        """Told, with the lock held, when a frame has arrived."""
+        self._calls: list[Batch] = []
+        self._callers = 0
         self._gather: Gather = lambda: None
         self._flying: _Flight | None = None
         self._work: SimpleQueue[_Flight | None] = SimpleQueue()
@@ -60,18 +86,52 @@ class Committer:
         """Where the batches of the batch port come from: called whenever a frame can be made."""
         self._gather = gather
 
+    @property
+    def slow(self) -> bool:
+        """Whether the disk takes its time: then nobody writes with the lock held."""
+        self._threaded = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
+        return self._threaded
+
     def run(self) -> None:
         """Write what has gathered, unless a frame is on its way: then that continues when it has arrived."""
         while self._flying is None:
-            batch = self._gather()
+            called = bool(self._calls)
+            batch = self._next()
             if batch is None:
                 self._keep_house()
                 return
-            self._threaded = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
-            if self._threaded:
+            if called or self.slow:
                 self._send(batch)
             else:
                 self.now(batch)
+
+    def _next(self) -> Batch | None:
+        """One frame for everybody who waits: calls on several threads, and the batch port."""
+        gathered = self._gather()
+        calls, self._calls = self._calls, []
+        batches = calls if gathered is None else [*calls, gathered]
+        return together(batches) if len(batches) != 1 else batches[0]
+
+    def call(self, batch: Batch, wait_until: Callable[[Callable[[], bool]], None]) -> None:
+        """Commit for a call that waits without the lock, in one frame with the other calls that wait."""
+        ended = False
+
+        def finished(error: StoreError | None) -> None:
+            nonlocal ended
+            ended = True
+            batch.finished(error)
+
+        self._calls.append(Batch(batch.unit, finished))
+        self._callers += 1
+        try:
+            # The writer looks at `_callers` after it has set `landed`, this the other way round: one of them sees
+            # the other.
+            if self._flying is not None and self._flying.landed.is_set():
+                self._arrived(self._flying)
+            self.run()
+            wait_until(lambda: ended)
+        finally:
+            self._callers -= 1
 
     def now(self, batch: Batch) -> None:
         """Write this on the caller's thread, after what is on its way."""
@@ -134,7 +194,8 @@ class Committer:
         self._closed = True
         if self._thread is not None:
             self._work.put(None)
-            self._thread.join()
+            while self._thread.is_alive():  # it may need the lock once more
+                self._changed.wait(0.01)
             self._thread = None
 
     def _send(self, batch: Batch) -> None:
@@ -156,7 +217,10 @@ class Committer:
             except StoreError as error:
                 flight.error = error
             flight.landed.set()
-            self._scheduler.soon(self._resume)
+            if self._callers:
+                self._resume()
+            else:
+                self._scheduler.soon(self._resume)
 
     def _resume(self) -> None:
         with self._entered():
@@ -173,6 +237,7 @@ class Committer:
         else:
             self._store.abort(flight.frame)
         flight.batch.finished(flight.error)
+        self._changed.notify_all()
 
     def _timed_write(self, frame: Any) -> None:
         started = perf_counter()

@@ -219,7 +219,7 @@ class Connection:
     def accept(self, own: StoreUnit, options: int) -> None:
         """What a put became: into the unit of work, or committed now."""
         if not options & mq.MQPMO_SYNCPOINT:
-            self.core.commit(own)
+            self.core.commit_call(own)
             return
         rows = sum(len(puts.heads) for puts in own.puts)
         self.check_room(rows)

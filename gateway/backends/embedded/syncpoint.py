@@ -31,7 +31,7 @@ def commit(connection: Connection) -> None:
         queue.uncommitted_puts -= rows
     connection.work = UnitOfWork()
     try:
-        connection.core.commit(unit)
+        connection.core.commit_call(unit)
     except MQError as error:
         _return(connection, work)
         raise MQError(mq.MQRC_BACKED_OUT, f"the unit of work could not be stored and is backed out: {error}") from error

@@ -253,6 +253,6 @@ def _take(
         unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [part.token for part in parts])])
         for part in parts:
             connection.placer.confirm_delivery(part.md, part.data, unit)
-        core.commit(unit)
+        core.commit_call(unit)
     if handle.options & mq.MQOO_SAVE_ALL_CONTEXT:
         handle.saved_context = parts[0].md

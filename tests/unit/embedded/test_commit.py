@@ -141,3 +141,67 @@ def test_a_commit_that_cannot_be_stored_backs_out():
         connection.commit()
     rig.store.on_write = None
     assert connection.get(handle, md(), GetOptions(4), 100).data == b"1"
+
+
+def test_calls_on_several_threads_share_a_frame():
+    rig = Rig()
+    gate, writing = rig.on_a_slow_disk()
+    frames = rig.committer.frames
+    connections = [rig.queue_manager.connect() for _ in range(5)]
+    threads = [
+        threading.Thread(target=one.put1, args=(ObjectDescriptor("A"), md(), _options(), b"%d" % index))
+        for index, one in enumerate(connections)
+    ]
+    threads[0].start()
+    assert writing.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    while len(rig.committer._calls) < 4:
+        threading.Event().wait(0.001)
+    assert rig.queue_manager.depth("A") == 0
+    gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert rig.committer.frames == frames + 2
+    assert len(rig.queue_manager.fetch("A", b"", 9)) == 5
+    rig.queue_manager.close()
+
+
+def test_a_message_on_its_way_out_is_nobody_elses():
+    rig = Rig()
+    one, two = rig.queue_manager.connect(), rig.queue_manager.connect()
+    handle, other = (each.open(ObjectDescriptor("A"), 2 | 16).handle for each in (one, two))
+    one.put(handle, md(), _options(), b"1")
+    gate, writing = rig.on_a_slow_disk()
+    got = []
+    getter = threading.Thread(target=lambda: got.append(one.get(handle, md(), GetOptions(4), 100)))
+    getter.start()
+    assert writing.wait(10)
+    with refused(2033):
+        two.get(other, md(), GetOptions(4), 100)
+
+    def fail(_frame):
+        assert gate.wait(10)
+        raise StoreUnavailable("the disk is full")
+
+    gate.set()
+    getter.join(10)
+    assert [each.data for each in got] == [b"1"]
+    one.put(handle, md(), _options(), b"2")
+    gate.clear()
+    rig.store.on_write = fail
+    failures = []
+
+    def attempt():
+        with refused(2192):
+            one.get(handle, md(), GetOptions(4), 100)
+        failures.append(1)
+
+    getter = threading.Thread(target=attempt)
+    getter.start()
+    gate.set()
+    getter.join(10)
+    rig.store.on_write = None
+    assert failures
+    assert two.get(other, md(), GetOptions(4), 100).data == b"2"
+    rig.queue_manager.close()
