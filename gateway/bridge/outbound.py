@@ -255,7 +255,7 @@ class _Scope:
         value = self._value(slot)
         free = (slot.kind, slot.name) in _TOPIC_SLOTS or slot.case == "asis" or not isinstance(value, str)
         if not free and any(character in str(value) for character in "/+#\0"):
-            raise Refused(f"{{{slot}}} is {str(value)[:60]!r}, which is not one level", Feedback.TOPIC_NOT_VALID)
+            raise Refused(f"{{{slot}}} has a slash or wildcard in it: it is not one level", Feedback.TOPIC_NOT_VALID)
         return value
 
     def _value(self, slot: Slot) -> Value:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import Any
-
-import jsonschema_rs
 
 from gateway.errors import Refused
 from gateway.mq.ccsid import codec_of
 from gateway.rules.feedback import Feedback
 from gateway.rules.model import When
+from gateway.rules.payload_schema import Invalid, compile_schema
 from gateway.rules.templates import Value
 
 _UNREAD: Any = object()
@@ -71,21 +69,16 @@ def _equal(found: Value, wanted: bool | float | str) -> bool:
 
 
 def check_schema(schema: str, body: Body) -> None:
-    """Refuse a payload that is not JSON or not what the schema describes."""
+    """Refuse a payload that is not JSON or not what the schema describes. The text names places, not values."""
     try:
         document = json.loads(body.raw)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"the payload is not JSON: {error}"[:200], Feedback.SCHEMA) from None
+    except (ValueError, RecursionError):
+        raise Refused("the payload is not JSON", Feedback.SCHEMA) from None
     try:
-        _validator(schema).validate(document)
-    except jsonschema_rs.ValidationError as error:
+        compile_schema(schema).validate(document)
+    except Invalid as error:
         place = "/".join(map(str, error.instance_path)) or "the document"
         raise Refused(f"{place}: {error.message}"[:300], Feedback.SCHEMA) from None
-
-
-@lru_cache(maxsize=1024)
-def _validator(schema: str) -> Any:
-    return jsonschema_rs.validator_for(json.loads(schema))
 
 
 def check_text(raw: bytes, ccsid: int) -> None:

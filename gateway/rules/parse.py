@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from gateway.errors import ConfigurationError, Finding
 from gateway.rules.check import check_inbound, check_outbound, check_test
 from gateway.rules.mappings import InboundRule, Mappings, OutboundRule, PlacedTest
 from gateway.rules.model import MappingFile, Test, ToMq, ToMqtt
+from gateway.rules.payload_schema import compile_schema
 from gateway.rules.shadow import shadowed
 
 Load = Callable[[str], str]
@@ -137,12 +137,12 @@ class _Reading:
         here = (*path, "payload", "schema")
         try:
             text = self.load(str(where))
-            json.loads(text)
+            compile_schema(text)
         except (OSError, UnicodeDecodeError) as error:
             fix = "name a file relative to this one"
             self.findings.append(document.finding(here, f"the JSON Schema cannot be read: {error}", fix))
-        except ValueError as error:
-            self.findings.append(document.finding(here, f"`{where}` is not JSON: {error}", "correct that file"))
+        except Wrong as wrong:
+            self.findings.append(document.finding(here, f"`{where}` is {wrong.what}", wrong.fix))
         else:
             return text
         return None

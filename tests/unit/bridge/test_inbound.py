@@ -200,6 +200,9 @@ def test_a_schema_is_checked():
         with pytest.raises(Refused) as caught:
             prepared.build(1, wrong, NOW)
         assert caught.value.feedback == Feedback.SCHEMA
+    with pytest.raises(Refused) as caught:
+        prepared.build(1, b'{"t": "s3cret"}', NOW)
+    assert str(caught.value) == 't: the value is not of type "number"'
 
 
 def test_unmatched_publications_are_not_put_unless_the_file_says_so():

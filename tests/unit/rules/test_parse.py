@@ -209,3 +209,20 @@ def test_a_mapping_that_is_no_mapping_is_said_so():
     assert findings("- a\n")[0].what
     assert findings("to_mq: 5\n")[0].fix == "write a list"
     assert findings("to_mq: [5]\n")[0].fix == "write a mapping (key: value)"
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ('{"type": "nonsense"}', "not a JSON Schema"),
+        ('{"pattern": "("}', "not a JSON Schema"),
+        ('{"$ref": "http://127.0.0.1:9/x.json"}', "references may only lead inside"),
+        ('{"$ref": "file:///etc/hostname"}', "references may only lead inside"),
+        ('{"$ref": "#/nowhere"}', "not a JSON Schema"),
+        ("[" * 100_000, "not JSON"),
+        ("5", "not a JSON Schema"),
+    ],
+)
+def test_schemas_are_compiled_when_they_are_read_and_fetch_nothing(schema, words):
+    found = findings("to_mq: [{name: a, topic: a, queue: Q, payload: {schema: s.json}}]", s=schema)
+    assert words in "\n".join(map(str, found))
