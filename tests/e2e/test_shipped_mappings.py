@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -83,13 +84,18 @@ class Estate:
 @pytest.fixture(scope="module", params=FILES)
 def estate(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Estate, Path]]:
     path: Path = request.param
-    directory = tmp_path_factory.mktemp(path.stem)
+    with running(path, tmp_path_factory.mktemp(path.stem)) as found:
+        yield found, path
+
+
+@contextmanager
+def running(path: Path, directory: Path) -> Iterator[Estate]:
     objects = "\n".join(re.findall(r"^# +((?:DEFINE|ALTER) .*)$", path.read_text(), re.MULTILINE))
     objects += "\nDEFINE QLOCAL(WATCHED)\nDEFINE SUB(WATCHING) TOPICSTR('#') DEST(WATCHED) REPLACE\n"
     (directory / "objects.mqsc").write_text(objects)
     settings = f"queue_manager: {{embedded: {{objects: objects.mqsc}}}}\nmappings: [{path}]\n"
     with RunningGateway(directory, settings=settings) as gateway:
-        yield Estate(gateway, objects), path
+        yield Estate(gateway, objects)
 
 
 class Device:
@@ -120,19 +126,19 @@ class Device:
             properties.CorrelationData = one.correlation_data.encode()
         self.client.publish(one.topic, payload_of(one), one.qos, one.retain, properties).wait_for_publish(SECONDS)
 
-    def subscribe(self) -> None:
-        self.client.subscribe("#", 2)
+    def subscribe(self, filter_: str = "#") -> None:
+        self.client.subscribe(filter_, 2)
         assert self.received.get(timeout=SECONDS) is None
 
 
 def test_every_test_of_the_file_holds_on_a_running_gateway(estate: tuple[Estate, Path]) -> None:
-    running, path = estate
+    found, path = estate
     for placed in load_mappings([str(path)]).tests:
         test = placed.test
         if test.publish is not None:
-            check_publication(running, test)
+            check_publication(found, test)
         else:
-            check_put(running, test)
+            check_put(found, test)
 
 
 def queue_of(expected: ExpectedPut) -> str:
@@ -208,3 +214,31 @@ def check_put(estate: Estate, test: model.Test) -> None:
                 assert wanted is None or wanted == value, (test.name, key, value)
             users = dict(getattr(found.properties, "UserProperty", []))
             assert (getattr(expected, "user_properties", None) or {}).items() <= users.items(), test.name
+
+
+def test_a_device_gets_the_answer_to_its_request(tmp_path: Path) -> None:
+    """Plain MQ on the application's side: the answer carries the request's MsgId as CorrelId and nothing else."""
+    with (
+        running(ROOT / "mappings" / "request-reply.yaml", tmp_path) as estate,
+        Device(estate.gateway, "dev-7") as device,
+    ):
+        device.subscribe("orders/reply/#")
+        asked = Publication(
+            topic="orders/request",
+            qos=1,
+            payload="10 bolts",
+            response_topic="orders/reply/dev-7",
+            correlation_data="no 42",
+        )
+        device.publish(asked)
+        [request] = estate.messages("ORDERS.REQUESTS", 1)
+        assert request["descriptor"]["ReplyToQ"] == "ORDERS.REPLIES"
+        assert "REQUEST" in str(request["descriptor"]["MsgType"])
+        answer = {"text": "shipped", "correl_id": request["descriptor"]["MsgId"]}
+        estate.ask("POST", "/queues/ORDERS.REPLIES/messages", answer)
+        found = device.received.get(timeout=SECONDS)
+        assert (found.topic, found.payload) == ("orders/reply/dev-7", b"shipped")
+        assert found.properties.CorrelationData == b"no 42"
+        estate.ask("POST", "/queues/ORDERS.REPLIES/messages", answer)  # a request is answered once
+        [dead] = estate.messages(DEAD, 1)
+        assert str(Feedback.TOPIC_NOT_VALID.value) in str(dead["headers"][0]["fields"]["Reason"])
