@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
+from gateway.backends.embedded.journal.ring import KEPT_LISTINGS
+from gateway.backends.embedded.journal.segment import listing_room
 from gateway.backends.embedded.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreError, StoreInUse, StoreUnavailable
 
@@ -328,4 +330,41 @@ def test_a_message_of_100_megabytes(path: Path) -> None:
     commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=tokens)]))
     put(store, b"next")
     assert bodies(store) == [b"next"]
+    store.close()
+
+
+def test_no_more_segments_than_a_header_lists(path: Path) -> None:
+    options = StoreOptions(segment_bytes=64 * 1024, spare_segments=1, background=False)
+    store = opened(path, options)
+    tokens: list[int] = []
+    while len(store.ring.used) < listing_room(64 * 1024) - KEPT_LISTINGS:
+        tokens += put(store, b"x" * 50_000)
+    with pytest.raises(StoreUnavailable, match="larger segments"):
+        put(store, b"x" * 50_000)
+    assert store.usage().segments == len(store.ring.used) > 100
+    take = store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=tokens[10:])]), NOW)
+    store.write(take)
+    store.apply(take)
+    put(store, b"there is room again")
+    crash(store)
+    store = opened(path, options)
+    assert store.depth("Q") == 11
+    store.close()
+
+
+@pytest.mark.parametrize("size", [0, 4096, 65537, 4 << 30])
+def test_segment_sizes_that_cannot_be(path: Path, size: int) -> None:
+    with pytest.raises(StoreError, match="choose a multiple"):
+        opened(path, StoreOptions(segment_bytes=size))
+    opened(path).close()
+
+
+def test_usage(path: Path) -> None:
+    store = opened(path)
+    put(store, b"a" * 1000, b"b" * 1000)
+    commit(store, StoreUnit(state={b"k": b"v"}))
+    usage = store.usage()
+    assert (usage.messages, usage.state_records, usage.segments, usage.frames, usage.full) == (2, 1, 1, 2, "")
+    assert 2000 < usage.live_bytes < 4096
+    assert usage.disk_bytes == (usage.segments + usage.spare_segments) * SMALL.segment_bytes
     store.close()

@@ -1,6 +1,6 @@
 """The journal: the only opener of the store's files."""
 
-from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions, unit_of
+from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions, Usage, unit_of
 from gateway.backends.embedded.journal.store import Store
 
-__all__ = ["Prepared", "Store", "StoreOptions", "unit_of"]
+__all__ = ["Prepared", "Store", "StoreOptions", "Usage", "unit_of"]

@@ -30,6 +30,7 @@ from gateway.backends.embedded.store.changes import stretches
 from gateway.backends.embedded.store.index import Index, LaneName, spans
 from gateway.backends.embedded.store.place import ROW_BITS, ROW_MASK, frame_of
 from gateway.backends.embedded.store.space import Extent
+from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import NO_ID
 from gateway.errors import StoreCorrupt
 
@@ -57,12 +58,7 @@ class Holder(Protocol):
     """What carrying forward asks of the store."""
 
     index: Index
-
-    def may_carry(self, number: int) -> bool:
-        """Whether no frame under way changes this message."""
-
-    def may_carry_state(self, key: bytes) -> bool:
-        """Whether no frame under way changes this record."""
+    under_way: UnderWay
 
 
 class Walk:
@@ -180,7 +176,7 @@ class Walk:
         return (
             lane is not None
             and lane.place(survivor.number) == survivor.place
-            and self.holder.may_carry(survivor.number)
+            and self.holder.under_way.spares_message(survivor.number)
         )
 
     def _state(self) -> dict[bytes, bytes | None]:
@@ -188,7 +184,7 @@ class Walk:
         return {
             key: index.state[key]
             for key, slot in index.state_slots.items()
-            if slot == self.extent.slot and self.holder.may_carry_state(key)
+            if slot == self.extent.slot and self.holder.under_way.spares_state(key)
         }
 
 

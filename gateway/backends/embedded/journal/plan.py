@@ -25,6 +25,7 @@ from gateway.backends.embedded.store.changes import Changes
 from gateway.backends.embedded.store.index import Index, LaneName, MoveRun, TokenRun, consecutive, neighbours
 from gateway.backends.embedded.store.place import MAX_ROWS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, priority_of, token_of
 from gateway.backends.embedded.store.space import BIG_ROW
+from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, Message, StoreUnit
 from gateway.errors import StoreError
 
@@ -35,7 +36,7 @@ class Looker(Protocol):
     """What planning asks of the store."""
 
     index: Index
-    leaving: set[int]
+    under_way: UnderWay
 
     def read(self, queue: str, key: bytes, tokens: Sequence[int]) -> list[Message]:
         """Messages by token, in the order of the tokens; those not there are left out."""
@@ -168,7 +169,7 @@ def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:
 
 def _staying(store: Looker, plan: Plan, tokens: Sequence[int]) -> Sequence[int]:
     """Without those that leave in a frame under way."""
-    leaving = store.leaving
+    leaving = store.under_way.leaving
     if not leaving or leaving.isdisjoint([token & NUMBER_MASK for token in tokens]):
         return tokens
     plan.missing += [token for token in tokens if token & NUMBER_MASK in leaving]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from mmap import mmap
+from typing import NamedTuple
 
 from gateway.backends.embedded.journal.decode import Rows
 from gateway.backends.embedded.journal.ring import Berth
@@ -27,6 +28,23 @@ class StoreOptions:
     """Rows of recent frames kept in memory."""
     volatile_bytes: int = 64 << 20
     """Non-persistent messages kept in memory; more are spilled to a file that is not recovered."""
+
+
+class Usage(NamedTuple):
+    """What a store takes, for metrics and `DISPLAY QMSTATUS`-like answers."""
+
+    disk_bytes: int
+    live_bytes: int
+    segments: int
+    spare_segments: int
+    frames: int
+    """Written since the store was made."""
+    messages: int
+    state_records: int
+    cached_bytes: int
+    volatile_bytes: int
+    full: str
+    """Why no new segment could be made; empty if one could."""
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from gateway.backends.embedded.store.place import (
     block_of,
     slot_of,
 )
+from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import Message
 from gateway.errors import StoreCorrupt, StoreUnavailable
 
@@ -41,7 +42,7 @@ class Reading:
         self.ring = ring
         self.index = index
         self.cache = cache
-        self.leaving: set[int] = set()
+        self.under_way = UnderWay()
         self.volatile = volatile
 
     # ---- depth and keys

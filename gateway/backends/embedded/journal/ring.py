@@ -17,11 +17,21 @@ from pathlib import Path
 from gateway.backends.embedded.journal.failpoint import reach
 from gateway.backends.embedded.journal.files import Buffers, DurableFile, create_zeroed, sync_directory
 from gateway.backends.embedded.journal.layout import BLOCK, header_area, padded
-from gateway.backends.embedded.journal.segment import Listed, Segment, SegmentHeader, segment_path, write_header
+from gateway.backends.embedded.journal.segment import (
+    Listed,
+    Segment,
+    SegmentHeader,
+    listing_room,
+    segment_path,
+    write_header,
+)
 from gateway.backends.embedded.store.place import BLOCK_BITS
-from gateway.errors import StoreUnavailable
+from gateway.errors import StoreError, StoreUnavailable
 
 RETRY_SECONDS = 1.0
+KEPT_LISTINGS = 8
+"""Entries of a header's list that only frames without rows may use."""
+SMALLEST, LARGEST = 64 << 10, 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,10 @@ class Ring:
     """See the module. All methods but `settle` and the preparing thread's belong to the thread that prepares frames."""
 
     def __init__(self, directory: Path, store: bytes, options: RingOptions) -> None:
+        if not SMALLEST <= options.segment_bytes <= LARGEST or options.segment_bytes % BLOCK:
+            raise StoreError(
+                f"segments of {options.segment_bytes} bytes: choose a multiple of {BLOCK} from {SMALLEST} to {LARGEST}"
+            )
         self.directory = directory
         self.store = store
         self.options = options
@@ -115,6 +129,12 @@ class Ring:
         current = self.current
         if current is not None and current.header is not None and self.fits(length):
             return Berth(current, current.end, None, current.header.salt)
+        room = listing_room(self.options.segment_bytes) - (0 if essential else KEPT_LISTINGS)
+        if len(self.used) >= room:
+            raise StoreUnavailable(
+                f"{self.directory}: {len(self.used)} segments are in use, which is as many as a header lists: "
+                "take messages, or set larger segments and restart"
+            )
         segment = self._next_segment(length, essential=essential)
         header = SegmentHeader(
             self.next_serial,
@@ -315,6 +335,11 @@ class Ring:
             elif not self._add_spare():
                 with self._wake:
                     self._wake.wait(RETRY_SECONDS)
+
+    @property
+    def spares(self) -> int:
+        """How many segments are prepared."""
+        return self._ready_spares()
 
     @property
     def total_bytes(self) -> int:

@@ -91,10 +91,14 @@ def segment_path(directory: Path, slot: int) -> Path:
     return directory / f"{slot:08d}{SUFFIX}"
 
 
-def encode_header(header: SegmentHeader, area: int) -> bytes:
-    """One copy, padded to whole blocks. Lists the youngest segments that fit its area."""
-    room = (area - SEGMENT.size) // LISTED.size
-    listed = header.listed[-room:]
+def listing_room(segment_size: int) -> int:
+    """How many segments a header can list: no more may be in use."""
+    return (header_area(segment_size) - SEGMENT.size) // LISTED.size
+
+
+def encode_header(header: SegmentHeader) -> bytes:
+    """One copy, padded to whole blocks."""
+    listed = header.listed
     length = SEGMENT.size + LISTED.size * len(listed)
     content = SEGMENT.pack(
         0, SEGMENT_MAGIC, VERSION, 0, length, header.serial, header.slot, len(listed), header.salt, header.store,
@@ -130,7 +134,7 @@ def decode_header(data: bytes) -> SegmentHeader | None:
 def write_header(file: DurableFile, header: SegmentHeader, buffers: Buffers) -> None:
     """Begin a new use of the segment: both copies, one after the other."""
     area = header_area(header.size)
-    content = encode_header(header, area)
+    content = encode_header(header)
     buffer = buffers.take(len(content))
     with memoryview(buffer) as view, view[: len(content)] as block:
         block[:] = content

@@ -11,7 +11,6 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from gateway.backends.embedded.journal.cache import RowCache
 from gateway.backends.embedded.journal.compaction import Walk
@@ -21,14 +20,14 @@ from gateway.backends.embedded.journal.layout import BLOCK, FrameFlag, padded
 from gateway.backends.embedded.journal.lock import DirectoryLock
 from gateway.backends.embedded.journal.matching import Matching
 from gateway.backends.embedded.journal.plan import Plan, plan_unit
-from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions
+from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions, Usage
 from gateway.backends.embedded.journal.recovery import Progress, recover
 from gateway.backends.embedded.journal.ring import Berth, Ring, RingOptions
 from gateway.backends.embedded.journal.volatile import VolatileRows
 from gateway.backends.embedded.store.changes import Changes, apply
 from gateway.backends.embedded.store.cleaning import excess, victim
 from gateway.backends.embedded.store.index import Index, TokenRun
-from gateway.backends.embedded.store.place import NUMBER_BITS, NUMBER_MASK, VOLATILE, frame_of
+from gateway.backends.embedded.store.place import NUMBER_BITS, VOLATILE, frame_of
 from gateway.backends.embedded.store.unit import StoreUnit
 from gateway.errors import StoreError, StoreUnavailable
 
@@ -60,8 +59,6 @@ class Store(Matching):
         self._walk: Walk | None = None
         self._uneven = True
         self._carrying = 0
-        self._counting: dict[int, int] = {}
-        self._replacing: dict[bytes, int] = {}
 
     # ---- opening and closing
 
@@ -160,7 +157,7 @@ class Store(Matching):
             self._next_batch += 1
         self._next_number = plan.next_number
         self._hide(prepared, plan)
-        self._note_under_way(unit)
+        self.under_way.begin(unit)
         return prepared
 
     def _check_volatile_room(self) -> None:
@@ -181,7 +178,7 @@ class Store(Matching):
             if hidden:
                 prepared.locked += [number for number in numbers if number in hidden]
             hidden.update(numbers)
-            self.leaving.update(numbers)
+            self.under_way.leaving.update(numbers)
         prepared.leaving = runs
 
     def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int) -> None:
@@ -291,9 +288,7 @@ class Store(Matching):
 
     def _settled(self, prepared: Prepared) -> None:
         self._carrying -= prepared.carries
-        self._forget_under_way(prepared.unit)
-        for _lane, first, count in prepared.leaving:
-            self.leaving.difference_update(range(first, first + count))
+        self.under_way.end(prepared.unit, [range(first, first + count) for _lane, first, count in prepared.leaving])
 
     def _reopen(self) -> None:
         """After a failed write: never behind it, never into its segment again; what is durable stays where it is."""
@@ -345,31 +340,26 @@ class Store(Matching):
         prepared = Prepared(StoreUnit(), [], self.generation, carries=carries)
         self._place(prepared, plan, time, FrameFlag.CARRIED if plan.columns.numbers is not None else NO_FLAGS)
         self._carrying += carries
-        self._note_under_way(StoreUnit(state=plan.links.state))
+        self.under_way.begin(StoreUnit(state=plan.links.state))
         prepared.unit.state.update(plan.links.state)
         reach("journal.carry")
         return prepared
 
-    def may_carry(self, number: int) -> bool:
-        """Whether no frame under way changes this message."""
-        return number not in self.leaving and number not in self._counting
-
-    def may_carry_state(self, key: bytes) -> bool:
-        """Whether no frame under way changes this record."""
-        return key not in self._replacing
-
-    def _note_under_way(self, unit: StoreUnit) -> None:
-        for backout in unit.backouts:
-            number = backout.token & NUMBER_MASK
-            self._counting[number] = self._counting.get(number, 0) + 1
-        for key in unit.state:
-            self._replacing[key] = self._replacing.get(key, 0) + 1
-
-    def _forget_under_way(self, unit: StoreUnit) -> None:
-        for backout in unit.backouts:
-            _count_down(self._counting, backout.token & NUMBER_MASK)
-        for key in unit.state:
-            _count_down(self._replacing, key)
+    def usage(self) -> Usage:
+        """What the store takes. Costs a look at each segment."""
+        space, ring = self.index.space, self.ring
+        return Usage(
+            ring.total_bytes,
+            sum([extent.live_bytes for extent in space.by_slot.values()]),
+            len(ring.used),
+            ring.spares,
+            self._written,
+            sum([queue.depth for queue in self.index.queues.values()]),
+            len(self.index.state),
+            self.cache.size,
+            self.volatile.size,
+            "" if ring.full is None else str(ring.full.strerror),
+        )
 
     def _collect(self) -> None:
         space = self.index.space
@@ -384,9 +374,3 @@ class Store(Matching):
     def _free(self, slot: int) -> None:
         self._durable_ends.pop(slot, None)
         self.ring.free(slot)
-
-
-def _count_down(counts: dict[Any, int], key: int | bytes) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]
