@@ -193,16 +193,30 @@ class Mqtt(Part):
     strict_client_ids: bool = Field(
         default=True, description="MQTT 3.1: an identifier over 23 characters is refused with CONNACK 2."
     )
-    max_packet: Size = Field(default=2**20, ge=128, le=268_435_460, description="Largest packet; announced in 5.0.")
-    max_payload: Size | None = Field(default=None, description="Largest payload, below what `max_packet` leaves.")
-    max_qos: Annotated[int, Field(ge=0, le=2)] = Field(default=2, description="Highest quality of service.")
-    retain: bool = Field(default=True, description="Whether retained messages are kept.")
+    max_packet: Size = Field(
+        default=2**20,
+        ge=128,
+        le=268_435_460,
+        description="Largest packet; announced in 5.0. A larger one closes the connection (0x95).",
+    )
+    max_payload: Size | None = Field(
+        default=None, description="Largest payload, below what `max_packet` leaves. A larger one is refused (0x95)."
+    )
+    max_qos: Annotated[int, Field(ge=0, le=2)] = Field(
+        default=2, description="Highest quality of service. A higher one closes the connection (0x9B)."
+    )
+    retain: bool = Field(
+        default=True, description="Whether retained messages are kept; if not, the flag closes the connection (0x9A)."
+    )
     max_inflight: Annotated[int, Field(ge=1, le=65535)] = Field(
-        default=100, description="Unacknowledged messages in each direction; announced as Receive Maximum."
+        default=100,
+        description="Unacknowledged messages in each direction; announced as Receive Maximum. Beyond it: 0x93.",
     )
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = Field(default=10, description="Topic aliases (5.0).")
     max_connections: Positive = Field(default=20000, description="Connections of the process.")
-    max_sessions: Positive = Field(default=100_000, description="Sessions, connected or not.")
+    max_sessions: Positive = Field(
+        default=100_000, description="Sessions, connected or not. Beyond it CONNECT is refused (0x97)."
+    )
     connect_timeout: Duration = Field(
         default=10.0, description="From the connection to a whole CONNECT, TLS and WebSocket handshakes included."
     )
@@ -213,9 +227,15 @@ class Mqtt(Part):
     retry_interval: Duration = Field(default=20.0, description="MQTT 3.1: resending with DUP; 0 never resends.")
     session_expiry_max: Duration = Field(default=604800.0, description="Longest session expiry granted.")
     keep_alive_max: Duration = Field(default=600.0, le=65535, description="Longest keep alive granted.")
-    max_subscriptions: Positive = Field(default=1000, description="Subscriptions of one session.")
-    max_topic_levels: Annotated[int, Field(ge=1, le=1000)] = Field(default=200, description="Levels of a topic.")
-    max_user_properties: Count = Field(default=100, description="User properties of one packet (5.0).")
+    max_subscriptions: Positive = Field(
+        default=1000, description="Subscriptions of one session. Beyond it: 0x97 in SUBACK."
+    )
+    max_topic_levels: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=200, description="Levels of a topic or filter. Beyond it: 0x90, 0x8F."
+    )
+    max_user_properties: Count = Field(
+        default=100, description="User properties of one packet (5.0). Beyond it the connection is closed (0x97)."
+    )
     max_retained: Count = Field(default=1_000_000, description="Retained messages.")
     max_retained_bytes: Size = Field(default=2**30, description="Bytes of retained messages.")
     shared_subscriptions: bool = Field(default=True, description="Shared subscriptions (5.0).")
