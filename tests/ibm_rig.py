@@ -15,7 +15,7 @@ from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.backends.ibm.worker import Backoff
 from gateway.mq import mqmd
-from gateway.ports.batch import Outcome, Unit
+from gateway.ports.batch import BatchQueueManager, Outcome, Unit
 
 OBJECTS = "\n".join(
     f"DEFINE QLOCAL({name}) DEFPSIST(YES) REPLACE"
@@ -24,22 +24,15 @@ OBJECTS = "\n".join(
 HEAD = mqmd.build(persistence=1)
 
 
-class Rig:
-    """A queue manager behind the IBM backend, and a way to wait for outcomes without a reactor."""
+class BatchRig:
+    """A queue manager behind the batch port, and a way to wait for outcomes without a reactor."""
 
-    def __init__(self, driver: str, where: str) -> None:
-        os.environ["MQGATE_MQI"] = where
+    queue_manager: BatchQueueManager
+
+    def __init__(self) -> None:
         self.scheduler = ThreadScheduler()
         self.scheduler.__enter__()
         self.told: list[str] = []
-        self.queue_manager = self.make(driver)
-        self.queue_manager.start()
-
-    def make(self, driver: str) -> IbmQueueManager:
-        settings = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
-        return IbmQueueManager(
-            settings, self.scheduler, driver=driver, connections=2, backoff=Backoff(0.05, 0.2), told=self.told.append
-        )
 
     def commit(self, unit: Unit) -> Outcome:
         done = threading.Event()
@@ -54,8 +47,34 @@ class Rig:
         return outcomes[0]
 
     def close(self) -> None:
-        self.queue_manager.close()
+        self.queue_manager.close()  # type: ignore[attr-defined]
         self.scheduler.__exit__(None, None, None)
+
+
+class Rig(BatchRig):
+    """The IBM backend over one of the bindings."""
+
+    queue_manager: IbmQueueManager
+
+    def __init__(self, driver: str, where: str) -> None:
+        os.environ["MQGATE_MQI"] = where
+        super().__init__()
+        self.queue_manager = self.make(driver)
+        self.queue_manager.start()
+
+    def make(self, driver: str) -> IbmQueueManager:
+        settings = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
+        return IbmQueueManager(
+            settings, self.scheduler, driver=driver, connections=2, backoff=Backoff(0.05, 0.2), told=self.told.append
+        )
+
+
+class EmbeddedRig(BatchRig):
+    """The embedded queue manager itself: what the other one is measured by."""
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__()
+        self.queue_manager = EmbeddedQueueManager.open(path, "QM1", self.scheduler, OBJECTS)
 
 
 @contextmanager

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import mqi_clients
 import pytest
-from ibm_rig import HEAD, OBJECTS, Rig, served
+from ibm_rig import HEAD, OBJECTS, BatchRig, EmbeddedRig, Rig, served
 
 from gateway.backends.embedded.mqi.threads import ThreadScheduler
+from gateway.backends.ibm import worker
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.errors import MQError
@@ -20,8 +22,13 @@ from gateway.ports.batch import Moves, Outcome, Puts, Replace, Takes, Unit
 pytestmark = pytest.mark.mqi
 
 
-@pytest.fixture(params=["ibmmq-socket", "pymqi-socket", "ibmmq-memory", "pymqi-memory"])
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+@pytest.fixture(params=["embedded", "ibmmq-socket", "pymqi-socket", "ibmmq-memory", "pymqi-memory"])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchRig]:
+    if request.param == "embedded":
+        alone = EmbeddedRig(tmp_path / "data")
+        yield alone
+        alone.close()
+        return
     mqi_clients.load_bindings()
     driver, where = request.param.split("-")
     if where == "memory":
@@ -50,14 +57,14 @@ def _puts(queue: str, *bodies: bytes, key: bytes = b"", persistent: bool = True)
     return Puts(queue, key=key, persistent=persistent, heads=[HEAD] * len(bodies), bodies=list(bodies))
 
 
-def test_puts_are_there_after_the_commit_in_order(rig: Rig) -> None:
+def test_puts_are_there_after_the_commit_in_order(rig: BatchRig) -> None:
     assert not rig.commit(Unit(puts=[_puts("APP.Q", *[b"%d" % i for i in range(200)])])).failures
     page = rig.queue_manager.fetch("APP.Q", b"", 500)
     assert [stored.data for stored in page] == [b"%d" % i for i in range(200)]
     assert rig.queue_manager.depth("APP.Q") == 200
 
 
-def test_a_shared_head_is_not_changed_by_the_call(rig: Rig) -> None:
+def test_a_shared_head_is_not_changed_by_the_call(rig: BatchRig) -> None:
     before = bytes(bytearray(HEAD))
     rig.commit(Unit(puts=[_puts("APP.Q", b"a", b"b", key=b"")]))
     assert before == HEAD
@@ -65,13 +72,13 @@ def test_a_shared_head_is_not_changed_by_the_call(rig: Rig) -> None:
     assert len(set(ids)) == 2
 
 
-def test_the_head_carries_the_first_part_of_the_data(rig: Rig) -> None:
+def test_the_head_carries_the_first_part_of_the_data(rig: BatchRig) -> None:
     puts = Puts("APP.Q", heads=[HEAD + b"front-"], bodies=[b"back"])
     rig.commit(Unit(puts=[puts]))
     assert rig.queue_manager.fetch("APP.Q", b"", 1)[0].data == b"front-back"
 
 
-def test_tokens_take_what_was_put(rig: Rig) -> None:
+def test_tokens_take_what_was_put(rig: BatchRig) -> None:
     puts = _puts("MQGATE.STATE", b"1", b"2", b"3", key=b"device")
     rig.commit(Unit(puts=[puts]))
     assert len(puts.tokens) == 3
@@ -80,7 +87,7 @@ def test_tokens_take_what_was_put(rig: Rig) -> None:
     rig.commit(Unit(takes=[Takes("MQGATE.STATE", b"device", [puts.tokens[1]])]))  # gone already: nothing to do
 
 
-def test_keys_are_separate_and_come_back(rig: Rig) -> None:
+def test_keys_are_separate_and_come_back(rig: BatchRig) -> None:
     rig.commit(Unit(puts=[_puts("MQGATE.STATE", b"a", key=b"k1"), _puts("MQGATE.STATE", b"b", key=b"k" * 24)]))
     assert [(key, stored.data) for key, stored in rig.queue_manager.load("MQGATE.STATE")] == [
         (b"k1", b"a"),
@@ -89,7 +96,7 @@ def test_keys_are_separate_and_come_back(rig: Rig) -> None:
     assert rig.queue_manager.depth("MQGATE.STATE", b"k1") == 1
 
 
-def test_replace_keeps_one_message_for_a_key(rig: Rig) -> None:
+def test_replace_keeps_one_message_for_a_key(rig: BatchRig) -> None:
     for body in (b"one", b"two", b"three"):
         rig.commit(Unit(replaces=[Replace("MQGATE.STATE", b"k", body)]))
     assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.STATE")] == [b"three"]
@@ -97,7 +104,7 @@ def test_replace_keeps_one_message_for_a_key(rig: Rig) -> None:
     assert list(rig.queue_manager.load("MQGATE.STATE")) == []
 
 
-def test_a_move_makes_the_staged_message_visible_once(rig: Rig) -> None:
+def test_a_move_makes_the_staged_message_visible_once(rig: BatchRig) -> None:
     staged = Puts("MQGATE.STAGED", key=b"d", heads=[HEAD + b"record"], bodies=[b"payload"])
     rig.commit(Unit(puts=[staged]))
     move = Moves("MQGATE.STAGED", b"d", list(staged.tokens), "APP.Q", heads=[HEAD + b"header:"])
@@ -107,7 +114,7 @@ def test_a_move_makes_the_staged_message_visible_once(rig: Rig) -> None:
     assert rig.queue_manager.depth("MQGATE.STAGED") == 0
 
 
-def test_a_refused_put_refuses_its_unit_and_no_other(rig: Rig) -> None:
+def test_a_refused_put_refuses_its_unit_and_no_other(rig: BatchRig) -> None:
     good, bad = Unit(puts=[_puts("APP.Q", b"good")]), Unit(puts=[_puts("APP.Q", b"x"), _puts("NO SUCH", b"y")])
     outcomes: dict[int, Outcome] = {}
     done = threading.Event()
@@ -127,7 +134,7 @@ def test_a_refused_put_refuses_its_unit_and_no_other(rig: Rig) -> None:
     assert [stored.data for stored in rig.queue_manager.fetch("APP.Q", b"", 10)] == [b"good", b"last"]
 
 
-def test_outcomes_come_in_the_order_of_submission(rig: Rig) -> None:
+def test_outcomes_come_in_the_order_of_submission(rig: BatchRig) -> None:
     order: list[int] = []
     done = threading.Event()
     units = [Unit(puts=[_puts("APP.Q" if i % 3 else "OTHER.Q", b"%d" % i)]) for i in range(60)]
@@ -145,7 +152,7 @@ def test_outcomes_come_in_the_order_of_submission(rig: Rig) -> None:
     assert sequence == sorted(sequence)
 
 
-def test_fetch_goes_on_behind_a_message_that_has_been_taken(rig: Rig) -> None:
+def test_fetch_goes_on_behind_a_message_that_has_been_taken(rig: BatchRig) -> None:
     puts = _puts("MQGATE.STATE", *[b"%d" % i for i in range(10)], key=b"k")
     rig.commit(Unit(puts=[puts]))
     first = rig.queue_manager.fetch("MQGATE.STATE", b"k", 4)
@@ -157,13 +164,13 @@ def test_fetch_goes_on_behind_a_message_that_has_been_taken(rig: Rig) -> None:
     assert [stored.data for stored in page] == [b"7", b"8", b"9"]
 
 
-def test_a_long_message_is_fetched_whole(rig: Rig) -> None:
+def test_a_long_message_is_fetched_whole(rig: BatchRig) -> None:
     body = os.urandom(300_000)
     rig.commit(Unit(puts=[_puts("APP.Q", body)]))
     assert rig.queue_manager.fetch("APP.Q", b"", 2)[0].data == body
 
 
-def test_arrivals_are_told(rig: Rig) -> None:
+def test_arrivals_are_told(rig: BatchRig) -> None:
     arrived = threading.Event()
     rig.queue_manager.consume("OTHER.Q", arrived.set)
     rig.commit(Unit(puts=[_puts("OTHER.Q", b"x")]))
@@ -175,7 +182,9 @@ def test_arrivals_are_told(rig: Rig) -> None:
     assert arrived.wait(10)
 
 
-def test_a_batch_of_n_puts_costs_n_calls_and_a_constant(rig: Rig) -> None:
+def test_a_batch_of_n_puts_costs_n_calls_and_a_constant(rig: BatchRig) -> None:
+    if isinstance(rig, EmbeddedRig):
+        pytest.skip("makes no calls")
     costs = []
     for count in (10, 500):
         before = _calls(rig)
@@ -184,8 +193,24 @@ def test_a_batch_of_n_puts_costs_n_calls_and_a_constant(rig: Rig) -> None:
     assert costs[0] == costs[1] <= 4
 
 
-def _calls(rig: Rig) -> int:
+def _calls(rig: BatchRig) -> int:
     return sum(w.calls + (w._connection.calls if w._connection else 0) for w in rig.queue_manager._workers)
+
+
+def test_an_idle_worker_renews_its_marker_and_a_closed_one_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mqi_clients.load_bindings()
+    monkeypatch.setattr(worker, "RENEW_SECONDS", 0.02)
+    with served(None, tmp_path / "mqi.sock") as queue_manager:
+        rig = Rig("ibmmq", str(tmp_path / "mqi.sock"))
+        marker = rig.queue_manager._workers[0]._marker
+        first, until = marker.settled, time.monotonic() + 10
+        while marker.settled == first and time.monotonic() < until:
+            time.sleep(0.01)
+        assert marker.settled != first
+        rig.close()
+        assert queue_manager.depth("MQGATE.MARKERS") == 0
 
 
 @pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])

@@ -24,6 +24,7 @@ from gateway.backends.ibm.structures import (
     object_descriptor,
     plain_md,
     put_options,
+    state_md,
 )
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -159,19 +160,16 @@ class Connection:
 
     def replace(self, replace: Replace) -> None:
         """The message with this key goes, the new one comes."""
-        handle = self.input(replace.queue)
-        while self._drop(handle, NO_ID, replace.key, self._drop_keyed(), replace.queue):
-            pass
+        self._drop(self.input(replace.queue), NO_ID, replace.key, self._drop_keyed(), replace.queue)
         if replace.body is not None:
             self.put_run(state_put(replace.queue, replace.key, replace.body), asynchronous=True)
 
-    def _drop(self, handle: int, msg_id: bytes, key: bytes, options: bytes, queue: str) -> bool:
+    def _drop(self, handle: int, msg_id: bytes, key: bytes, options: bytes, queue: str) -> None:
         self.calls += 1
         answer = self.session.mqget(self.session.handle, handle, match_md(msg_id, key), options, 0)
         reason = int(answer[-1])
         if answer[-2] == mq.MQCC_FAILED and reason != mq.MQRC_NO_MSG_AVAILABLE:
             raise MQError(reason, f"taking from {queue}")
-        return reason != mq.MQRC_NO_MSG_AVAILABLE
 
     def move(self, moves: Moves, asynchronous: bool) -> None:
         """Take staged messages and put them where they are to be seen. What has been moved before stays moved."""
@@ -201,9 +199,9 @@ class Connection:
             return answer[0], answer[1]
 
 
-def state_put(queue: str, key: bytes, body: bytes) -> Puts:
-    """One persistent state message."""
-    return Puts(queue, key=key, priority=0, persistent=True, heads=[match_md()], bodies=[body])
+def state_put(queue: str, key: bytes, body: bytes, expiry: int = -1) -> Puts:
+    """One persistent state message; `expiry` in tenths of a second."""
+    return Puts(queue, key=key, priority=0, persistent=True, heads=[state_md(expiry)], bodies=[body])
 
 
 def _moved(moves: Moves, staged: bytes, head: bytes, data: bytes) -> Puts:

@@ -97,6 +97,11 @@ def match_md(msg_id: bytes = NO_ID, correl_id: bytes = NO_ID) -> bytes:
     return b"".join((DEFAULT_MD[:_MSG_ID], msg_id, correl_id.ljust(24, b"\0")[:24], DEFAULT_MD[_BEHIND_IDS:]))
 
 
+def state_md(expiry: int) -> bytes:
+    """The head of a state message of the backend's own."""
+    return pack("MQMD", {"Expiry": expiry}, version=2)
+
+
 def msg_id_of(md: bytes) -> bytes:
     """MsgId."""
     return md[_MSG_ID:_CORREL_ID]

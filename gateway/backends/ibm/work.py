@@ -16,6 +16,8 @@ from gateway.mq import constants as mq
 from gateway.ports.batch import Takes, Token, Unit
 
 MARKERS = "MQGATE.MARKERS"
+MARKER_EXPIRY = 7 * 24 * 36_000
+"""Tenths of a second: what a gateway that was killed has left goes by itself. An idle worker renews its own."""
 _BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
 _BROWSE_OPTIONS = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_CORREL_ID)
 
@@ -40,7 +42,9 @@ class Marker:
         """Replace the marker within the open unit."""
         if self.settled is not None:
             connection.take(Takes(MARKERS, self.key, [self.settled]))
-        self.offered = _as_bytes(connection.put_run(state_put(MARKERS, self.key, b""), asynchronous=True)[0])
+        self.offered = _as_bytes(
+            connection.put_run(state_put(MARKERS, self.key, b"", MARKER_EXPIRY), asynchronous=True)[0]
+        )
 
     def begin(self, connection: Connection) -> None:
         """On a new connection without doubts: leave exactly one marker of ours on the queue."""
@@ -51,6 +55,13 @@ class Marker:
         self.advance(connection)
         connection.session.commit()
         self.settle(committed=True)
+
+    def remove(self, connection: Connection) -> None:
+        """Leave nothing behind: the worker is about to end and everything is committed."""
+        if self.settled is not None:
+            connection.take(Takes(MARKERS, self.key, [self.settled]))
+            connection.session.commit()
+            self.settled = None
 
     def verdict(self, connection: Connection) -> bool | None:
         """Whether the unit in doubt was committed; None while the queue manager still has it open."""

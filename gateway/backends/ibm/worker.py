@@ -23,7 +23,8 @@ from gateway.ports.batch import Failure, Outcome, Token, Unit
 
 MAX_ROWS = 2000
 """Uncommitted messages of a batch: a fifth of what a queue manager allows by default (MAXUMSGS 10000)."""
-_REPEATS = 3
+RENEW_SECONDS = 24 * 3600.0
+"""A worker without work commits its marker once a day, long before it expires."""
 _LOOK_AGAIN = 0.2
 
 Finished = Callable[[Unit, Outcome], None]
@@ -99,15 +100,19 @@ class Worker:
     def _run(self) -> None:
         while (batch := self._next()) is not None:
             self._commit_batch(batch)
+        if self._connection is not None:
+            with suppress(MQError):
+                self._marker.remove(self._connection)
         self._drop_connection()
 
     def _next(self) -> list[Unit] | None:
-        """What waits, up to the limit; None when it is time to end."""
+        """What waits, up to the limit; nothing when the marker is due; None when it is time to end."""
         with self._changed:
             while not self._units:
                 if self._stopping.is_set():
                     return None
-                self._changed.wait()
+                if not self._changed.wait(RENEW_SECONDS):
+                    return []
             batch: list[Unit] = []
             rows = 0
             while self._units and (not batch or rows + rows_of(self._units[0]) <= MAX_ROWS):
@@ -116,7 +121,7 @@ class Worker:
             return batch
 
     def _commit_batch(self, batch: list[Unit]) -> None:
-        left = batch
+        left = self._attempt(batch)
         while left:
             left = self._attempt(left)
 
