@@ -38,7 +38,8 @@ class Delivery:
 
     def fan_out(self, route: Route, publication: Publication) -> None:
         """A copy for every receiver; QoS 0 at once, the rest when the turn is committed."""
-        prefixes: Prefixes = {}
+        plain = not publication.properties and not publication.expires
+        prefixes: Prefixes = route.stored if plain else {}
         for receiver in route.receivers:
             self.copy(receiver, publication, prefixes)
         for group in route.shared:
@@ -196,11 +197,17 @@ class Delivery:
 
     def puback(self, connection: Connection, packet: Any) -> None:
         """QoS 1 is over. An id that is not in flight is ignored: it may answer a message that expired meanwhile."""
-        item = connection.session.outflow.acknowledged(packet[1])
-        if item is not None:
-            connection.session.delivered += 1
-            self.settle(connection.session, item)
-            self.fill(connection.session)
+        session = connection.session
+        inflight = session.outflow.inflight
+        item = inflight.get(packet[1])
+        if item is None or item.qos != 1:
+            return
+        del inflight[packet[1]]
+        session.delivered += 1
+        if item.token is not None:
+            self.engine.turn.take(OUT, session.key, item.token)
+            session.stored -= 1
+        self.engine.refill[session] = None
 
     def pubrec(self, connection: Connection, packet: Any) -> None:
         """QoS 2, first half. For a durable session the release is stored before PUBREL exists, so that a crash between
@@ -247,7 +254,7 @@ class Delivery:
         if item is not None:
             connection.session.delivered += 1
             self.settle(connection.session, item)
-            self.fill(connection.session)
+            self.engine.refill[connection.session] = None
 
     # -- reconnect and retry --
 

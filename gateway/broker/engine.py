@@ -30,6 +30,7 @@ from gateway.ports.counters import Counters, DisconnectReason
 from gateway.ports.link import Link
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
 from gateway.session.registry import Registry
+from gateway.session.session import Session
 
 _PINGRESP = b"\xd0\x00"
 
@@ -62,6 +63,8 @@ class Engine:
         self.connecting = Connecting(self)
         self.failures = Failures(self)
         self.parking = Parking(self)
+        self.refill: dict[Session, None] = {}
+        """Sessions whose window has room again: filled once a batch."""
         self.first: list[Turn] = []
         """Turns that go before the open one: attempts of what was parked."""
         self.sys_topics = SysTopics(self)
@@ -82,8 +85,7 @@ class Engine:
         self._running = self.turn
         self._submitting = False
         self._dirty: set[Connection] = set()
-        refuse = self._server_only
-        self.handlers: list[Callable[[Connection, Any], None]] = [refuse] * 16
+        self.handlers: list[Callable[[Connection, Any], None]] = [self._server_only] * 16
         self.handlers[1] = self.connecting.connect
         self.handlers[3] = self.publishing.publish
         self.handlers[4] = self.delivery.puback
@@ -215,6 +217,10 @@ class Engine:
 
     def flush(self) -> None:
         """Submit the open turn unless a commit is running, and write what may be written."""
+        if self.refill:
+            refill, self.refill = self.refill, {}
+            for session in refill:
+                self.delivery.fill(session)
         self._submit()
         if self._dirty:
             self.write_out()

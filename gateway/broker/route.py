@@ -60,11 +60,13 @@ class Route:
         "plan",
         "policies",
         "receivers",
+        "rows",
         "rule",
         "run",
         "seen",
         "shared",
         "staged_head",
+        "stored",
         "tails",
         "topic",
         "wire_topic",
@@ -80,6 +82,10 @@ class Route:
         self.plan: Plan | None = None
         """What the rules make of it; None: no rule, or refused before the rules were asked."""
         self.policies: tuple[Policy, ...] = ()
+        self.rows: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...] | None = None
+        """Where each message goes when nothing is to be evaluated per message: run, policy, head, tails."""
+        self.stored: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
+        """Heads of what durable sessions store of publications without properties."""
         self.run: Run = ("", "", 0, False, b"")
         self.head = b""
         self.tails: dict[int, bytes] = {}

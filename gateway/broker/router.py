@@ -91,6 +91,11 @@ class Router:
         route.plan = plan
         route.policies = tuple(policy_of(one) for one in plan.prepared)
         route.rule = plan.prepared[0].rule.name if plan.prepared else ""
+        if plan.simple and not any(one.request is not None for one in plan.prepared):
+            route.rows = tuple(
+                (run_of(one), policy, one.head, one.tails)
+                for one, policy in zip(plan.prepared, route.policies, strict=True)
+            )
         if len(plan.prepared) == 1 and plan.simple:
             only = plan.prepared[0]
             route.run, route.head, route.tails = run_of(only), only.head, only.tails
@@ -167,6 +172,9 @@ class Router:
         plan = self._plan(message) if publication.properties else route.plan
         if plan is None:
             return
+        if plan is route.plan and route.rows is not None and not plan.dead_letter:
+            self._put_rows(turn, message, route.rows)
+            return
         if plan.dead_letter:
             self._dead_letter_unmatched(turn, message, now)
             return
@@ -190,6 +198,21 @@ class Router:
                 turn.joint.add(run)
             if prepared.request is not None:
                 turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
+
+    def _put_rows(
+        self, turn: Turn, message: Inbound, rows: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...]
+    ) -> None:
+        """Nothing to evaluate: a row for each destination."""
+        payload, packet_id = message.publication.payload, message.packet_id
+        for run, policy, head, tails in rows:
+            turn.targets[run] = policy
+            turn.put(run, head, tails[packet_id] + payload)
+            if message.connection is not None:
+                turn.contribute(run, message.connection)
+            if message.staged is not None:
+                turn.released.setdefault(run, []).append(message.staged)
+            if len(rows) > 1:
+                turn.joint.add(run)
 
     def _plan(self, message: Inbound) -> inbound.Plan:
         """The plan for this property block: devices repeat the same one."""
