@@ -120,6 +120,22 @@ class Reading:
                 self._read_run(run.lane[2], (run.first, run.length, lane.place(run.first)), messages)
         return messages
 
+    def load(self, queue: str) -> list[tuple[bytes, Message]]:
+        """Every message of the queue with its key, in the order of arrival. Reads each frame once, in the order of the
+        disk.
+        """
+        known = self.index.queues.get(queue)
+        lanes = [lane for key in known.lanes for lane in self.index.chain(queue, key)] if known else []
+        runs = [
+            (place, number, first, count) for number, lane in enumerate(lanes) for first, count, place in lane.live()
+        ]
+        messages: list[Message] = []
+        keys: list[bytes] = []
+        for place, number, first, count in sorted(runs):
+            self._read_run(lanes[number].rank, (first, count, place), messages)
+            keys += [lanes[number].key] * count
+        return sorted(zip(keys, messages, strict=True), key=_by_number)
+
     def get(self, queue: str, key: bytes, token: int) -> Message | None:
         """One message by its token."""
         return next(iter(self.read(queue, key, [token])), None)
@@ -207,3 +223,7 @@ class Reading:
                 else:
                     found.append((name[0], name[1], name[2] << NUMBER_BITS | number))
         return list(dict.fromkeys(found))
+
+
+def _by_number(entry: tuple[bytes, Message]) -> int:
+    return entry[1].token & NUMBER_MASK
