@@ -52,9 +52,8 @@ static outcome take_slot(connection **out) {
     for (int i = 0; i < SLOTS; i++) {
         connection *c = slot_of(i);
         if (!c) return failed(RC_STORAGE);
-        if (c->handle) continue;
+        if (c->handle || pthread_mutex_trylock(&c->lock)) continue;  /* somebody may still look at it through an old handle */
         c->generation = c->generation % (GENERATIONS - 1) + 1;
-        pthread_mutex_lock(&c->lock);
         c->handle = (c->generation << SLOT_BITS) | i;
         *out = c;
         return done;
