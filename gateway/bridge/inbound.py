@@ -20,7 +20,7 @@ from gateway.bridge.payload import Body, agrees, check_schema, check_text
 from gateway.bridge.request import Request
 from gateway.errors import Refused
 from gateway.mqtt.packets import Properties
-from gateway.routing.table import Context, Match, Route, Table, settle, templates_of
+from gateway.routing.table import Context, Match, Route, Table, settle
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
 from gateway.rules.model import ToMq
@@ -145,13 +145,7 @@ def plan(table: Table, origin: Origin, properties: Properties, base: Plan | None
     prepared = [prepare_origin(match, origin, properties) for match in matches]
     pending = any(match.pending for match in matches)
     dead = not matches and table.dead_letter_unmatched
-    return Plan(prepared, pending, dead, _reads_properties(table, origin.topic))
-
-
-def _reads_properties(table: Table, topic: str) -> bool:
-    routes = table.candidates(topic)
-    slots = (slot for route in routes for template in templates_of(route.rule) for slot in template.slots)
-    return any(route.rule.spec.when.properties for route in routes) or any(slot.kind == "property" for slot in slots)
+    return Plan(prepared, pending, dead, table.reads_properties(origin.topic))
 
 
 def _varied(base: Plan, properties: Properties) -> Plan | None:

@@ -82,6 +82,11 @@ class Listener(Part):
     anonymous: bool | None = Field(default=None, description="Overrides `security.anonymous` here.")
     versions: list[Version] | None = Field(default=None, description="Overrides `mqtt.versions` here.")
 
+    @property
+    def local(self) -> bool:
+        """Whether only programs of this host reach it."""
+        return self.unix is not None or self.bind in {"localhost", "::1"} or self.bind.startswith("127.")
+
     @model_validator(mode="after")
     def _one_address(self) -> Listener:
         if (self.port is None) == (self.unix is None):
@@ -294,11 +299,20 @@ def _check_filters(entry: AclEntry) -> None:
 class Security(Part):
     """Who may connect, and what they may do."""
 
-    anonymous: bool = Field(default=True, description="Whether clients may connect without credentials.")
+    anonymous: bool = Field(
+        default=True,
+        description="Whether clients may connect without credentials. Unless it is written, only on listeners that are "
+        "bound to this host (loopback, Unix socket).",
+    )
     users: dict[str, Password] = Field(default={}, description="Users with their password files.")
     password_file: str | None = Field(default=None, description="File in the format of mosquitto_passwd.")
     certificate_user: Literal["common_name", "subject", "none"] = Field(
         default="common_name", description="What of a client certificate is the user name."
+    )
+    certificate_client_id: bool = Field(
+        default=False,
+        description="Whether the certificate's name is the client identifier too: an empty one becomes it, another is "
+        "refused.",
     )
     jwt: Jwt | None = Field(default=None, description="JSON Web Tokens.")
     acl: list[AclEntry] | str | None = Field(
@@ -306,10 +320,14 @@ class Security(Part):
     )
     authenticator: str | None = Field(default=None, description="One's own check, as `module:function`.")
 
+    @property
+    def checks(self) -> bool:
+        """Whether there is anything to check a user's password or token with."""
+        return bool(self.users or self.password_file or self.jwt or self.authenticator)
+
     @model_validator(mode="after")
     def _someone(self) -> Security:
-        ways = (self.users, self.password_file, self.jwt, self.authenticator)
-        if not self.anonymous and not any(ways) and self.certificate_user == "none":
+        if not self.anonymous and not self.checks and self.certificate_user == "none":
             raise Wrong("nobody could connect", "give `users`, `password_file`, `jwt`, or allow `anonymous`")
         return self
 
@@ -355,6 +373,26 @@ class Settings(Part):
                 raise Wrong(f"two listeners use {place}", "give each its own address")
             names.add(listener.name)
             places.add(place)
+        return self
+
+    def anonymous_on(self, listener: Listener) -> bool:
+        """Whether clients without credentials may connect there: never by default from other hosts."""
+        if listener.anonymous is not None:
+            return listener.anonymous
+        said = "anonymous" in self.security.model_fields_set
+        return self.security.anonymous and (said or listener.local)
+
+    @model_validator(mode="after")
+    def _somebody_everywhere(self) -> Settings:
+        for listener in self.listeners:
+            shown = listener.tls is not None and listener.tls.client_certificate != "none"
+            known = self.security.checks or (shown and self.security.certificate_user != "none")
+            if not listener.local and not known and not self.anonymous_on(listener):
+                raise Wrong(
+                    f"nobody could connect to listener `{listener.name}`: other hosts reach {listener.bind}, and clients "
+                    "without credentials are let in there only when the settings say so",
+                    "give `security.password_file`, `users` or `jwt`, or write `anonymous: true` to the listener",
+                )
         return self
 
     def origin(self, key: str) -> str:

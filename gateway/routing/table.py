@@ -65,12 +65,13 @@ class Match(NamedTuple):
 class Table:
     """Rules by topic. Immutable once compiled: a reload makes a new one."""
 
-    __slots__ = ("_trie", "dead_letter_unmatched", "outbound", "routes")
+    __slots__ = ("_property_readers", "_trie", "dead_letter_unmatched", "outbound", "routes")
 
     def __init__(self, mappings: Mappings, gateway: str = "") -> None:
         self.routes = [_compile(rule, gateway) for rule in mappings.to_mq]
         self.outbound: tuple[OutboundRule, ...] = mappings.to_mqtt
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
+        self._property_readers = {id(route) for route in self.routes if _reads_properties(route.rule)}
         self._trie: FilterTrie[list[Route]] = FilterTrie()
         for route in self.routes:
             levels = route.rule.levels
@@ -87,6 +88,11 @@ class Table:
             return found[0]
         return sorted((route for routes in found for route in routes), key=_position)
 
+    def reads_properties(self, topic: str) -> bool:
+        """Whether a rule for this topic looks at MQTT 5 user properties: other ones may lead elsewhere."""
+        readers = self._property_readers
+        return bool(readers) and any(id(route) in readers for route in self.candidates(topic))
+
     def match(self, topic: str, context: Context) -> list[Match]:
         """The rules that apply, in order. Those with `pending` apply only if the payload agrees (see `settle`)."""
         matches: list[Match] = []
@@ -97,6 +103,11 @@ class Table:
             if not route.rule.spec.goes_on and not route.pending:
                 break
         return matches
+
+
+def _reads_properties(rule: InboundRule) -> bool:
+    slots = (slot for template in templates_of(rule) for slot in template.slots)
+    return bool(rule.spec.when.properties) or any(slot.kind == "property" for slot in slots)
 
 
 def settle(matches: Iterable[Match], agrees: Callable[[Match], bool]) -> list[Match]:
