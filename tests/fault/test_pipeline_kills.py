@@ -50,6 +50,10 @@ silver:
 gold:
   - {{table: gaps, kind: gaps, sequence: n}}
 restart: {{from: 100ms, times: 1}}
+spark:
+  spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+  spark.sql.codegen.wholeStage: "false"
+  spark.sql.shuffle.partitions: "1"
 """
 
 

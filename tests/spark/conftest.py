@@ -10,6 +10,12 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+SHORT_LIVED = {
+    # A session that lives for a minute never gets its money back from the optimising compiler, Spark's or Java's.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -18,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
-            item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.timeout(900))
             item.add_marker(pytest.mark.filterwarnings("default"))  # pyspark and pandas warn of one another
 
 
@@ -31,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     os.environ["TZ"] = "UTC"
     try:
-        session = make_session("tests", {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
+        session = make_session("tests", SHORT_LIVED | {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("w"))})
     except JavaMissing as missing:
         pytest.skip(str(missing))
     yield session
