@@ -63,6 +63,7 @@ class Queues:
         self.rows: dict[str, dict[int, tuple[int, bytes, bytes, bytes]]] = {}
         """By queue: token -> (priority, key, md, data)."""
         self._tokens = itertools.count(1)
+        self._priorities: dict[int, int] = {}
         self.waiting: list[tuple[Unit, Callable[[Unit, Outcome], None]]] = []
         self.automatic = True
         self.commits = 0
@@ -91,6 +92,7 @@ class Queues:
             puts.tokens = [next(self._tokens) for _ in puts.heads]
             for token, head, body in zip(puts.tokens, puts.heads, puts.bodies, strict=True):
                 queue[token] = (puts.priority, puts.key, head[:364], head[364:] + body)
+                self._priorities[token] = puts.priority
         for one in unit.replaces:
             queue = self.rows.setdefault(one.queue, {})
             for token in [token for token, row in queue.items() if row[1] == one.key]:
@@ -108,7 +110,7 @@ class Queues:
     def fetch(self, queue: str, key: bytes, limit: int, after: Any = None) -> list[Stored]:
         rows = [(token, row) for token, row in self._ordered(queue) if row[1] == key]
         if after is not None:
-            place = (-self.rows[queue][after][0], after) if after in self.rows[queue] else (0, after)
+            place = (-self._priorities[after], after)
             rows = [(token, row) for token, row in rows if (-row[0], token) > place]
         return [Stored(token, row[2], row[3]) for token, row in rows[:limit]]
 

@@ -168,13 +168,14 @@ class Delivery:
             outflow.last_token = stored.token
             item = self.restore(stored)
             under_way = outflow.inflight.get(item.packet_id)
-            if under_way is not None and under_way.token == stored.token:
+            if under_way is not None and under_way.token in {None, stored.token}:
                 continue
             if outflow.redelivered:
                 outflow.redelivered -= 1
                 item.dup = True
             if item.released:
                 outflow.inflight[item.packet_id] = item
+                outflow.sent_token = stored.token
                 out.append(outflow.pubrel(item.packet_id, again=True))
             else:
                 outflow.offer(item)

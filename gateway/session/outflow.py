@@ -56,6 +56,7 @@ class Outflow:
         "max_packet",
         "pending",
         "redelivered",
+        "sent_token",
         "version",
         "window",
     )
@@ -70,6 +71,8 @@ class Outflow:
         """True while stored messages are not in memory: they are fetched when the window has room."""
         self.last_token: Token | None = None
         """The last stored message that was taken into memory: fetching goes on behind it."""
+        self.sent_token: Token | None = None
+        """The last stored message that left `pending`: when the connection ends, those behind it are fetched again."""
         self.redelivered = 0
         """How many of the next stored messages had been sent before a restart: they go out with DUP."""
         self._next = 0
@@ -110,6 +113,8 @@ class Outflow:
         pending, inflight = self.pending, self.inflight
         while pending and len(inflight) < self.window:
             item = pending.popleft()
+            if item.token is not None:
+                self.sent_token = item.token
             if item.publication.expired(now):  # [MQTT-3.3.2-5]
                 over.append(item)
                 continue
@@ -182,9 +187,11 @@ class Outflow:
     def drop_memory(self) -> None:
         """The durable session's client is gone: stored items are fetched again when it returns, in order."""
         kept = [item for item in self.pending if item.token is None]
-        if len(kept) != len(self.pending):
+        dropped = [item for item in self.pending if item.token is not None]
+        if dropped:
             self.pending = deque(kept)
-            self.behind = True
+            self.behind, self.last_token = True, self.sent_token
+            self.redelivered += sum(item.dup for item in dropped)
 
     def waiting(self) -> Iterable[Item]:
         """Everything not acknowledged yet."""

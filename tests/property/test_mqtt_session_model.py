@@ -128,8 +128,12 @@ class Publisher:
 
 
 class Sessions(RuleBasedStateMachine):
-    @initialize(versions=st.tuples(*[st.sampled_from([3, 4, 5])] * 4), window=st.sampled_from([1, 3, 100]))
-    def begin(self, versions, window):
+    @initialize(
+        versions=st.tuples(*[st.sampled_from([3, 4, 5])] * 4),
+        window=st.sampled_from([1, 3, 100]),
+        wanted=st.tuples(*[st.tuples(st.sampled_from(sorted(FILTERS)), st.integers(0, 2))] * 2),
+    )
+    def begin(self, versions, window, wanted):
         self.bench = Bench(max_inflight=window)
         self.subscribers = [Subscriber(self.bench, versions[n], f"s{n}") for n in (0, 1)]
         self.publishers = [Publisher(self.bench, versions[2 + n], f"p{n}") for n in (0, 1)]
@@ -139,6 +143,8 @@ class Sessions(RuleBasedStateMachine):
         for one in [*self.subscribers, *self.publishers]:
             one.connect()
         self.settle()
+        for who, (filter_, qos) in enumerate(wanted):
+            self.subscribe(who, filter_, qos)
 
     def settle(self):
         """Everything under way arrives."""
@@ -150,6 +156,9 @@ class Sessions(RuleBasedStateMachine):
             busy = sum(one.step() for one in [*self.subscribers, *self.publishers]) > 0
 
     @rule(who=st.integers(0, 1), filter_=st.sampled_from(sorted(FILTERS)), qos=st.integers(0, 2))
+    def subscribe_more(self, who, filter_, qos):
+        self.subscribe(who, filter_, qos)
+
     def subscribe(self, who, filter_, qos):
         subscriber = self.subscribers[who]
         if not subscriber.online:
