@@ -7,14 +7,18 @@ python deploy/build.py --check    exit 1 and name what is out of date
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 
+from gateway.cli.main import main as main_command
 from gateway.ports.counters import CATALOGUE, Label, Metric
 
 DEPLOY = Path(__file__).resolve().parent
@@ -72,6 +76,7 @@ def outputs() -> dict[Path, str]:
         CHART / "README.md": readme(document),
         ROOT / "docs" / "reference" / "metrics.md": metrics_page(),
         ROOT / "docs" / "reference" / "api.md": api_page(),
+        ROOT / "docs" / "reference" / "command-line.md": command_line_page(),
     }
 
 
@@ -227,6 +232,38 @@ def _kind(each: dict[str, Any]) -> str:
         kind = f"list of {_kind(each['items'])}"
     text = f": {', '.join(map(str, each['enum']))}" if "enum" in each else ""
     return f"{kind}{text}" + (f" – {each['description']}" if each.get("description") else "")
+
+
+def command_line_page() -> str:
+    """Reference of every command, from its own definition."""
+    head = (
+        "# Command line\n\n`python -m gateway` is the same as `mqgate`. Exit codes: 0 done, 1 the answer is no, "
+        "2 wrong use, 3 cannot reach what it needs. Every option of `run` that sets something has a key in the settings "
+        "and an environment variable (`MQGATE_MQTT__MAX_PACKET`). Completion for bash: "
+        '`eval "$(_MQGATE_COMPLETE=bash_source mqgate)"`; `zsh_source` and `fish_source` for the others.\n'
+    )
+    return head + "\n" + "\n".join(_commands(main_command, click.Context(main_command, info_name="mqgate")))
+
+
+def _commands(command: click.Command, context: click.Context) -> Iterator[str]:
+    if not isinstance(command, click.Group):
+        yield _command(command, context)
+        return
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        if found is not None and not found.hidden:
+            yield from _commands(found, click.Context(found, info_name=name, parent=context))
+
+
+def _command(command: click.Command, context: click.Context) -> str:
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    about = inspect.cleandoc(command.help or "").split("\f")[0]
+    lines = [f"## {context.command_path}\n", f"```text\n{usage}\n```\n", f"{about}\n"]
+    for option in command.params:
+        record = option.get_help_record(context)
+        if record is not None:
+            lines.append(f"- `{record[0]}`: {record[1]}" if record[1] else f"- `{record[0]}`")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:

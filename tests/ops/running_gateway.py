@@ -76,7 +76,7 @@ def running(folder: Path, listener: str = "") -> Iterator[Running]:
 
 def until_ready(gateway: Running) -> None:
     """Wait until it says so."""
-    for _ in range(150):
+    for _ in range(600):
         assert gateway.process.poll() is None, (gateway.folder / "log").read_text()
         try:
             if "ok" in gateway.text("/readyz"):

@@ -42,7 +42,7 @@ def opened(chromium: Any, well: Any) -> Iterator[Any]:
     """A page that is signed in; an error on its console fails the test."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.set_default_timeout(8000)
+    page.set_default_timeout(20000)
     complaints: list[str] = []
     page.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -100,7 +100,7 @@ def test_a_queue_manager_that_is_away_and_a_refused_reload_are_said_on_top(chrom
     with page_answers.serving(well=False) as (address, _):
         context = chromium.new_context(color_scheme="dark")
         page = context.new_page()
-        page.set_default_timeout(8000)
+        page.set_default_timeout(20000)
         page.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
         page.goto(address)
         page.wait_for_selector(".alert:has-text('no connection to QM1')")
@@ -114,7 +114,7 @@ def test_a_queue_manager_that_is_away_and_a_refused_reload_are_said_on_top(chrom
 def test_without_a_token_one_is_asked_for_by_keyboard_alone(chromium: Any, well: Any) -> None:
     context = chromium.new_context()
     page = context.new_page()
-    page.set_default_timeout(8000)
+    page.set_default_timeout(20000)
     page.goto(well[0])
     page.wait_for_selector("dialog[open] input:focus")
     page.keyboard.type(page_answers.TOKEN)

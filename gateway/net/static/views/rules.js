@@ -3,6 +3,11 @@
 import { call } from "../api.js";
 import { format, h, link, panel, put, Table } from "../dom.js";
 
+function failed(rule) {
+  const parts = [["dead-lettered", rule.dead_lettered], ["dropped", rule.dropped], ["not built", rule.transform_errors]].filter(([, count]) => count);
+  return parts.map(([what, count]) => `${format.count(count)} ${what}`).join(", ") || "–";
+}
+
 export default function rules(target, _rest, _page, every) {
   const rates = new Map();
   const table = new Table("Sort by a heading; the order of the file is the order in which rules are tried.", [
@@ -13,9 +18,7 @@ export default function rules(target, _rest, _page, every) {
     { title: "Rate", cell: (rule) => format.rate(rates.get(rule.name) ?? null), value: (rule) => rates.get(rule.name) ?? 0, number: true },
     { title: "Matched", cell: (rule) => format.count(rule.matched), value: (rule) => rule.matched, number: true },
     { title: "Done", cell: (rule) => format.count(rule.done), value: (rule) => rule.done, number: true },
-    { title: "Dead-lettered", cell: (rule) => format.count(rule.dead_lettered), value: (rule) => rule.dead_lettered, number: true },
-    { title: "Dropped", cell: (rule) => format.count(rule.dropped), value: (rule) => rule.dropped, number: true },
-    { title: "Not built", cell: (rule) => format.count(rule.transform_errors), value: (rule) => rule.transform_errors, number: true },
+    { title: "Failed", cell: failed, value: (rule) => rule.dead_lettered + rule.dropped + rule.transform_errors },
     { title: "Last", cell: (rule) => format.ago(rule.last_matched), value: (rule) => rule.last_matched ?? 0, number: true },
     { title: "File", cell: (rule) => `${rule.file.split("/").pop()}:${rule.line}`, short: true },
   ], { key: (rule) => `${rule.direction} ${rule.name}`, empty: "No rules: publications reach local subscribers only. `mqgate init` writes an example." });
