@@ -91,10 +91,19 @@ class Rig:
                 process.wait(after)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait(240)
+        code = self.ended(process)
         if marker.exists() or (after is not None and code == -signal.SIGKILL):
             self.fired.append(point or "random")
         return code
+
+    def ended(self, process: subprocess.Popen[bytes]) -> int:
+        """Its end; a run that does not end is ended, so that it takes nothing from the tests after it."""
+        try:
+            return process.wait(900)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     def finish(self) -> None:
         assert self.run() == 0, (self.folder / "log").read_text()[-4000:]
@@ -139,7 +148,7 @@ def _rows(file: Path) -> int:
     return int(pq.read_metadata(file).num_rows)
 
 
-@pytest.mark.timeout(900 if not LONG else 7200)
+@pytest.mark.timeout(1800 if not LONG else 14400)
 def test_killed_at_named_points(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     for point in NAMED if LONG else SHORT:
@@ -151,7 +160,7 @@ def test_killed_at_named_points(tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(14400)
 @pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 def test_killed_many_times(tmp_path: Path, table_format: str) -> None:
@@ -170,7 +179,7 @@ def test_killed_many_times(tmp_path: Path, table_format: str) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
 def test_a_deleted_checkpoint_doubles_and_loses_nothing(tmp_path: Path) -> None:
     import shutil
@@ -185,7 +194,7 @@ def test_a_deleted_checkpoint_doubles_and_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
 def test_checkpoint_files_that_never_reached_the_disk(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
@@ -214,7 +223,7 @@ Landed.missing = lambda self, pieces: pieces
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
 def test_the_counting_notices_doubled_rows(tmp_path: Path) -> None:
     rig = Rig(tmp_path, patch=NO_MANIFEST)
@@ -237,7 +246,7 @@ source.QueueStreamReader._planned = planned
 
 
 @pytest.mark.stress
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
 def test_the_counting_notices_lost_rows(tmp_path: Path) -> None:
     """Acknowledged when planned instead of when landed, then killed and without its checkpoint."""
