@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT))
 
 from gateway.bridge.explain import explain
 from gateway.bridge.inbound import Origin
-from gateway.bridge.outbound import Publication, publication
-from gateway.bridge.rehearsal import NOW, message_of, payload_of, properties_of
+from gateway.bridge.outbound import Publication
+from gateway.bridge.rehearsal import NOW, payload_of, properties_of, publications
 from gateway.config.model import Settings
 from gateway.config.units import Duration, Size, show_duration, show_size
 from gateway.errors import Refused
@@ -227,12 +227,11 @@ def outcome(table: Table, mappings: Mappings, test: Test) -> str:
             shown.append(text + f" (rule {would.rule})")
         return "; ".join(shown) or "no queue: no rule matches"
     assert test.put is not None  # noqa: S101 - the parser has checked it
-    for rule in mappings.to_mqtt:
-        if test.put.queue in (rule.spec.queue, rule.spec.transmission_queue, rule.spec.mq_topic):
-            try:
-                shown.append(published(publication(rule, *message_of(test.put))))
-            except Refused as refused:
-                shown.append(f"refused: {Feedback(refused.feedback).name.lower()}")
+    for found in publications(mappings, test.put):
+        if isinstance(found, Refused):
+            shown.append(f"refused: {Feedback(found.feedback).name.lower()}")
+        else:
+            shown.append(published(found))
     return "; ".join(shown) or "nothing"
 
 

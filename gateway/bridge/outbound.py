@@ -5,6 +5,8 @@ One function per question, all pure; what cannot be answered is a refusal with a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from gateway.bridge.message import Message, read_message
@@ -72,6 +74,23 @@ def publication(rule: OutboundRule, md: bytes, data: bytes) -> Publication:
         render(rule.order_by, scope) if rule.order_by is not None else "",
         str(message.property("mqtt", "gateway") or "") if message.property("mqps", "Top") == topic else "",
     )
+
+
+def first_publication(rules: Sequence[OutboundRule], md: bytes, data: bytes) -> tuple[OutboundRule, Publication]:
+    """Of several rules for one queue the first that can be followed; the last one's refusal when none can."""
+    for rule in rules[:-1]:
+        with suppress(Refused):
+            return rule, publication(rule, md, data)
+    return rules[-1], publication(rules[-1], md, data)
+
+
+def sources(rules: Iterable[OutboundRule]) -> dict[str, list[OutboundRule]]:
+    """The rules by the queue (or `topic://` MQ topic) they take messages from."""
+    found: dict[str, list[OutboundRule]] = {}
+    for rule in rules:
+        spec = rule.spec
+        found.setdefault(spec.queue or spec.transmission_queue or f"topic://{spec.mq_topic}", []).append(rule)
+    return found
 
 
 def _topic(rule: OutboundRule, message: Message, scope: _Scope) -> str:

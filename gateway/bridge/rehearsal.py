@@ -23,7 +23,7 @@ from gateway.mq.rfh2_folder import PropertyValue, folder
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
 from gateway.routing.table import Table, compile_mappings
-from gateway.rules.mappings import Mappings, OutboundRule, PlacedTest
+from gateway.rules.mappings import Mappings, PlacedTest
 from gateway.rules.model import ExpectedPublication, ExpectedPut, QueueMessage, Test
 from gateway.rules.model import Publication as Published
 
@@ -54,7 +54,7 @@ def _differences(table: Table, mappings: Mappings, test: Test) -> Iterator[str]:
         yield from _compared(_puts(table, test.publish), test, _put_difference)
     elif test.put is not None:
         try:
-            found = list(_publications(mappings, test.put))
+            found = list(publications(mappings, test.put))
         except HeaderError as error:
             yield f"it puts no valid message: {error}"
             return
@@ -166,18 +166,15 @@ def message_of(put: QueueMessage) -> tuple[bytes, bytes]:
     return md, data
 
 
-def _publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Publication | Refused]:
-    md, data = message_of(put)
-    for rule in mappings.to_mqtt:
-        if put.queue in _sources(rule):
-            try:
-                yield outbound.publication(rule, md, data)
-            except Refused as refused:
-                yield refused
-
-
-def _sources(rule: OutboundRule) -> tuple[str | None, ...]:
-    return rule.spec.queue, rule.spec.transmission_queue, rule.spec.mq_topic
+def publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Publication | Refused]:
+    """What becomes of a test's message: one publication, one refusal, or nothing where no rule takes it."""
+    rules = outbound.sources(mappings.to_mqtt).get(put.queue)
+    if rules is None:
+        return
+    try:
+        yield outbound.first_publication(rules, *message_of(put))[1]
+    except Refused as refused:
+        yield refused
 
 
 def _publication_difference(expected: Expected, found: outbound.Publication | Refused) -> Iterator[str]:

@@ -21,7 +21,7 @@ from gateway.rules.check import check_inbound, check_outbound, check_test
 from gateway.rules.mappings import InboundRule, Mappings, OutboundRule, PlacedTest
 from gateway.rules.model import MappingFile, Test, ToMq, ToMqtt
 from gateway.rules.payload_schema import compile_schema
-from gateway.rules.shadow import shadowed
+from gateway.rules.shadow import shadowed, shadowed_sources
 
 Load = Callable[[str], str]
 
@@ -153,16 +153,18 @@ class _Reading:
     def result(self) -> Mappings:
         if self.findings:
             raise ConfigurationError(sorted(self.findings, key=lambda one: (one.file, one.line, one.column)))
+        hidden: list[tuple[AnyRule, AnyRule]] = [*shadowed(self.inbound), *shadowed_sources(self.outbound)]
         warnings = tuple(
             Finding(rule.file, rule.line, 1, f"rule `{rule.name}` is never reached: `{first.name}` "
                     f"({first.file}:{first.line}) takes all it matches", "move it before that rule, or remove it")
-            for rule, first in shadowed(self.inbound)
+            for rule, first in hidden
         )  # fmt: skip
         return Mappings(
             tuple(self.inbound), tuple(self.outbound), tuple(self.tests), self.dead_letter_unmatched, warnings
         )
 
 
+AnyRule = InboundRule | OutboundRule
 M = TypeVar("M", bound=Part)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gateway.rules.mappings import InboundRule
+from gateway.rules.mappings import InboundRule, OutboundRule
 from gateway.rules.model import When
 
 _ALWAYS = When()
@@ -56,3 +56,14 @@ def _covering(root: _Node, levels: tuple[str, ...]) -> Iterator[_Node]:
         nodes = [node.children[step] for node in nodes for step in steps if step in node.children]
     yield from nodes
     yield from (node.children["#"] for node in nodes if "#" in node.children)
+
+
+def shadowed_sources(rules: Iterable[OutboundRule]) -> Iterator[tuple[OutboundRule, OutboundRule]]:
+    """Rules behind one of the same source that can always be followed: pairs as above."""
+    always: dict[tuple[str | None, ...], OutboundRule] = {}
+    for rule in rules:
+        source = (rule.spec.queue, rule.spec.transmission_queue, rule.spec.mq_topic)
+        if source in always:
+            yield rule, always[source]
+        elif rule.topic is not None and rule.topic.constant is not None:
+            always[source] = rule

@@ -226,3 +226,14 @@ def test_a_mapping_that_is_no_mapping_is_said_so():
 def test_schemas_are_compiled_when_they_are_read_and_fetch_nothing(schema, words):
     found = findings("to_mq: [{name: a, topic: a, queue: Q, payload: {schema: s.json}}]", s=schema)
     assert words in "\n".join(map(str, found))
+
+
+def test_rules_behind_one_that_takes_everything_from_their_queue_are_reported():
+    text = (
+        "to_mqtt:\n"
+        "  - {name: a, queue: Q, topic: 'a/{usr.x}'}\n"
+        "  - {name: b, queue: Q, topic: b}\n"
+        "  - {name: c, queue: Q, topic: c}\n"
+        "  - {name: d, queue: R, topic: c}\n"
+    )
+    assert [warning.what.split("`")[1] for warning in read(text).warnings] == ["c"]
