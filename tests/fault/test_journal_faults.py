@@ -16,7 +16,7 @@ import pytest
 
 from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
 from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
-from gateway.errors import StoreUnavailable
+from gateway.errors import StoreCorrupt, StoreUnavailable
 
 HEAD = b"M" * 364
 OPTIONS = StoreOptions(segment_bytes=128 * 1024, spare_segments=2, direct=False, background=False, cache_bytes=0)
@@ -201,4 +201,55 @@ def test_a_read_only_disk_is_refused_in_words(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     store = opened(small_disk / "data")
     assert listed(store) == [b"a"]
+    store.close()
+
+
+def test_a_full_disk_with_survivors_everywhere_frees_itself(small_disk: Path) -> None:
+    options = StoreOptions(segment_bytes=64 * 1024, spare_segments=2, background=False, cache_bytes=0)
+    store = opened(small_disk / "data", options)
+    with pytest.raises(StoreUnavailable):
+        fill(store, [])
+    messages = store.fetch("Q", limit=100_000)
+    kept = [message.body for message in messages[::12]]
+    leaving = [message.token for at, message in enumerate(messages) if at % 12]
+    for at in range(0, len(leaving), 5):
+        commit(store, store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=leaving[at : at + 5])]), 1.0))
+        step = store.maintain(1.0)
+        if step is not None:
+            commit(store, step)
+    for at in range(20):
+        commit(store, put(store, b"%d" % at * 2000))
+    assert listed(store) == kept + [b"%d" % at * 2000 for at in range(20)]
+    crash(store)
+    store = opened(small_disk / "data", options)
+    assert listed(store) == kept + [b"%d" % at * 2000 for at in range(20)]
+    store.close()
+
+
+def test_damage_found_by_housekeeping_stops_nothing_else(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    prepared = put(store, *[b"%d" % at * 300 for at in range(20)])
+    commit(store, prepared)
+    commit(store, store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=prepared.unit.puts[0].tokens[1:])]), 1.0))
+    current = store.ring.current
+    assert current is not None
+    data = bytearray(current.path.read_bytes())
+    data[current.begin + 700] ^= 1
+    current.path.write_bytes(data)
+    found: list[str] = []
+    for at in range(150):
+        churn = put(store, b"%d" % at * 2000)
+        commit(store, churn)
+        commit(store, store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=churn.unit.puts[0].tokens)]), 1.0))
+        try:
+            step = store.maintain(1.0)
+        except StoreUnavailable as error:
+            found.append(str(error))
+        else:
+            if step is not None:
+                commit(store, step)
+    assert len(found) == 1
+    assert "damaged at byte" in found[0]
+    with pytest.raises(StoreCorrupt, match="damaged"):
+        listed(store)
     store.close()

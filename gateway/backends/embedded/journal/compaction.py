@@ -79,6 +79,9 @@ class Walk:
         """Read on; a plan once there is a frame's worth. `number` is the next message number, which carrying does not
         use up.
         """
+        if self.holder.index.space.by_slot.get(self.extent.slot) is not self.extent:
+            self.done = True  # free already, and perhaps in use again
+            return None
         budget = READ_STEP
         while budget > 0 and self._size < CARRY_STEP and self._offset < self.segment.end and self.extent.live:
             budget -= self._read_frame()

@@ -32,8 +32,9 @@ class Buffers:
 
     def take(self, length: int) -> mmap.mmap:
         """At least `length` bytes, not zeroed."""
-        if length <= POOLED and self._free:
-            return self._free.pop()
+        if length <= POOLED:
+            with contextlib.suppress(IndexError):  # the writing thread takes buffers too
+                return self._free.pop()
         return mmap.mmap(-1, max(length, POOLED))
 
     def give(self, buffer: mmap.mmap) -> None:

@@ -83,7 +83,10 @@ class Reading:
         self.index.hidden.update([token & NUMBER_MASK for token in tokens])
 
     def unlock(self, queue: str, key: bytes, tokens: Iterable[int]) -> None:
-        """They are back."""
+        """They are back; those that leave in a frame under way are not."""
+        leaving = self.under_way.leaving
+        if leaving:
+            tokens = [token for token in tokens if token & NUMBER_MASK not in leaving]
         self.index.show(queue, key, tokens)
 
     def exists(self, queue: str, key: bytes, token: int) -> bool:

@@ -170,10 +170,10 @@ class Ring:
             return self._order(self._oversized(length))
         ready = [
             segment
-            for segment in self._spares
+            for segment in list(self._spares)
             if segment.ready.is_set() and segment.error is None and segment.size == size
         ]
-        if len(ready) > (0 if essential else 1):
+        if len(ready) > (0 if essential or not self.used else 1):
             self._spares.remove(ready[0])
             self._kick()
             return ready[0]
@@ -259,7 +259,7 @@ class Ring:
         return max(1, self._goal - self._filled) if self.full is None else max(2, self._goal)
 
     def _ready_spares(self) -> int:
-        return sum(1 for segment in self._spares if segment.ready.is_set())
+        return sum(1 for segment in list(self._spares) if segment.ready.is_set())
 
     def _give_back(self) -> None:
         """Remove files; not those that the newest header on disk lists: a missing one of these is damage."""
@@ -307,8 +307,8 @@ class Ring:
         try:
             create_zeroed(segment.path, segment.size)
             segment.file = DurableFile(segment.path, direct=self.options.direct)
-        except OSError as error:
-            segment.error = self.full = error
+        except (OSError, ValueError) as error:
+            segment.error = self.full = error if isinstance(error, OSError) else OSError(str(error))
         else:
             self.full = None
         segment.ready.set()

@@ -29,7 +29,7 @@ from gateway.backends.embedded.store.cleaning import excess, victim
 from gateway.backends.embedded.store.index import Index, TokenRun
 from gateway.backends.embedded.store.place import NUMBER_BITS, VOLATILE, frame_of
 from gateway.backends.embedded.store.unit import StoreUnit
-from gateway.errors import StoreError, StoreUnavailable
+from gateway.errors import StoreCorrupt, StoreError, StoreUnavailable
 
 NO_FLAGS = 0
 RESTART_GAP = 1 << 32
@@ -181,7 +181,7 @@ class Store(Matching):
             self.under_way.leaving.update(numbers)
         prepared.leaving = runs
 
-    def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int) -> None:
+    def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int, *, essential: bool = False) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
         dictionary = self._dictionary
         sections, length = plan.sections(dictionary)
@@ -190,7 +190,8 @@ class Store(Matching):
             dictionary = Dictionary()
             sections, length = plan.sections(dictionary)
         try:
-            berth = self.ring.berth(length, self._next_sequence, plan.first_number, time, essential=not plan.rows)
+            essential = essential or not plan.rows
+            berth = self.ring.berth(length, self._next_sequence, plan.first_number, time, essential=essential)
         except StoreUnavailable:
             dictionary.take_back()
             raise
@@ -227,7 +228,7 @@ class Store(Matching):
                 file.write(frame, berth.offset)
             reach("journal.after-write")
         except OSError as error:
-            self.generation += 1
+            self.generation += 1  # before `_failed`: a frame that is just being prepared in the other thread is refused
             self._failed = True
             raise StoreUnavailable(
                 f"{self.path}: {error.strerror}: nothing of this unit of work was stored; it may be tried again"
@@ -314,9 +315,14 @@ class Store(Matching):
             self._walk = self._next_walk()
         if self._walk is None:
             return None
-        plan = self._walk.step(self._next_number)
-        if self._walk.done:
-            self._walk = None
+        walk, self._walk = self._walk, None
+        try:
+            plan = walk.step(self._next_number)
+        except (StoreCorrupt, OSError) as error:
+            walk.extent.readable = False  # the rest of the journal goes on; reading these messages says what is wrong
+            raise StoreUnavailable(f"housekeeping: {error}") from error
+        if not walk.done:
+            self._walk = walk
         return self._maintenance_frame(plan, time, carries=True) if plan is not None else None
 
     @property
@@ -338,7 +344,8 @@ class Store(Matching):
 
     def _maintenance_frame(self, plan: Plan, time: int, *, carries: bool) -> Prepared:
         prepared = Prepared(StoreUnit(), [], self.generation, carries=carries)
-        self._place(prepared, plan, time, FrameFlag.CARRIED if plan.columns.numbers is not None else NO_FLAGS)
+        flags = FrameFlag.CARRIED if plan.columns.numbers is not None else NO_FLAGS
+        self._place(prepared, plan, time, flags, essential=True)  # carrying makes room, on a full disk above all
         self._carrying += carries
         self.under_way.begin(StoreUnit(state=plan.links.state))
         prepared.unit.state.update(plan.links.state)

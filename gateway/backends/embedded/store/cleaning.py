@@ -23,7 +23,7 @@ def victim(extents: Iterable[Extent], size_of: Callable[[int], int]) -> Extent |
     space = sum([size_of(extent.slot) for extent in sealed])
     if space <= SLACK * sum([extent.live_bytes for extent in sealed]):
         return None
-    held = [extent for extent in sealed if extent.live or extent.state]
+    held = [extent for extent in sealed if extent.readable and (extent.live or extent.state)]
     awaited = {serial for extent in sealed if not extent.live and not extent.state for serial in extent.refs}
     roots = [extent for extent in held if extent.serial in awaited]
     if roots:

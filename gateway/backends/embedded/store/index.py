@@ -226,8 +226,10 @@ class Index:
     def show(self, queue: str, key: bytes, tokens: Iterable[int]) -> None:
         """Messages are not locked any more."""
         numbers = [token & NUMBER_MASK for token in tokens]
+        if not numbers:
+            return
         self.hidden.difference_update(numbers)
-        lowest = min(numbers, default=0)
+        lowest = min(numbers)
         for lane in self.chain(queue, key):
             lane.skip = min(lane.skip, lowest)
 

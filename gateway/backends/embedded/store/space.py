@@ -27,6 +27,7 @@ class Extent:
         "live",
         "moved",
         "moved_lanes",
+        "readable",
         "refs",
         "rows",
         "sealed",
@@ -44,6 +45,8 @@ class Extent:
         self.state = 0
         self.used = 0
         self.sealed = False
+        self.readable = True
+        """False once a frame of it was found damaged: its survivors cannot be carried."""
         self.refs: set[int] = set()
         self.big: dict[int, int] = {}
         self.big_bytes = 0
