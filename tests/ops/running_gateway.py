@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -51,7 +52,7 @@ TOKEN = "operator-token-of-the-tests"
 
 
 @contextmanager
-def running(folder: Path, listener: str = "") -> Iterator[Running]:
+def running(folder: Path, listener: str = "", environment: dict[str, str] | None = None) -> Iterator[Running]:
     """A gateway with the embedded queue manager, ready; `listener` is one more line of its listeners."""
     port, admin, web = free_port(), free_port(), free_port()
     settings = SETTINGS.format(port=port, admin=admin, web=web, folder=folder)
@@ -60,7 +61,7 @@ def running(folder: Path, listener: str = "") -> Iterator[Running]:
     (folder / "admin.token").write_text(TOKEN + "\n")
     with (folder / "log").open("wb") as log:
         command = [sys.executable, "-m", "gateway", "run", "--config", str(folder / "mqgate.yaml")]
-        process = subprocess.Popen(command, stderr=log, stdout=log, cwd=folder)
+        process = subprocess.Popen(command, stderr=log, stdout=log, cwd=folder, env=os.environ | (environment or {}))
     gateway = Running(port, admin, web, folder, process)
     try:
         until_ready(gateway)
