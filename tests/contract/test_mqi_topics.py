@@ -94,6 +94,12 @@ def test_retained_publications(mqi):
         mqi.connection.subscription_request(none.subscription_handle)
 
 
+def test_publications_to_temporary_queues_are_not_persistent(mqi):
+    made, _ = subscribe(mqi, "p")
+    publish(mqi, "p", b"1", descriptor=md(persistence=1))
+    assert Descriptor(mqi.get(made.queue_handle).md).persistence == 0
+
+
 def test_selectors_and_topic_objects(mqi):
     mqi.mqsc("DEFINE TOPIC(PLANT) TOPICSTR('plant') DEFPRTY(6)\nDEFINE QALIAS(TO.TOPIC) TARGTYPE(TOPIC) TARGET(PLANT)")
     made, _ = subscribe(mqi, "plant/#", selection="Root.MQMD.Format = 'MQSTR'")

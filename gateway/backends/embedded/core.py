@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from types import TracebackType
 
 from gateway.backends.embedded.commit import Batch, Committer
 from gateway.backends.embedded.local_queue import LocalQueue, Waiter
@@ -29,6 +30,23 @@ OBJECT_STATE = b"object/"
 """Prefix of the store's state records that hold definitions."""
 
 
+class _Entry:
+    """`with core.entered()`: one object for all, as it holds nothing of its own."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def __enter__(self) -> None:
+        self._core.enter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._core.leave()
+
+
 class Core:
     """See the module."""
 
@@ -37,6 +55,7 @@ class Core:
         self.store = store
         self.scheduler = scheduler
         self.lock = threading.RLock()
+        self._entry = _Entry(self)
         self.changed = threading.Condition(self.lock)
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
@@ -60,23 +79,26 @@ class Core:
 
     # Entering and leaving
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """The lock; on leaving for good, what has gathered is called without it."""
-        self.lock.acquire()
-        self._depth_of_lock += 1
-        try:
-            yield
-        finally:
-            self._depth_of_lock -= 1
-            last = self._depth_of_lock == 0
-            self.lock.release()
-            if last and self._afterwards:
-                self._call_afterwards()
+        return self._entry
 
     def afterwards(self, call: Callable[[], None]) -> None:
         """Call this when the lock has been given up, on this thread."""
         self._afterwards.append(call)
+
+    def enter(self) -> None:
+        """Take the lock."""
+        self.lock.acquire()
+        self._depth_of_lock += 1
+
+    def leave(self) -> None:
+        """Give the lock back."""
+        self._depth_of_lock -= 1
+        last = self._depth_of_lock == 0
+        self.lock.release()
+        if last and self._afterwards:
+            self._call_afterwards()
 
     def _call_afterwards(self) -> None:
         while self._afterwards:

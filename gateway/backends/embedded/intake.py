@@ -145,6 +145,8 @@ class Intake:
         if queue is None or target.remote or any(head[8:12] != QUIET for head in distinct):
             self._slow_put(target, puts, own)
             return sum(map(len, bodies))
+        if puts.persistent and queue.temporary:
+            raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
         check_lengths(self._core, queue, heads, bodies)
         room.claim(queue, len(heads))
         lane = LanePuts(

@@ -80,6 +80,10 @@ class JournalStore:
         """How many."""
         return self.store.depth(queue, key)
 
+    def oldest(self, queue: str) -> int:
+        """When the oldest was put."""
+        return self.store.oldest(queue)
+
     def state(self) -> dict[bytes, bytes]:
         """The small records."""
         return dict(self.store.states())

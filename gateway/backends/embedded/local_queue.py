@@ -39,7 +39,8 @@ class LocalQueue:
     persistence: int = 0
     transmission: bool = False
     property_control: int = 0
-    triggers: bool = False
+    temporary: bool = False
+    """A temporary dynamic queue: no persistent messages, and it is not on disk itself."""
     uncommitted_puts: int = 0
     locked: dict[int, Hashable] = field(default_factory=dict)
     """Messages got in units of work that are open, or handed to the batch port; by whom."""
@@ -82,7 +83,7 @@ class LocalQueue:
         self.persistence = number("DEFPSIST")
         self.transmission = number("USAGE") == 1
         self.property_control = number("PROPCTL")
-        self.triggers = number("TRIGGER") == 1
+        self.temporary = definition.dynamic == 3
 
     @property
     def open_count(self) -> int:

@@ -183,6 +183,11 @@ class MemoryStore:
         shelf = self._shelves.get(queue, {}).get(key)
         return 0 if shelf is None else len(shelf.entries)
 
+    def oldest(self, queue: str) -> int:
+        """When the oldest was put."""
+        shelf = self._shelves.get(queue, {}).get(b"")
+        return min((message.put_time for message, _ in shelf.entries.values()), default=0) if shelf else 0
+
     def state(self) -> dict[bytes, bytes]:
         """The small records."""
         return dict(self._state)

@@ -61,6 +61,8 @@ class Placer:
             raise MQError(mq.MQRC_Q_FULL, f"{queue.name} holds MAXDEPTH({queue.max_depth}) messages")
         priority = 0 if queue.fifo else max(0, min(9, descriptor.integer(md, "priority")))
         persistent = descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT
+        if persistent and queue.temporary:
+            raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
         tenths = descriptor.integer(md, "expiry")
         expiry = 0 if tenths < 0 else int(self._core.now() * 1_000_000) + tenths * 100_000
         add_row(unit, LanePuts(queue.name, b"", priority, persistent, [md], [data]), expiry)

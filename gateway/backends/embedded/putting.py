@@ -16,9 +16,9 @@ from gateway.backends.embedded.handles import Handle, LogicalOrder
 from gateway.backends.embedded.placing import split_time
 from gateway.backends.embedded.resolution import Target, reply_to
 from gateway.backends.embedded.store.unit import StoreUnit
-from gateway.errors import MQError
+from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
-from gateway.mq import properties
+from gateway.mq import properties, property_names
 from gateway.ports.mqi import Property, PutOptions, PutRecord, PutResult
 
 if TYPE_CHECKING:
@@ -149,12 +149,6 @@ def _complete(core: Core, target: Target, message: Descriptor, options: PutOptio
         message.priority = max(0, int(first.get("DEFPRTY", 0)))
     if message.persistence == mq.MQPER_PERSISTENCE_AS_Q_DEF:
         message.persistence = max(0, int(first.get("DEFPSIST", 0)))
-    if (
-        target.queue is not None
-        and target.queue.definition.dynamic == mq.MQQDT_TEMPORARY_DYNAMIC
-        and message.persistence == 1
-    ):
-        raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{target.queue.name} is a temporary dynamic queue")
     if options.options & mq.MQPMO_NEW_MSG_ID or message.msg_id == NO_ID:
         message.msg_id = core.new_identifier()
     if options.options & mq.MQPMO_NEW_CORREL_ID:
@@ -189,10 +183,13 @@ def with_message_properties(core: Core, md: bytes, data: bytes, given: Sequence[
             md = properties.with_descriptor_property(md, each.name, each.value)
             continue
         dt = properties.DT_OF_MQTYPE.get(each.type, "string")
-        name = each.name.removeprefix("usr.")
+        name = property_names.resolve(each.name)
         folders.append(properties.Property(name, each.value, dt, each.support, each.context, each.copy))
     maximum = properties.MAX_PROPERTIES_LENGTH if limit < 0 else limit
-    return properties.with_properties(md, data, folders, maximum=maximum)
+    try:
+        return properties.with_properties(md, data, folders, maximum=maximum)
+    except HeaderError as wrong:  # a value that is not of its type
+        raise MQError(mq.MQRC_PROPERTY_TYPE_ERROR, str(wrong)) from wrong
 
 
 def default_context(connection: Connection, message: Descriptor) -> None:

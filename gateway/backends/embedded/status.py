@@ -76,8 +76,8 @@ def queue_manager_identifier(core: Core) -> str:
 def queue_status(core: Core, name: str) -> Mapping[str, Value]:
     """DISPLAY QSTATUS TYPE(QUEUE)."""
     queue = core.queues[name]
-    oldest = core.store.fetch(name, b"", 1)
-    age = int(core.now() - oldest[0].put_time / 1_000_000) if oldest else -1
+    oldest = core.store.oldest(name)
+    age = int(core.now() - oldest / 1_000_000) if oldest else -1
     return {
         "CURDEPTH": core.depth(queue),
         "IPPROCS": queue.inputs,

@@ -56,6 +56,9 @@ class MessageStore(Protocol):
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there."""
 
+    def oldest(self, queue: str) -> int:
+        """When the oldest message of the queue was put, in microseconds; 0: it is empty."""
+
     def state(self) -> dict[bytes, bytes]:
         """The small records."""
 

@@ -297,6 +297,8 @@ class Topics:
         try:
             target = resolve(self._core, subscription.destination, subscription.destination_queue_manager)
             target.check_put()
+            if target.queue is not None and target.queue.temporary:  # it would not survive a restart anyway
+                copy = descriptor.with_integer(copy, "persistence", mq.MQPER_NOT_PERSISTENT)
             self._placer.place(target, copy, content, unit)
         except MQError as error:
             use_dead_letter = self.governing(topic, "USEDLQ", 0) != 1
