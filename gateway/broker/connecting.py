@@ -31,6 +31,8 @@ class Connecting:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._asking = False
+        """True while a CONNECT is being decided: an answer that comes at once goes out with the batch."""
         self._close_watch: set[Connection] = set()
 
     # -- CONNECT -------------------------------------------------------------------------------------------------------
@@ -52,7 +54,11 @@ class Connecting:
             return
         connection.state = AUTHENTICATING
         connection.request = connect
-        engine.access.authenticate(connect, connection.link, lambda verdict: self.decided(connection, verdict))
+        self._asking = True
+        try:
+            engine.access.authenticate(connect, connection.link, lambda verdict: self.decided(connection, verdict))
+        finally:
+            self._asking = False
 
     def refuse_connect(self, connection: Connection, reason: int, text: str, malformed: bool = False) -> None:
         """CONNACK with the reason, then close [MQTT-3.2.2-6]. A refused CONNECT publishes no will."""
@@ -89,7 +95,8 @@ class Connecting:
             held, connection.held = connection.held, []
             if held and connection.state == ONLINE:
                 engine.publishing.packets(connection, held)
-        engine.flush()
+        if not self._asking:
+            engine.flush()
 
     def accept(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
         """The client is who it says: give it its session."""
@@ -105,8 +112,12 @@ class Connecting:
             return
         session, present = self.claim(connection, connect, client_id)
         connection.session, connection.state = session, ONLINE
+        connection.reader.max_packet = engine.limits.max_packet  # known now: no longer the bound of strangers
         session.connection = connection
-        session.user = verdict.user
+        listener = connection.link.listener
+        if session.subscriptions and (session.user, session.listener) != (verdict.user, listener):
+            engine.router.touch()  # what may be delivered to it is another question now
+        session.user, session.listener = verdict.user, listener
         self.apply_limits(connection, session, connect)
         self.keep_will(session, connect)
         connection.auth = verdict
@@ -280,7 +291,7 @@ class Connecting:
         if will is None:
             return
         self.engine.turn.replace(WILLS, session.key, None)
-        publisher = Publisher("", session.client_id, session.user, session.version)
+        publisher = Publisher(session.listener, session.client_id, session.user, session.version)
         self.engine.router.publish_will(publisher, will)
 
     def drop_will(self, session: Session) -> None:

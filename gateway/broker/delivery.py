@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.route import Receiver, Route, Shared
@@ -167,6 +168,8 @@ class Delivery:
         for stored in page:
             outflow.last_token = stored.token
             item = self.restore(stored)
+            if not item.released and not self.allowed(session, item):
+                continue
             under_way = outflow.inflight.get(item.packet_id)
             if under_way is not None and under_way.token in {None, stored.token}:
                 continue
@@ -187,6 +190,27 @@ class Delivery:
         item = Item(publication, publication.qos, publication.retain, sub_ids, packet_id, stored.token)
         item.released = released
         return item
+
+    def allowed(self, session: Session, item: Item) -> bool:
+        """Whether the access list, as it is now, lets the session have what was stored for it; if not it goes."""
+        if self.engine.router.may_receive(session, item.publication.topic.decode()):
+            return True
+        self.engine.counters.messages_dropped["_none", "denied"] += 1
+        self.settle(session, item)
+        return False
+
+    def check_rights(self) -> None:
+        """The access list has changed: what waits in memory is asked about again, what is stored when it is fetched.
+        What a connected client already has in flight takes its course."""
+        for session in self.engine.sessions:
+            outflow = session.outflow
+            if outflow.pending:
+                outflow.pending = deque(item for item in outflow.pending if self.allowed(session, item))
+            if session.connection is None:
+                for packet_id, item in list(outflow.inflight.items()):
+                    if not item.released and not self.allowed(session, item):
+                        del outflow.inflight[packet_id]
+        self.engine.flush()
 
     def settle(self, session: Session, item: Item) -> None:
         """An item is over: its row goes with the open turn."""

@@ -106,7 +106,10 @@ class Engine:
             return None
         connection = Connection(
             link,
-            Reader(self.limits.max_packet, max_user_properties=self.limits.max_user_properties),
+            Reader(
+                min(self.limits.max_packet, self.limits.max_connect),
+                max_user_properties=self.limits.max_user_properties,
+            ),
             listener,
             self.scheduler.monotonic(),
         )
@@ -122,6 +125,11 @@ class Engine:
         if not self.turn.opened:
             self.turn.opened = connection.last_read
         self.counters.bytes_in += len(chunk)
+        if connection.state == AUTHENTICATING:
+            connection.early_bytes += len(chunk)
+            if connection.early_bytes > self.limits.max_connect:
+                self.protocol_error(connection, ProtocolError("too much before CONNACK", reasons.QUOTA_EXCEEDED))
+                return
         packets = connection.reader.feed(chunk)
         if connection.state == ONLINE:
             self.publishing.packets(connection, packets)

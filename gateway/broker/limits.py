@@ -12,6 +12,8 @@ class Limits:
     versions: frozenset[int] = frozenset({3, 4, 5})
     strict_client_ids: bool = True
     max_packet: int = 1 << 20
+    max_connect: int = 128 << 10
+    """Largest packet before CONNACK, and all that is held until then: nobody has shown who it is."""
     max_payload: int = 0
     max_qos: int = 2
     retain: bool = True
@@ -31,6 +33,7 @@ class Limits:
     max_topic_levels: int = 200
     max_topic_length: int = 65_535
     max_retained: int = 1_000_000
+    max_retained_bytes: int = 1 << 30
     max_outgoing_bytes: int = 8 << 20
     """Bytes written and not taken by a slow reader before its connection is closed."""
     max_user_properties: int = 1000

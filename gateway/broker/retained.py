@@ -31,6 +31,7 @@ class Retained:
         self._root = _Node()
         self._expiring: list[tuple[float, str]] = []
         self.count = 0
+        self.bytes = 0
 
     def keep(self, publication: Publication) -> None:
         """Store or, with an empty payload, clear [MQTT-3.3.1-6] [MQTT-3.3.1-10]. Durable with the open turn."""
@@ -38,7 +39,7 @@ class Retained:
             if self.forget(publication.topic.decode()):
                 self.engine.turn.replace(RETAINED, key_of(publication.topic), None)
             return
-        if self.count >= self.engine.limits.max_retained and not self._find(publication.topic.decode()):
+        if not self._room(publication):
             self.engine.counters.messages_dropped["_none", "other"] += 1
             return
         kept = Publication(
@@ -49,15 +50,28 @@ class Retained:
         self.restore(kept)
         self.engine.turn.replace(RETAINED, key_of(publication.topic), encode_publication(kept, 0))
 
+    def _room(self, publication: Publication) -> bool:
+        """Whether one more, or a longer one in the place of another, is within the limits."""
+        limits, before = self.engine.limits, self._find(publication.topic.decode())
+        more = _size(publication) - (_size(before) if before is not None else 0)
+        return (before is not None or self.count < limits.max_retained) and (
+            more <= 0 or self.bytes + more <= limits.max_retained_bytes
+        )
+
     def restore(self, publication: Publication) -> None:
         """Put it into the tree (also at start-up)."""
         node = self._root
         for level in publication.topic.decode().split("/"):
             node = node.below.setdefault(level, _Node())
         self.count += node.publication is None
+        self.bytes += _size(publication) - (_size(node.publication) if node.publication is not None else 0)
         node.publication = publication
         if publication.expires:
-            heapq.heappush(self._expiring, (publication.expires, publication.topic.decode()))
+            if len(self._expiring) > 2 * self.count + 1000:  # most are of values that were replaced since
+                self._expiring = [(one.expires, one.topic.decode()) for one in self if one.expires]
+                heapq.heapify(self._expiring)
+            else:
+                heapq.heappush(self._expiring, (publication.expires, publication.topic.decode()))
 
     def _find(self, topic: str) -> Publication | None:
         node: _Node | None = self._root
@@ -76,6 +90,7 @@ class Retained:
             path.append(node)
         if path[-1].publication is None:
             return False
+        self.bytes -= _size(path[-1].publication)
         path[-1].publication = None
         self.count -= 1
         for depth in range(len(levels), 0, -1):
@@ -125,3 +140,7 @@ class Retained:
             if kept is not None and kept.expired(now):
                 self.forget(topic)
                 self.engine.turn.replace(RETAINED, key_of(kept.topic), None)
+
+
+def _size(publication: Publication) -> int:
+    return len(publication.topic) + len(publication.payload) + len(publication.properties)

@@ -127,8 +127,7 @@ class Router:
 
     def may_receive(self, session: Session, topic: str) -> bool:
         """Whether the access list lets a session have a topic: asked again when the list changes."""
-        listener = session.connection.link.listener if session.connection is not None else ""
-        return self.access.may_receive(listener, session.client_id, session.user, topic)
+        return self.access.may_receive(session.listener, session.client_id, session.user, topic)
 
     # -- subscriptions --
 
