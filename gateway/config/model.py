@@ -389,8 +389,8 @@ class Settings(Part):
             known = self.security.checks or (shown and self.security.certificate_user != "none")
             if not listener.local and not known and not self.anonymous_on(listener):
                 raise Wrong(
-                    f"nobody could connect to listener `{listener.name}`: other hosts reach {listener.bind}, and clients "
-                    "without credentials are let in there only when the settings say so",
+                    f"nobody could connect to listener `{listener.name}`: other hosts reach {listener.bind}, and "
+                    "clients without credentials are let in there only when the settings say so",
                     "give `security.password_file`, `users` or `jwt`, or write `anonymous: true` to the listener",
                 )
         return self

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.config.model import AclEntry
 from gateway.mqtt.topics import split_shared
-from gateway.routing.table import like
+from gateway.routing.table import is_plain, like
 from gateway.routing.trie import FilterTrie
 
 PUBLISH, SUBSCRIBE = "publish", "subscribe"
@@ -142,19 +142,39 @@ class _Everything(Rights):
 
 
 class Acl:
-    """The list, ready to be asked. The `may_` methods remember the rights of recent subjects."""
+    """The list, ready to be asked. The `may_` methods remember the rights of recent subjects.
 
-    __slots__ = ("_entries", "_recent")
+    Entries for one user or one client are found by that name, so that a list with an entry for each of a hundred
+    thousand devices costs a connection no more than a short one.
+    """
+
+    __slots__ = ("_by_client", "_by_user", "_entries", "_others", "_recent")
 
     def __init__(self, entries: Sequence[AclEntry] | None) -> None:
         self._entries = None if entries is None else [_Entry(index, entry) for index, entry in enumerate(entries)]
+        self._by_user: dict[str, list[_Entry]] = {}
+        self._by_client: dict[str, list[_Entry]] = {}
+        self._others: list[_Entry] = []
+        for entry in self._entries or ():
+            self._file(entry)
         self._recent: dict[Subject, Rights] = {}
+
+    def _file(self, entry: _Entry) -> None:
+        user, client = entry.spec.user, entry.spec.client
+        if user is not None and is_plain(user):
+            self._by_user.setdefault(user, []).append(entry)
+        elif client is not None and is_plain(client):
+            self._by_client.setdefault(client, []).append(entry)
+        else:
+            self._others.append(entry)
 
     def of(self, subject: Subject) -> Rights:
         """The rights of a subject."""
         if self._entries is None:
             return _Everything(subject)
-        applying = [entry for entry in self._entries if entry.applies(subject)]
+        named = self._by_user.get(subject.username, []) + self._by_client.get(subject.client_id, [])
+        candidates = sorted(named + self._others, key=lambda entry: entry.index)
+        applying = [entry for entry in candidates if entry.applies(subject)]
         clauses = {action: list(_clauses(applying, action, subject)) for action in (PUBLISH, SUBSCRIBE)}
         return Rights(subject, clauses)
 

@@ -145,9 +145,14 @@ def capture(rule: InboundRule, topic: str) -> dict[str, str]:
     return captured
 
 
+def is_plain(pattern: str) -> bool:
+    """Whether a pattern is like itself alone."""
+    return not any(character in pattern for character in "*?[")
+
+
 def like(patterns: list[str]) -> Callable[[str], bool]:
     """A test whether a text is like one of the patterns (`*` and `?`); compiled once."""
-    if not any(character in pattern for pattern in patterns for character in "*?["):
+    if all(map(is_plain, patterns)):
         wanted = frozenset(patterns)
         return wanted.__contains__
     expression = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns))

@@ -57,7 +57,7 @@ def test_covering_and_overlapping_say_what_matching_topics_say(one, other):
 ENTRIES = st.lists(
     st.builds(
         AclEntry,
-        user=st.sampled_from([None, "u*", "*"]),
+        user=st.sampled_from([None, "u*", "*", "u1"]),
         client=st.sampled_from([None, "c1"]),
         anonymous=st.sampled_from([None, True, False]),
         listener=st.sampled_from([None, "tls"]),
@@ -93,6 +93,8 @@ def model(entries, subject, topic):
         if entry.anonymous is not None and entry.anonymous != (not subject.username):
             continue
         if entry.user == "u*" and not subject.username.startswith("u"):
+            continue
+        if entry.user == "u1" and subject.username != "u1":
             continue
         if entry.client is not None and entry.client != subject.client_id:
             continue
