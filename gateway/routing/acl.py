@@ -17,9 +17,10 @@ from gateway.routing.table import is_plain, like
 from gateway.routing.trie import FilterTrie
 
 PUBLISH, SUBSCRIBE = "publish", "subscribe"
-MAX_REMEMBERED = 1024
-"""Decisions kept per client and direction; beyond it they are forgotten, not grown."""
-MAX_SUBJECTS = 4096
+MAX_REMEMBERED, MAX_TOPIC = 32, 256
+"""Decisions kept per client and direction, and the longest topic that is: callers remember what is frequent, and a
+client that makes up topics must not fill the memory."""
+MAX_SUBJECTS = 2048
 _UNSAFE = set("/+#\0")
 
 
@@ -86,10 +87,12 @@ class Rights:
         remembered = self._remembered[action]
         known = remembered.get(topic)
         if known is None:
+            clause = self._deciding(action, topic)
+            known = clause is not None and clause.allows
             if len(remembered) >= MAX_REMEMBERED:
                 remembered.clear()
-            clause = self._deciding(action, topic)
-            known = remembered[topic] = clause is not None and clause.allows
+            if len(topic) <= MAX_TOPIC:
+                remembered[topic] = known
         return known
 
     def _deciding(self, action: str, topic: str) -> _Clause | None:

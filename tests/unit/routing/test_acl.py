@@ -65,8 +65,10 @@ def test_decisions_are_remembered_in_bounded_memory(monkeypatch):
     for number in range(200):
         compiled.may_publish("tls", f"c{number}", "sensor-1", "plant/x")
         compiled.may_publish("tls", "c", "sensor-1", f"plant/c/{number}")
+        compiled.may_publish("tls", "c", "sensor-1", "plant/c/" + "x" * 60_000 + str(number))
     assert len(compiled._recent) <= 10
-    assert all(len(known) <= 10 for rights in compiled._recent.values() for known in rights._remembered.values())
+    remembered = [known for rights in compiled._recent.values() for known in rights._remembered.values()]
+    assert all(len(known) <= 10 and all(len(topic) < 300 for topic in known) for known in remembered)
 
 
 def test_why_names_the_entry():
