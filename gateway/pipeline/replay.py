@@ -31,9 +31,10 @@ def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = ""
 def selected(spark: Any, job: Job, table: str) -> Any:
     """Quarantined rows of a silver table, or dead letters of bronze."""
     warehouse = Path(job.warehouse)
+    reader = spark.read.option("basePath", str(warehouse / table))
     folders = [str(warehouse / folder) for folder in sorted(Manifest(warehouse).folders.get(table, ()))]
     if job.bronze and table == job.bronze.table and folders:
-        return spark.read.parquet(*folders).where("dlq_reason IS NOT NULL")
+        return reader.parquet(*folders).where("dlq_reason IS NOT NULL")
     if table not in {silver.table for silver in job.silver} or not folders:
         raise WrongOption(
             f"{table!r} is no table of this job with rows: name a silver table, or bronze for dead letters"
@@ -41,7 +42,7 @@ def selected(spark: Any, job: Job, table: str) -> Any:
     files = [str(path) for folder in folders for path in Path(folder).glob(f"status={QUARANTINE}/*.parquet")]
     if not files:
         raise WrongOption(f"nothing of {table!r} is in quarantine")
-    return spark.read.parquet(*files)
+    return reader.parquet(*files)
 
 
 def kept(rows: Any) -> list[str]:

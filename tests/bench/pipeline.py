@@ -1,0 +1,193 @@
+"""What the pipeline costs beside Spark's own Parquet reader: `python tests/bench/pipeline.py [--rows N] [CASE...]`.
+
+Ratios in one session. Rows a second are wall time; CPU is that of every process of the session (JVM, workers, driver),
+which moves less than wall time on a machine that others use. Best of `--times` interleaved runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from strategies_pipeline import Fleet, write_journal
+
+from gateway.pipeline.access import LocalAccess
+from gateway.pipeline.arrow_stream import read_stream, stream_bytes
+from gateway.pipeline.columns import COLUMNS
+from gateway.pipeline.rows import RowDecoder
+from gateway.pipeline.spark_session import make_session
+
+TICKS = os.sysconf("SC_CLK_TCK")
+Case = Callable[[], object]
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and everything below it."""
+    found: dict[int, tuple[int, float]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        found[int(stat.parent.name)] = int(fields[1]), sum(map(int, fields[11:15])) / TICKS
+    mine = {os.getpid()}
+    while more := {pid for pid, (parent, _) in found.items() if parent in mine} - mine:
+        mine |= more
+    return sum(found[pid][1] for pid in mine if pid in found)
+
+
+def measure(cases: dict[str, Case], rows: int, times: int) -> dict[str, tuple[float, float]]:
+    """Rows a second and microseconds of CPU a row, the best of each."""
+    best = {name: (0.0, float("inf")) for name in cases}
+    for turn in range(times + 1):
+        for name, case in cases.items():
+            cpu, begin = cpu_seconds(), time.perf_counter()
+            case()
+            rate = rows / (time.perf_counter() - begin)
+            spent = (cpu_seconds() - cpu) / rows * 1e6
+            if turn:  # the first is for the compilers
+                best[name] = max(best[name][0], rate), min(best[name][1], spent)
+    return best
+
+
+def show(title: str, found: dict[str, tuple[float, float]], base: str) -> None:
+    print(f"\n{title}")
+    for name, (rate, cpu) in found.items():
+        ratio = f"{rate / found[base][0]:.2f} x, CPU {cpu / found[base][1]:.2f} x"
+        print(f"  {name:34} {rate:12,.0f} rows/s  {cpu:6.2f} us/row  {ratio}")
+    sys.stdout.flush()
+
+
+class Bench:
+    """A journal, the same rows as Parquet, and a session."""
+
+    def __init__(self, rows: int, times: int, work: Path) -> None:
+        self.rows, self.times, self.work = rows, times, work
+        write_journal(work / "j", rows, Fleet(devices=1000), frame=200)
+        write_journal(work / "v", rows, Fleet(devices=1000, varying=True), frame=200)
+        self.spark = make_session("bench")
+        self.load().write.mode("overwrite").parquet(str(work / "parquet"))
+
+    def load(self, folder: str = "j", **options: str) -> Any:
+        path = str(self.work / folder)
+        return self.spark.read.format("mqqueue").options(path=path, queue="TELEMETRY.*", **options).load()
+
+    def parquet(self) -> Any:
+        return self.spark.read.parquet(str(self.work / "parquet"))
+
+    @staticmethod
+    def noop(frame: Any) -> Case:
+        return lambda: frame.write.format("noop").mode("overwrite").save()
+
+    def to_parquet(self, frame: Any) -> Case:
+        return lambda: frame.write.mode("overwrite").parquet(str(self.work / "out"))
+
+    def read(self) -> None:
+        raw = "queue,seq,priority,mqmd,headers,payload"
+        names = [*raw.split(",")[:3], "payload"]
+        cases = {
+            "parquet": self.noop(self.parquet()),
+            "mqqueue decoded": self.noop(self.load()),
+            "mqqueue raw": self.noop(self.load(columns=raw)),
+            "mqqueue seq, payload": self.noop(self.load(columns="seq,payload")),
+            "parquet, the same four columns": self.noop(self.parquet().select(*names)),
+            "mqqueue decoded, headers differ": self.noop(self.load("v")),
+        }
+        show("Batch read", measure(cases, self.rows, self.times), "parquet")
+
+    def tuples(self) -> None:
+        cases = {"tuples": self.noop(self.load(transfer="rows")), "arrow": self.noop(self.load())}
+        show("Transfer", measure(cases, self.rows, 1), "tuples")
+
+    def copy(self) -> None:
+        copied = self.to_parquet(self.parquet())
+        cases = {"parquet to parquet": copied, "queue to parquet": self.to_parquet(self.load())}
+        show("To Parquet", measure(cases, self.rows, self.times), "parquet to parquet")
+
+    def stream(self) -> None:
+        for sink in ("noop", "parquet"):
+            shutil.rmtree(self.work / "s", ignore_errors=True)
+            options = {"path": str(self.work / "j"), "queue": "TELEMETRY.*", "purgeDelay": "1h", "consumerGroup": sink}
+            frame = self.spark.readStream.format("mqqueue").options(**options).load()
+            writer = frame.writeStream.format(sink).option("checkpointLocation", str(self.work / "s/c"))
+            writer = writer.option("path", str(self.work / "s/out")) if sink == "parquet" else writer
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            done = [each for each in query.recentProgress if each.numInputRows]
+            rates = [each.numInputRows / each.durationMs["triggerExecution"] * 1000 for each in done]
+            print(f"\nStream to {sink}: best batch {max(rates):,.0f} rows/s, all {[round(rate) for rate in rates]}")
+
+    def sink(self) -> None:
+        rows = self.parquet().select("payload")
+        options = {"path": str(self.work / "k"), "queue": "OUT"}
+        write_journal(self.work / "k", 1)
+        case = rows.write.format("mqqueue").options(**options).mode("append").save
+        show("Sink", measure({"parquet to queue": case}, self.rows, self.times), "parquet to queue")
+
+    def python(self) -> None:
+        def local(folder: str) -> Case:
+            def run() -> None:
+                decoder = RowDecoder("MQGATE", COLUMNS)
+                for chunk in self.chunks(folder):
+                    decoder.batch(chunk)
+
+            return run
+
+        sent = b"".join(stream_bytes(self.chunks("j")))
+
+        def received() -> None:
+            decoder = RowDecoder("MQGATE", COLUMNS)
+            for chunk in read_stream(io.BytesIO(sent)):
+                decoder.batch(chunk)
+
+        cases = {
+            "chunks alone": lambda: [None for _ in self.chunks("j")],
+            "decoded": local("j"),
+            "decoded, headers differ": local("v"),
+            "served as a stream": lambda: [None for _ in stream_bytes(self.chunks("j"))],
+            "decoded from a stream": received,
+        }
+        show("Without Spark, one core", measure(cases, self.rows, self.times), "decoded")
+
+    def chunks(self, folder: str) -> Any:
+        access = LocalAccess(self.work / folder)
+        end = access.extent("TELEMETRY.*", 0, None)
+        for piece in access.pieces("TELEMETRY.*", 0, end.next, 1):
+            yield from piece.chunks(20_000)
+
+    def gaps(self) -> None:
+        from pyspark.sql import functions as f
+
+        from gateway.pipeline.gold import gap_step
+
+        rows = self.load(columns="seq,client_id,put_ts,payload")
+        rows = rows.withColumn("n", f.get_json_object(f.col("payload").cast("string"), "$.n").cast("bigint"))
+        step = gap_step(rows, None, by=["client_id"], sequence="n", at="put_ts", wraps_at=0)
+        cases = {"gap detection": self.noop(step.rows), "rows alone": self.noop(rows)}
+        show("Gaps", measure(cases, self.rows, self.times), "rows alone")
+
+
+def main() -> None:
+    names = ("python", "read", "tuples", "copy", "stream", "sink", "gaps")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(names))
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("MQGATE_BENCH_DIR")) as work:
+        bench = Bench(given.rows, given.times, Path(work))
+        for name in given.cases or names:
+            getattr(bench, name)()
+
+
+if __name__ == "__main__":
+    main()
