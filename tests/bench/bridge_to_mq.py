@@ -1,0 +1,189 @@
+"""QoS 1 from MQTT to the MQI: the gateway on `ibm` beside mosquitto with mq-bridge, over the same library, in one run.
+
+`python tests/bench/bridge_to_mq.py [--seconds 5]`. Both put into a queue manager in their own process's memory. For
+the gateway a message counts when its PUBACK is there, which is after MQCMIT; for mosquitto with mq-bridge when it is
+on the queue, because mosquitto acknowledges before anything has been put. Both figures are given for the latter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import mqi_clients
+
+from gateway.mqtt import client
+
+BRIDGE_PROGRAM = """
+import ctypes, json, os, sys, time
+from mq_bridge import Route
+port, seconds = sys.argv[1], float(sys.argv[2])
+mqi = ctypes.CDLL(os.environ["MQB_IBM_MQ_LIB"])
+Route.from_config({
+    "input": {"mqtt": {"url": f"tcp://127.0.0.1:{port}", "topic": "bench/#", "qos": 1, "queue_capacity": 10000,
+                       "max_inflight": 1000, "clean_session": True, "client_id": "bridge"}},
+    "output": {"ibmmq": {"url": "h(1)", "queue_manager": "QM1", "channel": "C", "queue": "TELEMETRY",
+                         "username": "app", "password": "pw"}},
+    "batch_size": 128, "concurrency": 1,
+}).start()
+h, o, cc, rc, depth = (ctypes.c_int() for _ in range(5))
+by = ctypes.byref
+mqi.MQCONNX(b"QM1", ctypes.create_string_buffer(b"CNO \\x01\\0\\0\\0\\x40\\0\\0\\0", 12), by(h), by(cc), by(rc))
+od = b"OD  \\x01\\0\\0\\0\\x01\\0\\0\\0TELEMETRY" + bytes(39 + 48) + b"AMQ.*" + bytes(60)
+od = ctypes.create_string_buffer(od, 424)
+mqi.MQOPEN(h, od, 32, by(o), by(cc), by(rc))
+def count():
+    mqi.MQINQ(h, o, 1, by(ctypes.c_int(3)), 1, by(depth), 0, None, by(cc), by(rc))
+    return depth.value
+print("ready", flush=True)
+sys.stdin.readline()
+begin, first = time.time(), count()
+time.sleep(seconds)
+print(json.dumps((count() - first) / (time.time() - begin)), flush=True)
+os._exit(0)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(port: int) -> None:
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise SystemExit(f"nobody listens on {port}")
+
+
+def publish(port: int, seconds: float, devices: int, window: int) -> float:
+    """Acknowledgements a second of `devices` publishers with `window` messages in flight each."""
+    body = b"\0\7bench/a"
+    packets = [_publish(body + number.to_bytes(2, "big") + b"x" * 256) for number in range(1, window + 1)]
+    chooser, tails = selectors.DefaultSelector(), {}
+    for number in range(devices):
+        sock = socket.create_connection(("127.0.0.1", port))
+        sock.sendall(client.encode_connect(client.connect(4, f"load-{number}")))
+        sock.recv(4)
+        sock.sendall(b"".join(packets))
+        chooser.register(sock, selectors.EVENT_READ)
+        tails[sock] = b""
+    acknowledged, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        for key, _ in chooser.select(1):
+            sock = key.fileobj
+            data = tails[sock] + sock.recv(65536)  # type: ignore[union-attr]
+            count = len(data) // 4
+            answers = [packets[int.from_bytes(data[4 * i + 2 : 4 * i + 4], "big") - 1] for i in range(count)]
+            tails[sock] = data[4 * count :]
+            acknowledged += count
+            sock.sendall(b"".join(answers))  # type: ignore[union-attr]
+    rate = acknowledged / (time.perf_counter() - begin)
+    for sock in tails:
+        sock.close()
+    return rate
+
+
+def _publish(rest: bytes) -> bytes:
+    length = len(rest)
+    return bytes((0x32, length & 0x7F | 0x80, length >> 7)) + rest
+
+
+@contextmanager
+def gateway(folder: Path) -> Iterator[int]:
+    port = free_port()
+    (folder / "map.yaml").write_text("version: 1\nto_mq:\n  - {name: all, topic: 'bench/#', queue: TELEMETRY}\n")
+    settings = {
+        "listeners": [{"name": "plain", "port": port}],
+        "admin": {"port": 0},
+        "queue_manager": {"ibm": {"name": "QM1", "connection": "h(1)", "channel": "C", "driver": "ibmmq"}},
+        "mappings": ["map.yaml"],
+        "log": {"level": "warning"},
+    }
+    (folder / "gateway.yaml").write_text(json.dumps(settings))
+    environment = mqi_clients.program_environment("memory:QM1", *mqi_clients.BINDINGS)
+    del environment["MQGATE_MQI_QUEUES"]
+    environment["PYTHONPATH"] += f":{Path(__file__).parents[2]}"
+    command = [sys.executable, "-m", "gateway", "run", "-c", str(folder / "gateway.yaml")]
+    server = subprocess.Popen(command, env=environment, cwd=folder)
+    try:
+        wait_for(port)
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[int]:
+    port = free_port()
+    (folder / "mosquitto.conf").write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nmax_inflight_messages 0\n"
+    )
+    server = subprocess.Popen(
+        ["mosquitto", "-c", str(folder / "mosquitto.conf")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(port)
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+def bridged(folder: Path, seconds: float, devices: int, window: int) -> tuple[float, float]:
+    """(acknowledged by mosquitto, arrived on the queue), a second."""
+    environment = mqi_clients.program_environment("memory:QM1", *mqi_clients.BRIDGE)
+    del environment["MQGATE_MQI_QUEUES"]
+    with mosquitto(folder) as port:
+        command = [sys.executable, "-c", BRIDGE_PROGRAM, str(port), str(seconds)]
+        bridge = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert bridge.stdin is not None
+        assert bridge.stdout is not None
+        assert bridge.stdout.readline() == "ready\n"
+        time.sleep(1)  # its subscription
+        bridge.stdin.write("go\n")
+        bridge.stdin.flush()
+        accepted = publish(port, seconds, devices, window)
+        return accepted, float(json.loads(bridge.stdout.readline()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--rounds", type=int, default=2)
+    given = parser.parse_args()
+    os.environ.pop("MQGATE_MQI", None)
+    print("QoS 1, 256 bytes, a second; load average", os.getloadavg()[0])
+    for devices, window in ((10, 1), (10, 10), (10, 100)):
+        for _ in range(given.rounds):
+            with tempfile.TemporaryDirectory() as folder, gateway(Path(folder)) as port:
+                ours = publish(port, given.seconds, devices, window)
+            with tempfile.TemporaryDirectory() as folder:
+                accepted, arrived = bridged(Path(folder), given.seconds, devices, window)
+            print(
+                f"{devices} devices, {window:3} in flight: gateway {ours:8.0f}; mosquitto + mq-bridge {arrived:8.0f} on"
+                f" the queue ({accepted:.0f} acknowledged): {ours / max(arrived, 1):.2f} times"
+            )
+
+
+if __name__ == "__main__":
+    main()
