@@ -33,6 +33,9 @@ class Batch(NamedTuple):
 
     unit: StoreUnit
     finished: Callable[[StoreError | None], None]
+    parts: Sequence[Batch] = ()
+    """What it was put together from: if the frame is refused each is tried alone, as a full disk still lets messages
+    go."""
 
 
 def together(batches: Sequence[Batch]) -> Batch | None:
@@ -52,7 +55,7 @@ def together(batches: Sequence[Batch]) -> Batch | None:
         for batch in batches:
             batch.finished(error)
 
-    return Batch(joined, finished)
+    return Batch(joined, finished, batches)
 
 
 class Committer:
@@ -139,17 +142,24 @@ class Committer:
         try:
             frame = self._store.prepare(batch.unit, self._scheduler.now())
         except StoreError as error:
-            batch.finished(error)
+            self._refused(batch, error)
             return
         try:
             self._timed_write(frame)
         except StoreError as error:
             self._store.abort(frame)
-            batch.finished(error)
+            self._refused(batch, error)
             return
         self._store.apply(frame)
         batch.finished(None)
         self._keep_house()
+
+    def _refused(self, batch: Batch, error: StoreError) -> None:
+        """The frame cannot be stored; its parts may be, one by one."""
+        if not batch.parts:
+            batch.finished(error)
+        for part in batch.parts:
+            self.now(part)
 
     def _keep_house(self) -> None:
         """One bounded step of the store's own work after a commit; the next when there is nothing better to do."""
@@ -202,7 +212,7 @@ class Committer:
         try:
             frame = self._store.prepare(batch.unit, self._scheduler.now())
         except StoreError as error:
-            batch.finished(error)
+            self._refused(batch, error)
             return
         self._flying = _Flight(batch, frame)
         if self._thread is None:
@@ -234,9 +244,10 @@ class Committer:
         self._flying = None
         if flight.error is None:
             self._store.apply(flight.frame)
+            flight.batch.finished(None)
         else:
             self._store.abort(flight.frame)
-        flight.batch.finished(flight.error)
+            self._refused(flight.batch, flight.error)
         self._changed.notify_all()
 
     def _timed_write(self, frame: Any) -> None:

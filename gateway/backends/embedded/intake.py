@@ -39,6 +39,8 @@ class _Entry:
 
     unit: Unit
     done: Done
+    alone: bool = False
+    """Its frame was refused with others in it: it is tried once more by itself."""
     failures: list[Failure] = field(default_factory=list)
     puts: list[tuple[Puts, LanePuts]] = field(default_factory=list)
 
@@ -86,6 +88,8 @@ class Intake:
         room = _Room(self._core)
         size = 0
         while self._waiting and len(entries) < UNITS_IN_A_FRAME and size < BYTES_IN_A_FRAME:
+            if entries and (entries[0].alone or self._waiting[0].alone):
+                break
             entry = self._waiting.popleft()
             entries.append(entry)
             size += self._translate(entry, joined, room)
@@ -96,6 +100,12 @@ class Intake:
     def _finished(self, entries: list[_Entry], joined: StoreUnit, error: StoreError | None) -> None:
         if error is None and joined:
             self._core.settled(joined)
+        if error is not None and len(entries) > 1:
+            for entry in reversed(entries):
+                entry.alone = True
+                entry.puts.clear()
+                self._waiting.appendleft(entry)
+            return
         for entry in entries:
             if error is not None and not entry.failures:
                 entry.failures.append(Failure(-1, reason_of(error), str(error)))

@@ -8,7 +8,7 @@ from strategies_embedded import ManualScheduler, md, refused
 
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import StoreUnavailable
-from gateway.ports.batch import Puts, Unit
+from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 
 
@@ -107,6 +107,34 @@ def test_a_failed_write_refuses_every_unit_of_its_frame():
     rig.submit("fourth", "4")
     rig.scheduler.run_until(lambda: len(rig.done) == 4)
     assert [one.data for one in rig.queue_manager.fetch("A", b"", 5)] == [b"1", b"4"]
+    rig.queue_manager.close()
+
+
+def test_a_full_disk_still_lets_messages_go():
+    rig = Rig()
+    rig.submit("before", "1")
+    token = rig.queue_manager.fetch("A", b"", 1)[0].token
+    gate, writing = rig.on_a_slow_disk()
+    rig.submit("first", "2")
+    assert writing.wait(10)
+    rig.submit("refused", "3")
+    rig.queue_manager.submit(
+        Unit(takes=[Takes("A", b"", [token])]), lambda _unit, outcome: rig.done.append(("taken", outcome.failures))
+    )
+
+    def full(frame):
+        if frame.puts:
+            raise StoreUnavailable("the disk is full")
+
+    rig.store.on_write = full
+    gate.set()
+    rig.scheduler.run_until(lambda: len(rig.done) == 4)
+    assert [(name, [one.reason for one in failures]) for name, failures in rig.done[1:]] == [
+        ("first", []),
+        ("refused", [2192]),
+        ("taken", []),
+    ]
+    rig.store.on_write = None
     rig.queue_manager.close()
 
 
