@@ -38,6 +38,9 @@ _PINGRESP = b"\xd0\x00"
 class Engine:
     """Everything of the broker in one place; the parts each know one group of packets."""
 
+    trace_commit: Callable[[Turn], None] | None = None
+    """Told of every turn that was committed, while somebody looks."""
+
     def __init__(
         self,
         queue_manager: BatchQueueManager,
@@ -336,6 +339,8 @@ class Engine:
             counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
         if bridged:
             counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)
+        if self.trace_commit is not None:
+            self.trace_commit(turn)
 
     def finish(self, turn: Turn) -> None:
         """The commit has returned: acknowledge, then deliver."""

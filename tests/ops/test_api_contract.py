@@ -197,16 +197,23 @@ def test_a_message_in_the_trace_is_found_by_its_packet_identifier(gateway: Runni
     with urllib.request.urlopen(request, timeout=8) as stream:
         assert stream.readline().startswith(b":")
         publish(gateway, "plant/lima/line/7/temperature", "1", client_id="line-008")
-        seen = []
-        while "PUBLISH" not in seen:
+        seen: dict[str, dict[str, Any]] = {}
+        while "PUT" not in seen:
             line = stream.readline()
             assert line, seen
             if line.startswith(b"data: "):
                 event = json.loads(line[6:])
                 assert [str(error.message) for error in validator.iter_errors(event)] == [], event
-                seen.append(event["kind"])
-    found = call(gateway, "GET /journey", query="?client_id=line-008&packet_id=1").body["items"]
-    assert all(each["client_id"] == "line-008" for each in found)
+                seen[event["kind"]] = event
+    assert seen["PUBLISH"]["packet_id"] == seen["PUT"]["packet_id"] == 1
+    assert (seen["PUT"]["rule"], seen["PUT"]["queue"]) == ("readings", "MQGATE.DEFAULT")
+    identifier = seen["PUT"]["msg_id"]
+    (found,) = call(gateway, "GET /journey", query="?client_id=line-008&packet_id=1").body["items"]
+    assert found["msg_id"] == identifier
+    (back,) = call(gateway, "GET /journey", query=f"?msg_id={identifier}").body["items"]
+    assert (back["client_id"], back["packet_id"]) == ("line-008", 1)
+    listed = call(gateway, "GET /queues/{queue}/messages", query="?limit=500", queue="MQGATE.DEFAULT").body["items"]
+    assert identifier.upper() in {each["msg_id"].upper() for each in listed}
 
 
 def test_without_a_token_nothing_is_said_and_foreign_pages_change_nothing(gateway: Running) -> None:
