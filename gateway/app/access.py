@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.backends.access.gatekeeper import Gatekeeper
@@ -13,8 +14,8 @@ from gateway.ports.batch import Scheduler
 class ReloadableAccess(Access, Protocol):
     """An access port that can be given new settings."""
 
-    def reload(self, settings: Settings) -> None:
-        """Use these from now on; ConfigurationError leaves the old ones in force."""
+    def prepare(self, settings: Settings) -> Callable[[], None]:
+        """Read all files now (ConfigurationError: the old ones stay in force); the answer puts them into force."""
 
     def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
         """Which entry decides about a publication."""

@@ -21,7 +21,7 @@ from gateway.app.gauges import gauges_of
 from gateway.app.limits import limits_of
 from gateway.app.mappings import read_table
 from gateway.app.secrets import mqi_users
-from gateway.app.site import admin_root
+from gateway.app.site import admin_root, guard_of, private, warnings_about
 from gateway.backends.embedded.inspection import Inspection
 from gateway.backends.embedded.journal import StoreOptions
 from gateway.backends.embedded.mqi.front import Front
@@ -33,6 +33,7 @@ from gateway.broker.router import Router
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.net import http, mqi
+from gateway.net.api import Guard
 from gateway.net.hub import Hub
 from gateway.net.listeners import Listeners
 from gateway.net.rates import ConnectRates
@@ -60,7 +61,7 @@ class Gateway:
         """Reads the settings again, for a reload."""
         self.reactor = reactor
         self.scheduler = ReactorScheduler(reactor)
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private(self.directory)
         self.table = read_table(settings)
         self.counters = Counters()
         self.queue_manager = self._open_queue_manager()
@@ -82,6 +83,9 @@ class Gateway:
         self.hub.bytes_per_second = limits.bytes_per_second
         self.hub.publishes_per_second = limits.publishes_per_second
         self.listeners = Listeners(reactor, self.engine, self.hub, rates)
+        self.listeners.certificate_user = settings.security.certificate_user
+        self.listeners.on_refused = self._not_admitted
+        self.guard = Guard()
         self.consumers = Consumers(self.engine)
         self.admin_port: IListeningPort | None = None
         self.mqi_port: IListeningPort | None = None
@@ -156,10 +160,14 @@ class Gateway:
         for listener in self.settings.listeners:
             listening = self.listeners.open(listener)
             log.info("listening", f"MQTT on {listening.address}", listener=listener.name)
+            for warning in warnings_about(listener, settings=self.settings):
+                log.warning("listener.open", warning, listener=listener.name)
         self._serve_programs()
         admin = self.settings.admin
         if admin.port is not None:
-            self.admin_port = http.listen(self.reactor, admin_root(self), admin.bind, admin.port)
+            self.guard.use(guard_of(self.directory, self.settings))
+            self.guard.audit = self.audit
+            self.admin_port = http.listen(self.reactor, admin_root(self, self.guard), admin.bind, admin.port)
             log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
         self._write_address()
         self._ticking.start(TICK_SECONDS, now=False)
@@ -257,6 +265,8 @@ class Gateway:
         try:
             settings = self.reread()
             table: Table = read_table(settings)
+            use_access = self.access.prepare(settings)
+            guard = guard_of(self.directory, settings)
             wrong = self.listeners.reload_certificates()
             if wrong:
                 raise ConfigurationError(wrong)  # noqa: TRY301 -- counted and reported below
@@ -276,7 +286,10 @@ class Gateway:
         self.declare_names()
         self.engine.router.use(table)
         self.consumers.use(table)
-        self.access.reload(settings)
+        use_access()
+        self.guard.use(guard)
+        self.listeners.certificate_user = settings.security.certificate_user
+        self.engine.delivery.check_rights()
         self.reload_ok, self.reloaded_at = True, time.time()
         log.info("reloaded", f"{len(table.routes)} rules to MQ, {len(table.outbound)} to devices")
 
@@ -319,8 +332,11 @@ class Gateway:
         return totals
 
     def audit(self, peer: str, role: str, what: str, status: int) -> None:
-        """Every administrative act is in the log."""
-        log.info("audit", what, peer=peer, role=role or "none", status=status)
+        """Every administrative act is in the log; of what was refused, lines that repeat are suppressed and counted."""
+        if status in {401, 403, 421}:
+            log.warning("audit", what, peer=peer, role=role or "none", status=status, reason="refused")
+        else:
+            log.info("audit", what, peer=peer, role=role or "none", status=status)
 
     def _fatal(self, error: Exception) -> None:
         """Go down with a loud word rather than half-alive: nothing unacknowledged was promised to anybody."""
@@ -330,9 +346,26 @@ class Gateway:
     def _defect(self, error: Exception, peer: str) -> None:
         log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
 
+    def _not_admitted(self, listener: str, peer: str, why: str) -> None:
+        """Refused before CONNECT; lines that repeat are suppressed and counted."""
+        log.warning("client.refused", why, listener=listener, peer=peer, reason=why)
+
     def _ended(self, connection: Connection, why: str) -> None:
-        """One line a connection."""
-        log.info(
+        """One line a connection that was one; what was refused is warned of, what said nothing is for debugging."""
+        write = log.info if connection.publisher.client_id else log.debug
+        if connection.rejected:
+            request = connection.request
+            log.warning(
+                "client.refused",
+                connection.close_reason or why,
+                client_id=request.client_id if request is not None else None,
+                user=request.username if request is not None else None,
+                peer=connection.link.peer,
+                listener=connection.link.listener,
+                reason=why,
+            )
+            return
+        write(
             "disconnected",
             connection.close_reason or why,
             client_id=connection.session.client_id,

@@ -32,6 +32,7 @@ def limits_of(settings: Settings) -> Limits:
         max_subscriptions=mqtt.max_subscriptions,
         max_topic_levels=mqtt.max_topic_levels,
         max_retained=mqtt.max_retained,
+        max_retained_bytes=mqtt.max_retained_bytes,
         max_user_properties=mqtt.max_user_properties,
         shared_subscriptions=mqtt.shared_subscriptions,
     )

@@ -19,8 +19,9 @@ from urllib.parse import unquote, urlsplit
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
+from gateway.net.http import MAX_BODY
+
 READ_ONLY, OPERATOR = "read_only", "operator"
-MAX_BODY = 4 << 20
 _HEADERS = {
     "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -86,6 +87,10 @@ class Guard:
     hosts: frozenset[str] = frozenset()
     audit: Callable[[str, str, str, int], None] = lambda _peer, _role, _what, _status: None
 
+    def use(self, fresh: Guard) -> None:
+        """Other tokens and hosts, from the next request on."""
+        self.tokens, self.hosts = fresh.tokens, fresh.hosts
+
     def role_of(self, authorization: str) -> str | None:
         """The role of a bearer token, compared in constant time."""
         scheme, _, given = authorization.partition(" ")
@@ -125,7 +130,7 @@ class Api(Resource):
         except Problem as problem:
             status, answer = problem.status, problem.body
         method = request.method.decode()
-        if method != "GET":
+        if method != "GET" or status in {401, 403, 421}:
             self._guard.audit(peer, role, f"{method} {request.path.decode('latin-1')}", status)
         if isinstance(answer, Stream):
             return _stream(request, answer)

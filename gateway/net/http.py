@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,11 @@ from twisted.web.server import Request, Site
 
 Answer = tuple[int, bytes, str]
 """Status, body, content type."""
+MAX_BODY = 4 << 20
+MAX_CONNECTIONS = 500
+_TOO_LONG = (
+    b"HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"  # nothing of it was kept
+)
 
 
 class Page(Resource):
@@ -31,14 +37,47 @@ class Page(Resource):
         return body
 
 
+class BoundedRequest(Request):
+    """A request whose body ends the connection as soon as it is too long: announced, or sent in chunks."""
+
+    def gotLength(self, length: int | None) -> None:
+        """What Content-Length says, before any of the body is kept."""
+        super().gotLength(None if length is not None and length > MAX_BODY else length)
+        if length is not None and length > MAX_BODY:
+            self._refuse()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """A part of the body."""
+        content: Any = self.content
+        if content.tell() + len(data) > MAX_BODY:
+            self._refuse()
+        else:
+            super().handleContentChunk(data)
+
+    def _refuse(self) -> None:
+        channel: Any = self.channel
+        if not channel.transport.disconnecting:
+            channel.transport.write(_TOO_LONG)
+            channel.transport.loseConnection()
+
+
 class AdminSite(Site):
-    """HTTP without an access log, with a bound on how long a silent connection is kept."""
+    """HTTP without an access log, with bounds on how many connections there are and how long a silent one is kept."""
 
     displayTracebacks = False
     noisy = False
 
     def __init__(self, root: Resource) -> None:
-        super().__init__(root, timeout=60)
+        super().__init__(root, requestFactory=BoundedRequest, timeout=60)
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def buildProtocol(self, addr: Any) -> Any:
+        """A connection; None turns it away."""
+        if len(self._open) >= MAX_CONNECTIONS:
+            return None
+        protocol = super().buildProtocol(addr)
+        self._open.add(protocol)
+        return protocol
 
     def log(self, request: Any) -> None:
         """Scrapes are no news."""

@@ -14,7 +14,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
 from zope.interface import implementer
@@ -28,6 +28,16 @@ READ, WRITE, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EP
 CHUNK = 1 << 16
 MAX_EVENTS = 512
 _AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
+
+
+class Pausable(Protocol):
+    """A link on a Twisted transport: the reactor reads it, and the hub says when not to."""
+
+    closed: bool
+    buckets: list[Bucket | None] | None
+
+    def pause(self, paused: bool) -> None:
+        """Stop or go on reading."""
 
 
 class HubSocket:
@@ -170,6 +180,8 @@ class Hub:
         self._sockets: dict[int, HubSocket] = {}
         self._acceptors: dict[int, Acceptor] = {}
         self._lost: list[HubSocket] = []
+        self.streams: set[Pausable] = set()
+        """Links that are not behind the epoll and have to keep the same pauses and rates."""
         self._paused = False
         self.bytes_per_second = 0
         """What one client may send; 0: no limit."""
@@ -233,7 +245,7 @@ class Hub:
         try:
             if link.proxy is None and link.connection is not None:
                 if self.limited:
-                    self._receive_slowly(link, link.connection, chunk)
+                    self.receive_slowly(link, link.connection, chunk)
                 else:
                     self.engine.received(link.connection, chunk)
             else:
@@ -241,7 +253,7 @@ class Hub:
         except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
             self.defect(link, error)
 
-    def _receive_slowly(self, link: HubSocket, connection: Connection, chunk: bytes) -> None:
+    def receive_slowly(self, link: HubSocket | Pausable, connection: Connection, chunk: bytes) -> None:
         """A client that sends more than it may is read later: its own window fills, nobody else's."""
         publishes = self.engine.counters.packets_in
         before = publishes[3]
@@ -255,8 +267,8 @@ class Hub:
             bucket.take(amount, now) if bucket else 0.0 for bucket, amount in zip(link.buckets, amounts, strict=True)
         )
         if early and not link.closed:
-            link.pause(paused=True)
-            self.later(min(early, 5.0), lambda: link.pause(paused=self._paused))
+            link.pause(True)  # noqa: FBT003 -- the port's only argument
+            self.later(min(early, 5.0), lambda: link.pause(self._paused))
 
     def defect(self, link: HubSocket, error: Exception) -> None:
         """What should not happen: say so, and end this connection. Nothing of it was acknowledged without a commit."""
@@ -346,8 +358,13 @@ class Hub:
     def pause(self, paused: bool) -> None:
         """Back-pressure: stop or go on reading from everybody."""
         self._paused = paused
-        for link in self._sockets.values():
+        for link in (*self._sockets.values(), *self.streams):
             link.pause(paused)
+
+    @property
+    def paused(self) -> bool:
+        """Whether nobody is read for now."""
+        return self._paused
 
     @property
     def limited(self) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from gateway.net.hub import Acceptor, Hub, HubSocket
 from gateway.net.proxy import ProxyReader
 from gateway.net.rates import ConnectRates
 from gateway.net.stream import StreamFactory, TlsContext, tls_context
+from gateway.ports.link import Link
+from gateway.session.connection import Connection
 
 BACKLOG = 4096
 
@@ -45,6 +48,9 @@ class Listeners:
         self.engine = engine
         self.hub = hub
         self.rates = rates
+        self.certificate_user = "common_name"
+        """What of a client certificate is the user name."""
+        self.on_refused: Callable[[str, str, str], None] = lambda _listener, _peer, _why: None
         self.all: dict[str, Listening] = {}
 
     def open(self, settings: Listener) -> Listening:
@@ -120,7 +126,7 @@ class Listeners:
         return listening
 
     def _accepted(self, listening: Listening, link: HubSocket) -> None:
-        connection = self.engine.connected(link, listening.settings) if self.admits(listening, link.peer) else None
+        connection = self.take(listening, link, link.peer)
         if connection is None:
             link.sock.close()
             return
@@ -135,12 +141,25 @@ class Listeners:
             link.proxy = ProxyReader(1 if listening.settings.proxy_protocol == "v1" else 2)
         self.hub.add(link)
 
-    def admits(self, listening: Listening, peer: str) -> bool:
-        """Whether the listener may take another connection, from there, now."""
-        limit = listening.settings.max_connections
+    def take(self, listening: Listening, link: Link, peer: str) -> Connection | None:
+        """The broker's connection for an accepted socket, or None when there are too many, of all or from there."""
+        name, limit = listening.settings.name, listening.settings.max_connections
         if limit is not None and listening.connections >= limit:
-            return False
-        return self.rates.admit(peer.rpartition(":")[0])
+            why = "the listener has as many connections as it may"
+        elif not self.rates.admit(peer.rpartition(":")[0]):
+            why = "connections come faster than limits allow"
+        else:
+            connection = self.engine.connected(link, listening.settings)
+            if connection is not None or self.engine.draining:
+                return connection
+            why = "the gateway has as many connections as it may"
+        self.engine.counters.mqtt_connects[name, "3.1.1", "too_many"] += 1
+        self.refused(name, peer, why)
+        return None
+
+    def refused(self, listener: str, peer: str, why: str) -> None:
+        """A connection that ends before it says CONNECT is told of too."""
+        self.on_refused(listener, peer, why)
 
     def stop_accepting(self) -> None:
         """No new connections; the open ones go on."""

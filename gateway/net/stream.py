@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -11,13 +14,16 @@ from twisted.internet.ssl import ContextFactory
 from twisted.python.failure import Failure
 
 from gateway.config.model import Listener, Tls
+from gateway.net.rates import Bucket
 from gateway.net.websocket import WebSocketServer
 from gateway.session.connection import Connection
 
 if TYPE_CHECKING:
     from gateway.net.listeners import Listeners, Listening
 
-HANDSHAKE_SECONDS = 10.0
+SLICE = 4096
+SLICE_SECONDS = 0.005
+"""Tiny WebSocket frames cost more than their bytes: whoever sends them is worked off in slices, between the others."""
 
 
 class StreamProtocol(Protocol):
@@ -30,8 +36,13 @@ class StreamProtocol(Protocol):
         self.peer = ""
         self.certificate_user: str | None = None
         self.connection: Connection | None = None
+        self.closed = False
+        self.buckets: list[Bucket | None] | None = None
         self._websocket: WebSocketServer | None = None
         self._counted = False
+        self._greeted = False
+        self._unread = b""
+        self._end: Any = None
 
     def connectionMade(self) -> None:
         """A connection: TLS may still be shaking hands, WebSocket has not begun."""
@@ -42,50 +53,114 @@ class StreamProtocol(Protocol):
         settings = self.listening.settings
         if settings.websocket is not None:
             self._websocket = WebSocketServer(settings.websocket.path, settings.websocket.origins)
-        if not self.listeners.admits(self.listening, self.peer):
-            transport.abortConnection()
-            return
-        self.connection = self.listeners.engine.connected(self, settings)
+        self.connection = self.listeners.take(self.listening, self, self.peer)
         if self.connection is None:
             transport.abortConnection()
             return
         self.listening.connections += 1
         self._counted = True
+        self.listeners.hub.streams.add(self)
+        if self.listeners.hub.paused:
+            self.pause(paused=True)
 
     def dataReceived(self, data: bytes) -> None:
         """Bytes, or frames of them."""
-        if self.connection is None:
+        if self.connection is None or self.closed:
             return
-        if self.certificate_user is None and self.listening.settings.tls is not None:
-            self._read_certificate()
-        engine = self.listeners.engine
-        if self._websocket is None:
-            engine.received(self.connection, data)
+        if not self._greeted:
+            self._greeted = True
+            if self.listening.settings.tls is not None:
+                self._read_certificate()
+        try:
+            if self._unread or self._websocket is not None:
+                waiting = bool(self._unread)
+                self._unread += data
+                if not waiting:
+                    self._work_off()
+            else:
+                self._received(data)
+            self.listeners.engine.flush()
+        except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
+            self.listeners.hub.on_defect(error, self.peer)
+            self.abort()
+
+    def _received(self, data: bytes) -> None:
+        connection, hub = self.connection, self.listeners.hub
+        if connection is None or not data:
+            return
+        if hub.limited:
+            hub.receive_slowly(self, connection, data)
         else:
-            answer, chunks, over = self._websocket.receive(data)
-            if answer:
-                self._transport().write(answer)
-            for chunk in chunks:
-                engine.received(self.connection, chunk)
-            if over:
-                self._transport().loseConnection()
-        engine.flush()
+            self.listeners.engine.received(connection, data)
+
+    def _work_off(self) -> None:
+        """Frames, a slice at a time; what takes long goes on after the reactor has looked after everybody else."""
+        seconds = IReactorTime(self.listeners.reactor).seconds
+        until = seconds() + SLICE_SECONDS
+        while self._unread and not self.closed:
+            piece, self._unread = self._unread[:SLICE], self._unread[SLICE:]
+            self._frames(piece)
+            if self._unread and seconds() > until:
+                self.pause(paused=True)
+                IReactorTime(self.listeners.reactor).callLater(0, self._go_on)
+                return
+
+    def _go_on(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._work_off()
+            self.listeners.engine.flush()
+            if not self._unread:
+                self.pause(paused=self.listeners.hub.paused)
+        except Exception as error:  # noqa: BLE001 -- as in dataReceived
+            self.listeners.hub.on_defect(error, self.peer)
+            self.abort()
+
+    def _frames(self, data: bytes) -> None:
+        assert self._websocket is not None  # noqa: S101 -- only called then
+        answer, chunks, over = self._websocket.receive(data)
+        if answer:
+            self._transport().write(answer)
+            if self.buffered() > self.listeners.engine.limits.max_outgoing_bytes:
+                self.abort()  # it sends pings and does not read the pongs
+                return
+        if chunks:
+            self._received(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        if over:
+            self._unread = b""
+            self._leave()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The peer is gone."""
-        del reason
+        self.closed = True
+        self._unread = b""
+        self.listeners.hub.streams.discard(self)
+        if self._end is not None and self._end.active():
+            self._end.cancel()
         if self._counted:
             self.listening.connections -= 1
         if self.connection is not None:
+            if not self._greeted and isinstance(reason.value, SSL.Error):
+                self._handshake_failed(reason.value)
             self.listeners.engine.closed(self.connection)
             self.listeners.engine.flush()
+
+    def _handshake_failed(self, error: SSL.Error) -> None:
+        """Nothing of MQTT was said: the certificate, the version or the ciphers were not accepted, here or there."""
+        found = error.args[0] if error.args and isinstance(error.args[0], list) else []
+        text = "; ".join(str(part[-1]) for part in found) or "the handshake was broken off"
+        if "certificate" in text:
+            self.listeners.engine.counters.mqtt_auth_failures[self.listener, "certificate"] += 1
+        self.listeners.refused(self.listener, self.peer, f"TLS: {text}")
 
     def _transport(self) -> Any:
         return self.transport
 
     def _read_certificate(self) -> None:
         certificate = self._transport().getPeerCertificate()
-        self.certificate_user = "" if certificate is None else certificate.get_subject().commonName or ""
+        if certificate is not None:
+            self.certificate_user = user_of(certificate.to_cryptography(), self.listeners.certificate_user)
 
     # -- Link --
 
@@ -97,20 +172,45 @@ class StreamProtocol(Protocol):
         """What the transport could not send yet."""
         transport = self._transport()
         inner = getattr(transport, "transport", transport)
-        return len(getattr(inner, "dataBuffer", b"")) + sum(map(len, getattr(inner, "_tempDataBuffer", ())))
+        waiting = len(getattr(inner, "dataBuffer", b"")) - getattr(inner, "offset", 0)
+        return int(waiting + getattr(inner, "_tempDataLen", 0))
+
+    def pause(self, paused: bool) -> None:
+        """Stop or go on reading; what a slice has left over comes first."""
+        if self.closed or self.transport is None:
+            return
+        if paused or self._unread:
+            self._transport().pauseProducing()
+        else:
+            self._transport().resumeProducing()
 
     def close(self) -> None:
         """Close when everything is sent; a peer that does not read is given a few seconds."""
-        transport = self._transport()
+        if self.closed or self._end is not None:
+            return
         if self._websocket is not None:
-            transport.write(self._websocket.close())
-        transport.loseConnection()
-        IReactorTime(self.listeners.reactor).callLater(5.0, self.abort)
+            self._transport().write(self._websocket.close())
+        self._leave()
+
+    def _leave(self) -> None:
+        self._transport().loseConnection()
+        self._end = IReactorTime(self.listeners.reactor).callLater(5.0, self.abort)
 
     def abort(self) -> None:
         """Close at once."""
-        if self.transport is not None and getattr(self.transport, "connected", False):
+        if not self.closed and self.transport is not None:
+            self._unread = b""
             self._transport().abortConnection()
+
+
+def user_of(certificate: x509.Certificate, naming: str) -> str:
+    """The user a certificate names: its one common name, or its whole subject (RFC 4514). Empty: none, or in doubt."""
+    if naming == "subject":
+        name = certificate.subject.rfc4514_string()
+    else:
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        name = str(names[0].value) if len(names) == 1 else ""
+    return "" if any(unicodedata.category(letter) == "Cc" for letter in name) else name
 
 
 class StreamFactory(Factory):

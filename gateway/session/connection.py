@@ -29,6 +29,7 @@ class Connection:
         "caches",
         "close_reason",
         "connected_at",
+        "early_bytes",
         "generation",
         "held",
         "inbound_pending",
@@ -71,6 +72,7 @@ class Connection:
         """Routes by topic, one table for each value of the QoS and RETAIN bits."""
         self.generation = -1
         self.out: list[bytes] = []
+        self.early_bytes = 0
         self.held: list[Any] = []
         """Packets that arrived while the CONNECT is being decided."""
         self.auth: Any = None

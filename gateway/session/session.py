@@ -40,6 +40,7 @@ class Session:
         "expiry",
         "inbound",
         "key",
+        "listener",
         "outflow",
         "releasing",
         "staged_tokens",
@@ -56,6 +57,8 @@ class Session:
         self.key = key_of(client_id)
         self.version = version
         self.user: str | None = None
+        self.listener = ""
+        """The listener its client came through last: access lists may ask for it while the client is away."""
         self.durable = False
         """Whether its state is on the state queues: it outlives its connection."""
         self.expiry = 0
@@ -89,6 +92,7 @@ class Session:
             "client": self.client_id,
             "version": self.version,
             "user": self.user,
+            "listener": self.listener,
             "expiry": self.expiry,
             "connected": connected,
             "since": now,
@@ -105,6 +109,7 @@ class Session:
         """The reverse, at start-up: nobody is connected then."""
         session = cls(record["client"], record["version"])
         session.user = record["user"]
+        session.listener = record.get("listener", "")
         session.durable = True
         session.expiry = record["expiry"]
         if session.expiry != NEVER:
@@ -127,6 +132,7 @@ def will_record(session: Session, will: Will, delay: int) -> dict[str, Any]:
         "delay": delay,
         "version": session.version,
         "user": session.user,
+        "listener": session.listener,
     }
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import hmac
 import importlib
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.backends.access import scram
+from gateway.backends.access.attempts import Attempts, address_of
 from gateway.backends.access.passwords import read_password_file, verify
-from gateway.backends.access.scram import Exchange, ScramError, keys_of
+from gateway.backends.access.scram import Exchange, Keys, ScramError, keys_of
 from gateway.backends.access.tokens import Tokens
 from gateway.config.model import AclEntry, Settings
 from gateway.config.source import read_yaml
@@ -30,11 +33,30 @@ from gateway.routing.acl import PUBLISH, Acl, Subject, compile_acl
 
 REMEMBERED = 20_000
 REMEMBER_SECONDS = 300.0
-DELAY_FROM, DELAY_MOST = 0.25, 5.0
-MAX_ADDRESSES = 10_000
+MAX_EXCHANGES = 20_000
 Authenticator = Callable[[str, str | None, bytes | None], str | None]
 """One's own check: (client id, user, password) to the user's name, or None."""
 Done = Callable[[Verdict], None]
+
+
+@dataclass(slots=True)
+class _Policy:
+    """What the settings and their files say, read at one moment."""
+
+    plain: dict[str, bytes]
+    hashed: dict[str, str]
+    tokens: Tokens | None
+    own: Authenticator | None
+    acl: Acl
+    anonymous_on: dict[str, bool]
+    certificates: bool
+    certificate_client_id: bool
+    scram: dict[str, Keys]
+
+    @property
+    def checked(self) -> bool:
+        """Whether there is anything to check a user with."""
+        return bool(self.plain or self.hashed or self.tokens or self.own)
 
 
 class Gatekeeper:
@@ -46,73 +68,58 @@ class Gatekeeper:
         self._threads = ThreadPoolExecutor(2, "passwords")
         self._key = secrets.token_bytes(32)
         self._known: dict[bytes, float] = {}
-        self._failures: dict[str, tuple[int, float]] = {}
-        self._exchanges: dict[int, Exchange] = {}
-        self._use(settings)
+        self._attempts = Attempts()
+        self._exchanges: OrderedDict[object, Exchange] = OrderedDict()
+        self._unknown = keys_of(secrets.token_bytes(16), secrets.token_bytes(16))
+        self._policy = _policy_of(settings)
+
+    def prepare(self, settings: Settings) -> Callable[[], None]:
+        """Read all files now (ConfigurationError: the old ones stay in force); the answer puts them into force."""
+        policy = _policy_of(settings)
+
+        def use() -> None:
+            self._policy = policy
+            self._known.clear()
+            self.generation += 1
+
+        return use
 
     def reload(self, settings: Settings) -> None:
         """Use these from now on; ConfigurationError leaves the old ones in force."""
-        self._use(settings)
-        self.generation += 1
-
-    def _use(self, settings: Settings) -> None:
-        security = settings.security
-        plain = {
-            name: _first_line(settings.resolve(one.password_file, f"security.users.{name}.password_file"))
-            for name, one in security.users.items()
-            if one.password_file is not None
-        }
-        plain |= {
-            name: one.password.get_secret_value().encode()
-            for name, one in security.users.items()
-            if one.password is not None
-        }
-        hashed = {}
-        if security.password_file is not None:
-            hashed = read_password_file(Path(settings.resolve(security.password_file, "security.password_file")))
-        tokens = None
-        if security.jwt is not None:
-            tokens = Tokens(security.jwt, Path(settings.resolve(security.jwt.jwks_file, "security.jwt.jwks_file")))
-        acl = compile_acl(_acl_entries(settings))
-        own = _load(security.authenticator) if security.authenticator else None
-        self._anonymous = security.anonymous
-        self._anonymous_on = {one.name: one.anonymous for one in settings.listeners if one.anonymous is not None}
-        self._certificates = security.certificate_user != "none"
-        self._plain, self._hashed, self._tokens, self._own, self._acl = plain, hashed, tokens, own, acl
-        self._scram = {name: keys_of(password, secrets.token_bytes(16)) for name, password in plain.items()}
-        self._unknown = keys_of(secrets.token_bytes(16), secrets.token_bytes(16))
-        self._checked = bool(plain or hashed or tokens or own)
-        self._known.clear()
+        self.prepare(settings)()
 
     # -- identity --
 
     def authenticate(self, connect: Connect, link: Link, done: Done) -> None:
         """Decide about a CONNECT."""
+        policy = self._policy
         if prop.AUTHENTICATION_METHOD in connect.properties:
             self._begin(connect, link, done)
-        elif link.certificate_user and self._certificates:
-            done(_certificate_verdict(connect, link.certificate_user))
+        elif link.certificate_user is not None and policy.certificates:
+            done(_certificate_verdict(connect, link.certificate_user, policy.certificate_client_id))
         elif connect.username is None and connect.password is None:
             done(self._anonymous_verdict(link))
-        elif not self._checked:
-            allowed = self._anonymous_on.get(link.listener, self._anonymous)
-            done(Verdict(0, connect.username) if allowed else _wrong(connect.version))
-        else:
+        elif policy.checked:
             self._check(connect, link, done)
+        elif policy.anonymous_on.get(link.listener, False):
+            done(Verdict(0))  # a name that nothing proves is nobody's: access lists and rules see an anonymous client
+        else:
+            done(_wrong(connect.version))
 
     def _anonymous_verdict(self, link: Link) -> Verdict:
-        if self._anonymous_on.get(link.listener, self._anonymous):
+        if self._policy.anonymous_on.get(link.listener, False):
             return Verdict(0)
         return Verdict(reasons.NOT_AUTHORIZED, text="user and password are needed here")
 
     def _check(self, connect: Connect, link: Link, done: Done) -> None:
+        policy = self._policy
         user, password = connect.username or "", connect.password or b""
-        if self._tokens is not None and password.count(b".") == 2:
-            claimed = self._tokens.check(password)
+        if policy.tokens is not None and password.count(b".") == 2:
+            claimed = policy.tokens.check(password)
             if claimed is not None and user in {"", claimed.user}:
                 done(Verdict(0, claimed.user, expires=claimed.expires))
                 return
-        expected = self._plain.get(user)
+        expected = policy.plain.get(user)
         if expected is not None and hmac.compare_digest(expected, password):
             done(Verdict(0, user))
             return
@@ -120,61 +127,72 @@ class Gatekeeper:
         if self._known.get(digest, 0.0) > self._scheduler.monotonic():
             done(Verdict(0, user))
             return
-        self._threads.submit(self._verify, connect, digest, link.peer.rsplit(":", 1)[0], done)
+        address = address_of(link.peer)
+        if self._attempts.begin(address):
+            self._threads.submit(self._verify, policy, connect, digest, address, done)
+        else:
+            done(Verdict(reasons.SERVER_BUSY, text="too many passwords are being checked: try again later"))
 
-    def _verify(self, connect: Connect, digest: bytes, address: str, done: Done) -> None:
+    def _verify(self, policy: _Policy, connect: Connect, digest: bytes, address: str, done: Done) -> None:
         """On a thread of its own: the slow part."""
         user, password = connect.username or "", connect.password or b""
-        accepted: str | None = user if verify(self._hashed.get(user), password) else None
-        if accepted is None and self._own is not None:
+        accepted: str | None = user if verify(policy.hashed.get(user), password) else None
+        if accepted is None and policy.own is not None:
             try:
-                accepted = self._own(connect.client_id, connect.username, connect.password)
+                accepted = policy.own(connect.client_id, connect.username, connect.password)
             except Exception:  # noqa: BLE001 -- a foreign function that fails has not accepted anybody
                 accepted = None
-        self._scheduler.soon(lambda: self._verified(connect, digest, address, accepted, done))
+        self._scheduler.soon(lambda: self._verified(policy, connect, digest, address, accepted, done))
 
-    def _verified(self, connect: Connect, digest: bytes, address: str, user: str | None, done: Done) -> None:
-        if user is not None:
-            self._failures.pop(address, None)
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
-            self._known[digest] = self._scheduler.monotonic() + REMEMBER_SECONDS
-            done(Verdict(0, user))
+    def _verified(
+        self, policy: _Policy, connect: Connect, digest: bytes, address: str, user: str | None, done: Done
+    ) -> None:
+        self._attempts.end(address)
+        if user is None:
+            self._refuse_late(address, _wrong(connect.version), done)
             return
-        self._scheduler.later(self._delay(address), lambda: done(_wrong(connect.version)))
+        self._attempts.succeeded(address)
+        if policy is self._policy and user == connect.username:  # else: another list, or one's own function renames
+            if len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+            self._known[digest] = self._scheduler.monotonic() + REMEMBER_SECONDS
+        done(Verdict(0, user))
 
-    def _delay(self, address: str) -> float:
-        """How late a wrong password is answered: doubled with each one from the same address, forgotten in a minute."""
-        now = self._scheduler.monotonic()
-        count, last = self._failures.get(address, (0, now))
-        count = 1 if now - last > 60 else count + 1
-        if len(self._failures) >= MAX_ADDRESSES:
-            self._failures.clear()
-        self._failures[address] = (count, now)
-        return float(min(DELAY_FROM * 2 ** (count - 1), DELAY_MOST))
+    def _refuse_late(self, address: str, verdict: Verdict, done: Done) -> None:
+        self._scheduler.later(self._attempts.failed(address, self._scheduler.monotonic()), lambda: done(verdict))
 
     # -- SCRAM --
 
     def _begin(self, connect: Connect, link: Link, done: Done) -> None:
         method = connect.properties[prop.AUTHENTICATION_METHOD]
-        if method != scram.METHOD or not self._scram:
+        if method != scram.METHOD or not self._policy.scram:
             done(Verdict(reasons.BAD_AUTHENTICATION_METHOD, text="that authentication method is not offered here"))
             return
-        exchange = Exchange(self._scram, self._unknown, secrets.token_urlsafe(18))
-        if len(self._exchanges) > MAX_ADDRESSES:
-            self._exchanges.clear()
-        self._exchanges[id(link)] = exchange
-        self._step(exchange, _bytes(connect.properties.get(prop.AUTHENTICATION_DATA)), id(link), done)
+        exchange = self._new_exchange(link)
+        self._step(exchange, _bytes(connect.properties.get(prop.AUTHENTICATION_DATA)), link, done)
+
+    def _new_exchange(self, link: object) -> Exchange:
+        while len(self._exchanges) >= MAX_EXCHANGES:
+            self._exchanges.popitem(last=False)
+        exchange = Exchange(self._policy.scram, self._unknown, secrets.token_urlsafe(18))
+        self._exchanges.pop(link, None)
+        self._exchanges[link] = exchange
+        return exchange
 
     def exchange(self, connection: object, data: bytes, done: Done) -> None:
-        """The client's next message: a proof, or the first of a re-authentication."""
-        link = id(getattr(connection, "link", None))
-        exchange = self._exchanges.get(link)
-        if exchange is None:
-            exchange = self._exchanges[link] = Exchange(self._scram, self._unknown, secrets.token_urlsafe(18))
-        self._step(exchange, data, link, done)
+        """The client's next message: a proof, or the first of a re-authentication, which has to be the same user's."""
+        link = getattr(connection, "link", None)
+        certified = getattr(link, "certificate_user", None) if self._policy.certificates else None
+        known = {getattr(connection, "user", None), certified} - {None}
+        exchange = self._exchanges.get(link) or self._new_exchange(link)
 
-    def _step(self, exchange: Exchange, data: bytes, link: int, done: Done) -> None:
+        def same(verdict: Verdict) -> None:
+            changed = verdict.reason == 0 and known - {verdict.user}
+            done(Verdict(reasons.NOT_AUTHORIZED, text="that proves another user") if changed else verdict)
+
+        self._step(exchange, data, link, same)
+
+    def _step(self, exchange: Exchange, data: bytes, link: object, done: Done) -> None:
         try:
             if not exchange.user:
                 done(Verdict(reasons.CONTINUE_AUTHENTICATION, data=exchange.challenge(data)))
@@ -182,7 +200,8 @@ class Gatekeeper:
             signature = exchange.finish(data)
         except ScramError as error:
             self._exchanges.pop(link, None)
-            done(Verdict(reasons.NOT_AUTHORIZED, text=str(error)))
+            verdict = Verdict(reasons.NOT_AUTHORIZED, text=str(error))
+            self._refuse_late(address_of(str(getattr(link, "peer", ""))), verdict, done)
             return
         self._exchanges.pop(link, None)
         done(Verdict(0, exchange.user, data=signature))
@@ -191,24 +210,24 @@ class Gatekeeper:
 
     def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Whether this client may publish to `topic`."""
-        return self._acl.may_publish(listener, client_id, user, topic)
+        return self._policy.acl.may_publish(listener, client_id, user, topic)
 
     def may_subscribe(self, listener: str, client_id: str, user: str | None, filter_: str) -> bool:
         """Whether this client may subscribe to `filter_`."""
-        return self._acl.may_subscribe(listener, client_id, user, filter_)
+        return self._policy.acl.may_subscribe(listener, client_id, user, filter_)
 
     def may_receive(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Whether a message on `topic` may be delivered to this client."""
-        return self._acl.may_receive(listener, client_id, user, topic)
+        return self._policy.acl.may_receive(listener, client_id, user, topic)
 
     def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
         """Which entry decides about a publication."""
-        return self._acl.of(Subject(client_id, user or "", listener)).why(PUBLISH, topic).text
+        return self._policy.acl.of(Subject(client_id, user or "", listener)).why(PUBLISH, topic).text
 
     @property
     def acl(self) -> Acl:
         """The list in force."""
-        return self._acl
+        return self._policy.acl
 
     def close(self) -> None:
         """End the threads."""
@@ -220,11 +239,49 @@ def _wrong(version: int) -> Verdict:
     return Verdict(reason, text="user or password is wrong")
 
 
-def _certificate_verdict(connect: Connect, user: str) -> Verdict:
+def _certificate_verdict(connect: Connect, user: str, is_client_id: bool) -> Verdict:
     """A certificate says who it is; a CONNECT that says otherwise is refused."""
+    if not user:
+        return Verdict(reasons.NOT_AUTHORIZED, text="the certificate does not name one user")
     if connect.username not in {None, user}:
         return Verdict(reasons.NOT_AUTHORIZED, text="the user name is not that of the certificate")
-    return Verdict(0, user)
+    if is_client_id and connect.client_id not in {"", user}:
+        return Verdict(reasons.CLIENT_IDENTIFIER_NOT_VALID, text="the client identifier is not that of the certificate")
+    return Verdict(0, user, client_id=user if is_client_id else None)
+
+
+def _policy_of(settings: Settings) -> _Policy:
+    security = settings.security
+    plain = {
+        name: _first_line(settings.resolve(one.password_file, f"security.users.{name}.password_file"))
+        for name, one in security.users.items()
+        if one.password_file is not None
+    }
+    plain |= {
+        name: one.password.get_secret_value().encode()
+        for name, one in security.users.items()
+        if one.password is not None
+    }
+    empty = [name for name, password in plain.items() if not password]
+    if empty:
+        what = f"the password of user `{empty[0]}` is empty"
+        raise ConfigurationError([Finding(f"security.users.{empty[0]}", 1, 1, what, "write one into its file")])
+    hashed, tokens = {}, None
+    if security.password_file is not None:
+        hashed = read_password_file(Path(settings.resolve(security.password_file, "security.password_file")))
+    if security.jwt is not None:
+        tokens = Tokens(security.jwt, Path(settings.resolve(security.jwt.jwks_file, "security.jwt.jwks_file")))
+    return _Policy(
+        plain,
+        hashed,
+        tokens,
+        own=_load(security.authenticator) if security.authenticator else None,
+        acl=compile_acl(_acl_entries(settings)),
+        anonymous_on={one.name: settings.anonymous_on(one) for one in settings.listeners},
+        certificates=security.certificate_user != "none",
+        certificate_client_id=security.certificate_client_id,
+        scram={name: keys_of(password, secrets.token_bytes(16)) for name, password in plain.items()},
+    )
 
 
 def _bytes(value: object) -> bytes:
