@@ -19,9 +19,7 @@ from gateway.errors import Finding
 class Part(BaseModel):
     """A mapping in one of our files: its keys are known, it does not change once read."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True, populate_by_name=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
 
 
 _EXPECTED = {

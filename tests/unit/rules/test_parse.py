@@ -237,3 +237,8 @@ def test_rules_behind_one_that_takes_everything_from_their_queue_are_reported():
         "  - {name: d, queue: R, topic: c}\n"
     )
     assert [warning.what.split("`")[1] for warning in read(text).warnings] == ["c"]
+
+
+@pytest.mark.parametrize("key", ["goes_on: true", "payload: {schema_file: s}", "when: {json_fields: {}}"])
+def test_names_inside_the_program_are_no_keys(key):
+    assert "is not a known key" in "\n".join(map(str, rule(f"topic: a, queue: Q, {key}")))
