@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cache
 
 from gateway.mq import constants as mq
 from gateway.mq.layout import LITTLE, STRUCTURES, codec, defaults, pack
@@ -97,8 +98,9 @@ def match_md(msg_id: bytes = NO_ID, correl_id: bytes = NO_ID) -> bytes:
     return b"".join((DEFAULT_MD[:_MSG_ID], msg_id, correl_id.ljust(24, b"\0")[:24], DEFAULT_MD[_BEHIND_IDS:]))
 
 
+@cache
 def state_md(expiry: int) -> bytes:
-    """The head of a state message of the backend's own."""
+    """The head of a state message of the backend's own; never handed to a call as it is."""
     return pack("MQMD", {"Expiry": expiry}, version=2)
 
 
