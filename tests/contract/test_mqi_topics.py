@@ -94,6 +94,17 @@ def test_retained_publications(mqi):
         mqi.connection.subscription_request(none.subscription_handle)
 
 
+def test_subscriptions_expire(mqi):
+    made, _ = subscribe(mqi, "e", CREATE | MANAGED | DURABLE, name="SHORT", expiry=50)
+    publish(mqi, "e", b"1")
+    mqi.scheduler.advance(6)
+    assert publish(mqi, "e", b"2", 4 | 0x80000).reason == 2550
+    assert mqi.drain(made.queue_handle) == [b"1"]
+    mqi.scheduler.advance(31)
+    with refused(2428):
+        subscribe(mqi, "e", RESUME, name="SHORT")
+
+
 def test_publications_to_temporary_queues_are_not_persistent(mqi):
     made, _ = subscribe(mqi, "p")
     publish(mqi, "p", b"1", descriptor=md(persistence=1))

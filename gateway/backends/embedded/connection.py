@@ -133,12 +133,6 @@ class Connection:
         self.authorise_open(name, queue_manager, mq.MQOO_OUTPUT)
         return resolve(self.core, name, queue_manager)
 
-    def delete_when_closed(self, queue: LocalQueue) -> None:
-        """The managed queue of a subscription that has ended while the queue is open."""
-        for handle in self._handles.values():
-            if handle.queue is queue:
-                handle.delete_on_close = True
-
     # Authority
 
     def authorise(self, kind: str, name: str, right: str) -> None:

@@ -9,6 +9,7 @@ from gateway.backends.embedded.completing import complete
 from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.placing import Placer
 from gateway.backends.embedded.store.unit import LaneTakes, Message, StoreUnit
+from gateway.backends.embedded.topics import Topics
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH
@@ -22,8 +23,9 @@ AT_ONCE = 2000
 class Expirer:
     """Looks through the queues that were given messages with an expiry. After a restart: through all that hold any."""
 
-    def __init__(self, core: Core, placer: Placer) -> None:
+    def __init__(self, core: Core, placer: Placer, topics: Topics) -> None:
         self._core = core
+        self._topics = topics
         self._placer = placer
         self._after: int | None = None
         self._name = ""
@@ -42,6 +44,7 @@ class Expirer:
                 return
             now = int(core.now() * 1_000_000)
             due = self._name or next((name for name, earliest in core.expiring.items() if earliest <= now), "")
+            self._end_subscriptions()
             more = bool(due) and self._step(due, now)
         self._timer = core.scheduler.later(0.05 if more else EVERY, self._look)
 
@@ -61,6 +64,17 @@ class Expirer:
         if whole and core.expiring[name] == 1 << 62:
             del core.expiring[name]
         return not whole or any(earliest <= now for earliest in core.expiring.values())
+
+    def _end_subscriptions(self) -> None:
+        """Those whose SubExpiry is over; their managed queues go with them."""
+        core = self._core
+        try:
+            for definition in self._topics.expired():
+                if definition.number("DURABLE") == 1:
+                    core.save((), (definition,))
+                core.uninstall(definition)
+        except MQError:  # the disk is away: the next look tries again
+            return
 
     def _discard(self, name: str, expired: list[Message]) -> None:
         unit = StoreUnit(takes=[LaneTakes(name, b"", [one.token for one in expired])])

@@ -56,6 +56,8 @@ class LocalQueue:
     exclusive: bool = False
     creator: Hashable = None
     """The handle that created a temporary dynamic queue."""
+    ending: bool = False
+    """Its subscription has ended: it goes when the last handle is closed."""
     deleted: bool = False
     last_put: float = 0.0
     last_get: float = 0.0
@@ -64,7 +66,6 @@ class LocalQueue:
     gets: int = 0
     since: float = 0.0
     """When the counts of RESET QSTATS began."""
-    groups: dict[bytes, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.refresh(self.definition)

@@ -203,7 +203,8 @@ def close_queue(connection: Connection, handle: Handle, options: int) -> None:
         release_input(connection, handle, queue)
     if output is not None:
         output.outputs -= 1
-    if local is not None and not local.deleted and (deletes or handle.delete_on_close):
+    due = local is not None and (deletes or handle.delete_on_close or (local.ending and not local.open_count))
+    if local is not None and due and not local.deleted:
         delete_dynamic(connection.core, local)
 
 

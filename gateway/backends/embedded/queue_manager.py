@@ -95,7 +95,7 @@ class EmbeddedQueueManager:
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority))
             report = self._mqsc.run(objects_text)
         if report.ok:
-            self._expirer = Expirer(self.core, self._placer)
+            self._expirer = Expirer(self.core, self._placer, self.topics)
             CommandServer(self._connection("command server", ADMINISTRATOR), self.mqsc)
         else:
             findings = [Finding("objects", 1, 1, line) for line in report.lines]

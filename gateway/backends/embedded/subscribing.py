@@ -118,7 +118,10 @@ def _definition(
         "WSCHEMA": 1 if wanted.options & mq.MQSO_WILDCARD_CHAR else 2, "SUBTYPE": 1,
     }  # fmt: skip
     name = wanted.name or f"AMQ.{identifier.hex().upper()}"
-    return Definition("SUB", name, defaults("SUB") | given, now, now, 0, {"SUBID": identifier.hex().upper()})
+    extra: dict[str, Value] = {"SUBID": identifier.hex().upper()}
+    if wanted.expiry > 0:
+        extra["EXPIRES"] = int(core.now() + wanted.expiry / 10)
+    return Definition("SUB", name, defaults("SUB") | given, now, now, 0, extra)
 
 
 def _resume(
@@ -200,7 +203,4 @@ def remove(connection: Connection, definition: Definition) -> None:
     core = connection.core
     if definition.number("DURABLE") == 1:
         core.save((), (definition,))
-    queue = core.queues.get(definition.text("DEST"))
     core.uninstall(definition)
-    if definition.number("DESTCLAS") == mq.MQDC_MANAGED and queue is not None and not queue.deleted:
-        connection.delete_when_closed(queue)

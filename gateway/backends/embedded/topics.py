@@ -55,6 +55,8 @@ class Subscription:
     durable: bool
     on_request: bool
     user: str
+    expires: int
+    """Seconds since the epoch; 0: never."""
 
     def matches(self, topic: str) -> bool:
         """Whether a publication on this topic is for it."""
@@ -136,7 +138,9 @@ class Topics:
         if definition.kind != "SUB" or definition.number("DESTCLAS") != mq.MQDC_MANAGED:
             return
         queue = self._core.queues.get(definition.text("DEST"))
-        if queue is not None and not queue.open_count:
+        if queue is not None and queue.open_count:
+            queue.ending = True
+        elif queue is not None:
             delete_dynamic(self._core, queue)
 
     def _removed(self, definition: Definition) -> None:
@@ -166,6 +170,7 @@ class Topics:
             definition.number("DURABLE") == 1,
             definition.number("REQONLY") == 1,
             definition.text("SUBUSER"),
+            int(definition.extra.get("EXPIRES", 0)),
         )
 
     def matching(self, topic: str) -> Iterator[Subscription]:
@@ -174,6 +179,12 @@ class Topics:
         for subscription in self._wild.values():
             if subscription.matches(topic):
                 yield subscription
+
+    def expired(self) -> list[Definition]:
+        """Subscriptions whose SubExpiry is over."""
+        now = self._core.now()
+        known = [*self._wild.values(), *(one for by_name in self._exact.values() for one in by_name.values())]
+        return [one.definition for one in known if 0 < one.expires <= now]
 
     def subscribed(self) -> set[str]:
         """Topics without wildcards that are subscribed to."""
@@ -267,8 +278,13 @@ class Topics:
             self.published[topic] = self.published.get(topic, 0) + 1
         reached = 0
         failed: list[tuple[Subscription, MQError]] = []
+        now = self._core.now()
         for subscription in list(self.matching(topic)):
-            if subscription.on_request or (subscription.selector and not subscription.selector.accepts(md, data)):
+            if (
+                subscription.on_request
+                or 0 < subscription.expires <= now
+                or (subscription.selector and not subscription.selector.accepts(md, data))
+            ):
                 continue
             try:
                 self.deliver(subscription, topic, md, data, unit)
