@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 
+import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from gateway.bridge.rehearsal import run_tests
 from gateway.config import load_settings
 from gateway.config.model import Settings
+from gateway.config.schema import settings_schema
 from gateway.errors import ConfigurationError
 from gateway.routing.table import compile_mappings
 from gateway.rules.model import MappingFile
 from gateway.rules.parse import parse_mappings
+from gateway.rules.schema import mapping_schema
 
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(-5, 2**40), st.floats(allow_nan=True), st.text(max_size=8),
@@ -137,3 +141,31 @@ def test_any_environment(environ):
         load_settings(None, environ)
     except ConfigurationError as error:
         check(error)
+
+
+BEYOND = {"value_error", "int_parsing_size"}
+"""What a schema cannot say: our own checks, and numbers beyond 64 bits."""
+MAPPING_SCHEMA, SETTINGS_SCHEMA = (jsonschema_rs.validator_for(one()) for one in (mapping_schema, settings_schema))
+
+
+@given(st.sampled_from(ALL_PATHS), st.one_of(LEAVES, MAPPINGS))
+def test_what_an_editor_finds_right_the_reader_takes(path, value):
+    changed = json.loads(json.dumps(GOOD))
+    here = changed
+    for step in path[:-1]:
+        here = here[step]
+    here[path[-1]] = value
+    if MAPPING_SCHEMA.is_valid(changed):
+        try:
+            MappingFile.model_validate(changed)
+        except ValidationError as error:  # what no schema can say is said by our own checks
+            assert all(one["type"] in BEYOND for one in error.errors()), (changed, error)  # noqa: PT017
+
+
+@given(SETTINGS)
+def test_what_an_editor_finds_right_settings_are_made_of(value):
+    if isinstance(value, dict) and SETTINGS_SCHEMA.is_valid(value):
+        try:
+            Settings.model_validate(value)
+        except ValidationError as error:
+            assert all(one["type"] in BEYOND for one in error.errors()), (value, error)  # noqa: PT017
