@@ -24,7 +24,6 @@ Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
 """Topic object, topic string, descriptor, data, options, unit: how many subscriptions got it."""
 
 DATA_IN_REPORT = 100
-NO_PUBLISHER = 0
 
 
 class Placer:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import SMALL, ManualScheduler, md
+from strategies_embedded import SMALL, ManualScheduler, md, refused
 
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.mq import xqh
 from gateway.ports.batch import Moves, Outcome, Puts, Replace, Takes, Unit
+from gateway.ports.mqi import GetOptions, ObjectDescriptor
 
 
 class Rig:
@@ -115,3 +117,85 @@ def test_restart_keeps_objects_and_persistent_messages(tmp_path):
     assert [one.data for one in rig.queue_manager.fetch("A", b"", 5)] == [b"kept"]
     assert "MAXDEPTH(77)" in " ".join(rig.queue_manager.mqsc("DISPLAY QLOCAL(A) MAXDEPTH").lines)
     rig.queue_manager.close()
+
+
+ELSEWHERE = """
+DEFINE QALIAS(ALIAS) TARGET(A) DEFPRTY(6)
+DEFINE QLOCAL(QM2) USAGE(XMITQ)
+DEFINE QREMOTE(REMOTE) RNAME(THERE) RQMNAME(QM2)
+DEFINE TOPIC(NEWS) TOPICSTR('news')
+DEFINE QALIAS(TO.NEWS) TARGTYPE(TOPIC) TARGET(NEWS)
+DEFINE SUB(READER) TOPICSTR('news/#') DEST(A)
+DEFINE QMODEL(TEMPORARY) DEFTYPE(TEMPDYN)
+"""
+
+
+def test_aliases_remote_queues_and_topics(rig):
+    rig.queue_manager.mqsc(ELSEWHERE)
+    assert (
+        rig.commit(Unit(puts=[puts("ALIAS", "1", priority=-1), puts("REMOTE", "2"), puts("TO.NEWS", "3")])) == Outcome()
+    )
+    found = rig.queue_manager.fetch("A", b"", 5)
+    assert [one.data[-1:] for one in found] == [b"1", b"3"]
+    sent = rig.queue_manager.fetch("QM2", b"", 5)[0]
+    header, md_inside, begin = xqh.unwrap(sent.data)
+    assert (header.remote_q_name, header.remote_q_mgr_name, sent.data[begin:]) == ("THERE", "QM2", b"2")
+    assert md_inside[48:52] == b"AMQ "
+    assert rig.commit(Unit(puts=[Puts("X", "NOWHERE", heads=[md()], bodies=[b""])])).failures[0].reason == 2087
+
+
+def test_moves_to_remote_queues_and_topics(rig):
+    rig.queue_manager.mqsc(ELSEWHERE)
+    rig.commit(Unit(puts=[puts("MQGATE.STAGED", "1", "2", key=b"k")]))
+    one, two = rig.queue_manager.fetch("MQGATE.STAGED", b"k", 5)
+    unit = Unit(
+        moves=[
+            Moves("MQGATE.STAGED", b"k", [one.token], "REMOTE"),
+            Moves("MQGATE.STAGED", b"k", [two.token], "TO.NEWS"),
+        ]
+    )
+    assert rig.commit(unit) == Outcome()
+    assert rig.queue_manager.fetch("QM2", b"", 5)[0].data.endswith(b"1")
+    assert rig.queue_manager.fetch("A", b"", 5)[0].data.endswith(b"2")
+    assert rig.queue_manager.depth("MQGATE.STAGED", b"k") == 0
+
+
+def test_reports_asked_for_by_a_batch(rig):
+    head = md(report=256, reply_to_q=b"B", reply_to_qmgr=b"QM1")
+    assert rig.commit(Unit(puts=[Puts("A", heads=[head, head], bodies=[b"1", b"2"])])) == Outcome()
+    assert rig.queue_manager.depth("A") == 2
+    assert [one.md[12:16] for one in rig.queue_manager.fetch("B", b"", 5)] == [b"\4\0\0\0"] * 2
+
+
+def test_fetched_messages_are_hidden_from_programs_until_released(rig):
+    rig.commit(Unit(puts=[puts("A", "1", "2")]))
+    assert len(rig.queue_manager.fetch("A", b"", 1)) == 1
+    connection = rig.queue_manager.connect()
+    handle = connection.open(ObjectDescriptor("A"), 2).handle
+    assert connection.get(handle, md(), GetOptions(4), 100).data == b"2"
+    with refused(2033):
+        connection.get(handle, md(), GetOptions(4), 100)
+    assert [one.data for one in rig.queue_manager.fetch("A", b"", 5)] == [b"1"]
+    assert rig.queue_manager.release("A") == 1
+    assert connection.get(handle, md(), GetOptions(4), 100).data == b"1"
+
+
+def test_refusals_come_in_the_order_of_submission(rig):
+    order = []
+    for name, queue in (("one", "A"), ("two", "NONE"), ("three", "A")):
+        rig.queue_manager.submit(
+            Unit(puts=[puts(queue, name)]), lambda _u, outcome, name=name: order.append((name, len(outcome.failures)))
+        )
+    rig.scheduler.run_until(lambda: len(order) == 3)
+    assert order == [("one", 0), ("two", 1), ("three", 0)]
+
+
+def test_settings_of_the_queue_manager(rig):
+    rig.queue_manager.apply_settings("required", 77)
+    assert "MAXUMSGS(77)" in " ".join(rig.queue_manager.mqsc("DISPLAY QMGR MAXUMSGS").lines)
+    with refused(2035):
+        rig.queue_manager.connect(user="anyone")
+    assert rig.queue_manager.dead_letter_queue == "SYSTEM.DEAD.LETTER.QUEUE"
+    rig.queue_manager.quiesce()
+    with refused(2161):
+        rig.queue_manager.connect()
