@@ -219,7 +219,7 @@ class ToMq(Part):
         description="MQRFH2 folders as MQ Telemetry writes them. `[]` without properties: the body alone.",
     )
     group_by: str | None = Field(
-        default=None, description="Template; messages with equal values form an MQ message group."
+        default=None, description="Template; messages with equal values get the same GroupId (each is a group of one)."
     )
     too_long: Literal["dead_letter", "segment", "reject"] = Field(
         default="dead_letter", description="When the message is longer than the queue takes."

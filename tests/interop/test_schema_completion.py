@@ -144,7 +144,7 @@ def test_values_are_completed(editor, show):
 def test_the_meaning_of_a_key_is_shown(editor, show):
     uri = show("mapping.json", RULE + "    group_by: x\n")
     hover = editor.at("hover", uri, 5, 6)
-    assert "message group" in json.dumps(hover)
+    assert "same GroupId" in json.dumps(hover)
 
 
 def test_mistakes_are_marked(editor, show):
