@@ -29,6 +29,9 @@ QUIET = bytes(4)
 UNLIMITED = b"\xff\xff\xff\xff"
 _STATE_HEAD = descriptor.default_descriptor(persistence=mq.MQPER_PERSISTENT)
 
+States = dict[tuple[str, bytes], bytes | None]
+"""State messages by queue and key; None: gone."""
+STATES_OF_A_KEY = 1000
 SlowPut = Callable[[Target, Puts, StoreUnit], None]
 """Puts to topics and remote queues: adds what they become to the unit."""
 
@@ -85,6 +88,7 @@ class Intake:
         """As many waiting units as make one frame."""
         entries: list[_Entry] = []
         joined = StoreUnit()
+        states: States = {}
         room = _Room(self._core)
         size = 0
         while self._waiting and len(entries) < UNITS_IN_A_FRAME and size < BYTES_IN_A_FRAME:
@@ -92,9 +96,10 @@ class Intake:
                 break
             entry = self._waiting.popleft()
             entries.append(entry)
-            size += self._translate(entry, joined, room)
+            size += self._translate(entry, joined, states, room)
         if not entries:
             return None
+        self._replace(states, joined)
         return Batch(joined, lambda error: self._finished(entries, joined, error))
 
     def _finished(self, entries: list[_Entry], joined: StoreUnit, error: StoreError | None) -> None:
@@ -116,7 +121,7 @@ class Intake:
         else:  # an MQI call on another thread had to wait for this frame
             self._core.scheduler.soon(lambda: _tell(entries))
 
-    def _translate(self, entry: _Entry, joined: StoreUnit, room: _Room) -> int:
+    def _translate(self, entry: _Entry, joined: StoreUnit, states: States, room: _Room) -> int:
         """Add one unit to the frame, or find out why it cannot be; the bytes it adds."""
         unit, own = entry.unit, StoreUnit()
         size = 0
@@ -131,14 +136,16 @@ class Intake:
                 self._move(moves, own, room)
             for takes in unit.takes:
                 self._take(takes, own)
+            for name in {replace.queue for replace in unit.replaces}:
+                self.target(name, "")
         except MQError as error:
             entry.failures.append(Failure(-1, error.reason, str(error)))
         if entry.failures:
             room.back_to(mark)
             entry.puts.clear()
             return 0
-        for replace in unit.replaces:
-            self._replace(replace.queue, replace.key, replace.body, own, joined)
+        for queue, key, body in unit.replaces:
+            states[queue, key] = body
         _join(joined, own)
         return size
 
@@ -216,22 +223,15 @@ class Intake:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"{takes.queue!r} is no local queue")
         own.takes.append(LaneTakes(queue.name, takes.key, [token for token in takes.tokens if isinstance(token, int)]))
 
-    def _replace(self, queue: str, key: bytes, body: bytes | None, own: StoreUnit, joined: StoreUnit) -> None:
+    def _replace(self, states: States, joined: StoreUnit) -> None:
         """The last of several replacements within a frame is the one that counts."""
-        self.target(queue, "")
-        for unit in (joined, own):
-            unit.puts[:] = [
-                puts for puts in unit.puts if not (puts.queue == queue and puts.key == key and _is_state(puts))
-            ]
-        tokens = [message.token for message in self._core.store.fetch(queue, key, 1000)]
-        if tokens and not any(takes.queue == queue and takes.key == key for takes in joined.takes):
-            own.takes.append(LaneTakes(queue, key, tokens))
-        if body is not None:
-            own.puts.append(LanePuts(queue, key, 0, True, [_STATE_HEAD], [body]))  # noqa: FBT003
-
-
-def _is_state(puts: LanePuts) -> bool:
-    return len(puts.heads) == 1 and puts.heads[0] is _STATE_HEAD
+        fetch = self._core.store.fetch
+        for (queue, key), body in states.items():
+            tokens = [message.token for message in fetch(queue, key, STATES_OF_A_KEY)]
+            if tokens:
+                joined.takes.append(LaneTakes(queue, key, tokens))
+            if body is not None:
+                joined.puts.append(LanePuts(queue, key, 0, True, [_STATE_HEAD], [body]))  # noqa: FBT003
 
 
 def _tell(entries: list[_Entry]) -> None:
