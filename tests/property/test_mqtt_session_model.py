@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gateway.mqtt import packets as p
 
-TOPICS = ["a/1", "a/2", "b/1"]
-FILTERS = {"a/#": {"a/1", "a/2"}, "+/1": {"a/1", "b/1"}, "b/1": {"b/1"}, "#": set(TOPICS)}
+TOPICS = ["a/1", "a/2", "b/1", "q/1"]
+MAPPING = "version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n"
+FILTERS = {"a/#": {"a/1", "a/2"}, "+/1": {"a/1", "b/1", "q/1"}, "b/1": {"b/1"}, "#": set(TOPICS)}
 
 
 class Subscriber:
@@ -134,7 +135,7 @@ class Sessions(RuleBasedStateMachine):
         wanted=st.tuples(*[st.tuples(st.sampled_from(sorted(FILTERS)), st.integers(0, 2))] * 2),
     )
     def begin(self, versions, window, wanted):
-        self.bench = Bench(max_inflight=window)
+        self.bench = Bench(MAPPING, max_inflight=window)
         self.subscribers = [Subscriber(self.bench, versions[n], f"s{n}") for n in (0, 1)]
         self.publishers = [Publisher(self.bench, versions[2 + n], f"p{n}") for n in (0, 1)]
         self.number = 0
@@ -249,6 +250,7 @@ class Sessions(RuleBasedStateMachine):
             assert not publisher.open, "not acknowledged although everything arrived"
             for _topic, payload, qos in publisher.done:
                 self.check_delivered(payload, qos)
+            self.check_queued(publisher)
         for subscriber in self.subscribers:
             self.check_order(subscriber)
         self.check_nothing_is_left()
@@ -260,6 +262,14 @@ class Sessions(RuleBasedStateMachine):
                 assert copies, f"{payload} never reached {subscriber.name}"
             if qos == 2 and granted == 2:
                 assert len(copies) <= 1, f"{payload} reached {subscriber.name} twice"
+
+    def check_queued(self, publisher):
+        """What was acknowledged lies on the rule's queue: QoS 1 at least once, QoS 2 once."""
+        bodies = [row[3] for row in self.bench.queues.rows.get("Q", {}).values()]
+        for topic, payload, qos in publisher.done:
+            if topic == "q/1":
+                copies = sum(body.endswith(payload) for body in bodies)
+                assert copies == 1 if qos == 2 else copies >= 1, f"{payload} lies {copies} times on its queue"
 
     def still_wanted(self, subscriber, payload):
         """A subscription that ended meanwhile may have taken undelivered messages' reason away (QoS 2 not released)."""
