@@ -103,7 +103,9 @@ class Committer:
             if batch is None:
                 self._keep_house()
                 return
-            if called or self.slow:
+            if not batch.unit:  # everything in it was refused: there is nothing to write
+                batch.finished(None)
+            elif called or self.slow:
                 self._send(batch)
             else:
                 self.now(batch)
@@ -191,8 +193,8 @@ class Committer:
 
     def settle(self) -> None:
         """Wait for the frame that is on its way and let its effects be seen."""
-        flight = self._flying
-        if flight is not None:
+        while self._flying is not None:  # whoever is told may have sent the next one
+            flight = self._flying
             flight.landed.wait()
             self._arrived(flight)
 

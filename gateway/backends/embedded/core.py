@@ -193,6 +193,8 @@ class Core:
 
     def commit(self, unit: StoreUnit) -> None:
         """Durable when this returns; otherwise nothing of it has happened and the reason is raised."""
+        if not unit:
+            return
         failures: list[StoreError] = []
 
         def finished(error: StoreError | None) -> None:
@@ -208,7 +210,7 @@ class Core:
         """The same for the verbs programs call most. While others commit too, or the disk is slow, the lock is given
         up and calls share frames; what the unit takes is hidden meanwhile, what it puts is counted.
         """
-        if not self._crowded() and not self.committer.slow:
+        if not unit or (not self._crowded() and not self.committer.slow):
             self.commit(unit)
             return
         hidden = [(queue, tokens) for queue, tokens in self._takes(unit) if tokens]

@@ -109,6 +109,7 @@ class Intake:
             for entry in reversed(entries):
                 entry.alone = True
                 entry.puts.clear()
+                entry.failures.clear()
                 self._waiting.appendleft(entry)
             return
         for entry in entries:
