@@ -27,7 +27,7 @@ def _changelog(_app: Any, name: str, source: list[str]) -> None:
         return
     folder = Path(__file__).parent / "changelog.d"
     for kind, title in KINDS.items():
-        texts = [path.read_text().strip() for path in sorted(folder.glob(f"*.{kind}.md"))]
+        texts = [path.read_text().strip().removeprefix("- ") for path in sorted(folder.glob(f"*.{kind}.md"))]
         if texts:
             source[0] += f"\n### {title}\n\n" + "\n".join(f"- {text}" for text in texts) + "\n"
 

@@ -33,8 +33,13 @@ def commands(page: Path) -> Iterator[list[str]]:
     blocks = "\n".join(re.findall(r"```(?:sh|console|bash)\n(.*?)```", text, re.DOTALL))
     lines = re.findall(r"^(?:\$ )?((?:\S*/)?mqgate [^\n]*)$", blocks, re.MULTILINE)
     for line in (*inline, *lines):
-        words = shlex.split(line.split(" # ")[0], comments=True)
-        yield words[1 : words.index("|")] if "|" in words else words[1:]
+        words = shlex.split(line.split(" # ")[0], comments=True)[1:]
+        listed = [each for each in words if each.endswith(",")]
+        if listed:  # `mqgate queue list, show, browse`: several commands in one breath
+            first = words.index(listed[0])
+            yield from ([*words[:first], each.rstrip(",")] for each in words[first:])
+        else:
+            yield words[: words.index("|")] if "|" in words else words
 
 
 def complaint(words: list[str]) -> str:
