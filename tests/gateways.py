@@ -34,8 +34,9 @@ class RunningGateway:
     def start(self, *, port: int = 0) -> RunningGateway:
         """Start and wait until it serves."""
         self._starts += 1
-        command = [sys.executable, "-m", "gateway", "run", "--port", str(port), "--admin-port", "0",
-                   "--data", str(self.directory / "data")]  # fmt: skip
+        command = [sys.executable, "-m", "gateway", "run", "--port", str(port), "--admin-port", "0"]
+        if "ibm:" not in self.settings:
+            command += ["--data", str(self.directory / "data")]
         if self.settings:
             path = self.directory / "settings.yaml"
             path.write_text(self.settings)

@@ -97,7 +97,7 @@ def show(console: Console, port: int, admin_port: int, devices: int, seconds: fl
         console.print(f"[red]{error}[/red]")
     if tally.errors:
         sys.exit(1)
-    console.print("Every QoS 1 and 2 message above was committed before its acknowledgement.")
+    console.print("\nEvery QoS 1 and 2 message above was committed before its acknowledgement.")
 
 
 def run_device(port: int, number: int, until: float, tally: Tally) -> None:
