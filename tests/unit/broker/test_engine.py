@@ -1,0 +1,118 @@
+"""gateway.broker.engine: nothing is acknowledged before its commit; keep-alive; what garbage and kills leave behind."""
+
+from __future__ import annotations
+
+import pytest
+from broker_harness import Bench
+
+from gateway.mqtt import client
+from gateway.mqtt import packets as p
+
+VERSIONS = [3, 4, 5]
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def kinds(device):
+    return [packet[0] >> 4 for packet in device.take()]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_acknowledgement_exists_before_the_commit_returned(bench, version):
+    device = bench.device(version, "d").connect()
+    device.take()
+    bench.queues.automatic = False
+    device.publish("a", b"x", 1, 1, retain=True)
+    device.publish("a", b"x", 2, 2)
+    device.subscribe("b", 1)
+    assert device.take() == []
+    while bench.queues.commit():
+        pass
+    assert kinds(device) == [p.PUBACK, p.PUBREC, p.SUBACK]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_connack_waits_for_the_sessions_record(bench, version):
+    bench.queues.automatic = False
+    device = bench.device(version, "d").connect(clean=False)
+    assert device.take() == []
+    bench.queues.commit()
+    assert kinds(device) == [p.CONNACK]
+
+
+def test_pingresp_does_not_wait(bench):
+    device = bench.device(4, "d").connect()
+    device.take()
+    bench.queues.automatic = False
+    device.publish("a", b"x", 1, 1, retain=True)
+    device.send(client.encode_pingreq())
+    assert kinds(device) == [p.PINGRESP]
+
+
+def test_what_arrives_during_a_commit_is_one_batch(bench):
+    device = bench.device(4, "d").connect()
+    bench.queues.automatic = False
+    before = bench.queues.commits
+    for number in range(1, 11):
+        device.publish("a", b"x", 1, number, retain=True)
+    while bench.queues.commit():
+        pass
+    assert bench.queues.commits - before == 2
+
+
+@pytest.mark.parametrize(
+    ("keep_alive", "earliest", "latest"), [(1, 1.0, 1.5), (2, 2.0, 3.0), (10, 10, 15), (60, 60, 90)]
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_keep_alive_between_1_and_1_5_periods_mqtt_3_1_2_24(bench, version, keep_alive, earliest, latest):
+    device = bench.device(version, "d").connect(keep_alive=keep_alive)
+    passed = 0.0
+    while not device.wire.closed and passed < 2 * latest:
+        bench.clock.advance(0.05)
+        passed += 0.05
+        if round(passed, 2) % 1 == 0:
+            bench.engine.tick()
+    assert earliest <= passed <= latest + 0.01
+
+
+def test_keep_alive_0_never_ends(bench):
+    device = bench.device(4, "d").connect(keep_alive=0)
+    bench.advance(100)
+    assert not device.wire.closed
+
+
+def test_a_connection_without_connect_is_dropped(bench):
+    device = bench.device(4, "d")
+    bench.advance(9)
+    assert not device.wire.closed
+    bench.advance(3)
+    assert device.wire.closed
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_disconnect_is_durable_before_the_socket_closes(bench, version):
+    device = bench.device(version, "d").connect(clean=False, will=p.Will("w", b"gone", 1, False))
+    bench.queues.automatic = False
+    device.disconnect()
+    assert not device.wire.closed
+    bench.queues.commit()
+    assert device.wire.closed
+    bench.queues.automatic = True
+    listener = bench.device(4, "l").connect()
+    listener.subscribe("w", 0)
+    listener.take()
+    bench.kill()
+    assert not bench.queues.rows.get("MQGATE.WILLS")
+
+
+def test_a_second_client_is_not_disturbed_by_garbage(bench):
+    good, bad = bench.device(4, "g").connect(), bench.device(4, "b").connect()
+    good.subscribe("a", 0)
+    good.take()
+    bad.send(b"\x36\x00\xff\xff")
+    good.publish("a", b"still here", 0)
+    assert bad.wire.closed
+    assert kinds(good) == [p.PUBLISH]

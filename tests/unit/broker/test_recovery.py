@@ -1,0 +1,140 @@
+"""gateway.broker.recovery and delivery: what a kill at the worst moment leaves, packet by packet."""
+
+from __future__ import annotations
+
+import pytest
+from broker_harness import Bench
+
+from gateway.broker.recovery import end_of_ids
+from gateway.mqtt import packets as p
+
+
+@pytest.mark.parametrize(
+    ("used", "last"),
+    [
+        ({5}, 5),
+        ({1, 2, 3}, 3),
+        ({2, 1}, 2),
+        ({65534, 65535, 1, 2}, 2),
+        ({65535}, 65535),
+        ({10, 12}, 12),
+    ],
+)
+def test_counting_goes_on_behind_the_ids_in_use(used, last):
+    assert end_of_ids(used) == last
+
+
+def persistent(bench, version=4):
+    device = bench.device(version, "s").connect(clean=False)
+    device.subscribe("a", 2)
+    device.take()
+    return device
+
+
+def publisher(bench):
+    device = bench.device(4, "p").connect()
+    device.take()
+    return device
+
+
+def publish_2(device, payload, packet_id):
+    device.publish("a", payload, 2, packet_id)
+    device.ack(p.PUBREL, packet_id)
+
+
+def test_after_pubrec_only_pubrel_is_sent_even_after_a_kill():
+    bench = Bench()
+    device = persistent(bench)
+    publish_2(publisher(bench), b"once", 1)
+    assert [packet[0] for packet in device.take()] == [0x34]
+    device.ack(p.PUBREC, 1)
+    assert [packet[0] for packet in device.take()] == [0x62]
+    bench.queues.automatic = False
+    device.ack(p.PUBCOMP, 1)  # its commit never returns
+    bench.kill()
+    bench.queues.automatic = True
+    again = bench.device(4, "s").connect(clean=False)
+    assert [packet[0] for packet in again.take()] == [0x20, 0x62]
+    again.ack(p.PUBCOMP, 1)
+    assert not bench.queues.rows["MQGATE.OUT"]
+
+
+def test_pubrel_does_not_exist_before_the_release_is_durable():
+    bench = Bench()
+    device = persistent(bench)
+    publish_2(publisher(bench), b"once", 1)
+    device.take()
+    bench.queues.automatic = False
+    device.ack(p.PUBREC, 1)
+    assert device.take() == []
+    bench.kill()
+    bench.queues.automatic = True
+    again = bench.device(4, "s").connect(clean=False)
+    assert [packet[0] for packet in again.take()] == [0x20, 0x3C]
+
+
+def test_a_new_message_does_not_take_the_id_of_a_released_one():
+    bench = Bench()
+    device = persistent(bench)
+    sender = publisher(bench)
+    sender.publish("a", b"one", 1, 1)
+    publish_2(sender, b"two", 2)
+    device.take()
+    device.ack(p.PUBREC, 2)
+    bench.kill()
+    publish_2(publisher(bench), b"three", 3)
+    again = bench.device(4, "s").connect(clean=False)
+    sent = [(packet[0] >> 4, packet[2] if packet[0] >> 4 == p.PUBLISH else packet[1]) for packet in again.take()[1:]]
+    assert sorted(sent) == [(p.PUBLISH, 1), (p.PUBLISH, 3), (p.PUBREL, 2)]
+
+
+def test_only_what_was_sent_before_the_kill_carries_dup():
+    bench = Bench()
+    persistent(bench)
+    publisher(bench).publish("a", b"one", 1, 1)
+    bench.kill()
+    publisher(bench).publish("a", b"two", 1, 1)
+    again = bench.device(4, "s").connect(clean=False)
+    assert [(packet[0], packet[4]) for packet in again.take()[1:]] == [(0x3A, b"one"), (0x32, b"two")]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_inbound_qos_2_goes_on_after_a_kill_mqtt_4_3_3_10(version):
+    bench = Bench("version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n")
+    device = bench.device(version, "d").connect(clean=False)
+    device.publish("q/1", b"once", 2, 7)
+    bench.kill()
+    device = bench.device(version, "d").connect(clean=False)
+    device.publish("q/1", b"once", 2, 7, dup=True)
+    device.ack(p.PUBREL, 7)
+    device.ack(p.PUBREL, 7)
+    assert [packet[0] >> 4 for packet in device.take()] == [p.CONNACK, p.PUBREC, p.PUBCOMP, p.PUBCOMP]
+    assert len(bench.queues.rows["Q"]) == 1
+    assert not bench.queues.rows["MQGATE.STAGED"]
+
+
+def test_expired_retained_messages_leave_the_queue():
+    bench = Bench()
+    sender = bench.device(5, "p").connect()
+    sender.publish("a", b"brief", 1, 1, retain=True, properties=b"\x02\0\0\0\x05")
+    sender.publish("b", b"stays", 1, 2, retain=True)
+    assert len(bench.queues.rows["MQGATE.RETAINED"]) == 2
+    bench.advance(7)
+    assert len(bench.queues.rows["MQGATE.RETAINED"]) == 1
+    bench.kill()
+    bench.advance(1)
+    assert bench.engine.retained._find("b") is not None
+    assert bench.engine.retained._find("a") is None
+
+
+def test_ending_a_session_leaves_nothing():
+    bench = Bench()
+    device = persistent(bench, 5)
+    sender = publisher(bench)
+    for number in (1, 2, 3):
+        sender.publish("a", b"x", 1, number)
+    device.publish("q", b"half", 2, 9)
+    device.drop()
+    bench.device(5, "s").connect(clean=True).disconnect()
+    left = {name: rows for name, rows in bench.queues.rows.items() if rows}
+    assert left == {}

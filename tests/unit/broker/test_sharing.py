@@ -1,0 +1,110 @@
+"""gateway.broker.sharing and delivery: shared subscriptions are fair, and lose nothing when a member goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from broker_harness import Bench
+
+from gateway.mqtt import packets as p
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+def member(bench, name, *, clean=True, filter_="$share/g/a/#", qos=1, version=5):
+    device = bench.device(version, name).connect(clean=clean)
+    device.subscribe(filter_, qos)
+    device.take()
+    return device
+
+
+def payloads(device):
+    return [packet[4] for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
+
+
+def publish(bench, count, qos=1):
+    sender = bench.device(4, "sender").connect()
+    for number in range(1, count + 1):
+        sender.publish("a/1", str(number).encode(), qos, number if qos else 0)
+    return {str(number).encode() for number in range(1, count + 1)}
+
+
+def test_each_message_goes_to_one_member_in_turn(bench):
+    members = [member(bench, f"m{n}") for n in range(4)]
+    everything = publish(bench, 20)
+    shares = [payloads(one) for one in members]
+    assert [len(share) for share in shares] == [5, 5, 5, 5]
+    assert {one for share in shares for one in share} == everything
+
+
+def test_groups_and_ordinary_subscribers_do_not_share_with_each_other(bench):
+    one, two = member(bench, "m1"), member(bench, "m2", filter_="$share/h/a/#")
+    plain = member(bench, "m3", filter_="a/#")
+    publish(bench, 6)
+    assert [len(payloads(device)) for device in (one, two, plain)] == [6, 6, 6]
+
+
+def test_a_member_with_a_full_window_is_passed_over():
+    bench = Bench(max_inflight=2)
+    slow, quick = member(bench, "slow"), member(bench, "quick")
+    sender = bench.device(4, "sender").connect()
+    counts: Counter[str] = Counter()
+    for number in range(1, 21):
+        sender.publish("a/1", str(number).encode(), 1, number)
+        for packet in quick.take():
+            counts["quick"] += 1
+            quick.ack(p.PUBACK, packet[2])
+    counts["slow"] = len(payloads(slow))
+    assert counts == {"quick": 18, "slow": 2}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_a_member_did_not_acknowledge_goes_to_another_mqtt_4_8_2_5(bench, clean):
+    leaving = member(bench, "leaving", clean=clean)
+    everything = publish(bench, 5)
+    assert len(payloads(leaving)) == 5
+    staying = member(bench, "staying")
+    leaving.drop()
+    if not clean:
+        assert payloads(staying) == []  # its session waits for it
+        bench.device(5, "leaving").connect(clean=True)
+    assert set(payloads(staying)) == everything
+
+
+def test_after_a_kill_too(bench):
+    member(bench, "leaving", clean=False)
+    everything = publish(bench, 5)
+    bench.kill()
+    staying = member(bench, "staying")
+    bench.device(5, "leaving").connect(clean=True)
+    assert set(payloads(staying)) == everything
+
+
+def test_qos_2_that_may_have_arrived_goes_to_nobody_else_mqtt_4_8_2_5(bench):
+    leaving = member(bench, "leaving", qos=2)
+    sender = bench.device(4, "sender").connect()
+    sender.publish("a/1", b"once", 2, 1)
+    sender.ack(p.PUBREL, 1)
+    assert payloads(leaving) == [b"once"]
+    staying = member(bench, "staying", qos=2)
+    leaving.drop()
+    assert payloads(staying) == []
+
+
+def test_the_last_member_leaves_nothing_behind(bench):
+    leaving = member(bench, "leaving", clean=False)
+    publish(bench, 3)
+    leaving.drop()
+    bench.device(5, "leaving").connect(clean=True).disconnect()
+    assert not bench.queues.rows["MQGATE.OUT"]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_older_clients_share_too(bench, version):
+    old, new = member(bench, "old", version=version), member(bench, "new")
+    publish(bench, 4)
+    assert (len(payloads(old)), len(payloads(new))) == (2, 2)
