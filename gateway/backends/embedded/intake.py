@@ -147,6 +147,7 @@ class Intake:
             return 0
         for queue, key, body in unit.replaces:
             states[queue, key] = body
+            size += len(body or b"")
         _join(joined, own)
         return size
 

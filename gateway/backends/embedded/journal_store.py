@@ -70,11 +70,13 @@ class JournalStore:
         """This message, if it is there."""
         return self.store.get(queue, key, token)
 
-    def find(self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None) -> Sequence[int]:
+    def find(
+        self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
+    ) -> Sequence[int]:
         """By identifiers, in the order of delivery; locked ones too."""
-        if msg_id is None and correl_id is None:
+        if msg_id is None and correl_id is None and group_id is None:
             return [message.token for message in self._all(queue, key)]
-        return self.store.find(queue, key, msg_id=msg_id, correl_id=correl_id)
+        return self.store.find(queue, key, msg_id=msg_id, correl_id=correl_id, group_id=group_id)
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many."""

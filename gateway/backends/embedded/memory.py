@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from gateway.backends.embedded.descriptor import CORREL_ID, LENGTH, MSG_ID, NO_ID, message_id, stamp
+from gateway.backends.embedded.descriptor import CORREL_ID, GROUP_ID, LENGTH, MSG_ID, NO_ID, message_id, stamp
 from gateway.backends.embedded.store.place import priority_of, token_of
 from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, Message, StoreUnit
 
@@ -166,17 +166,24 @@ class MemoryStore:
         entry = shelf.entries.get(token) if shelf is not None else None
         return None if entry is None else entry[0]
 
-    def find(self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None) -> Sequence[int]:
+    def find(
+        self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
+    ) -> Sequence[int]:
         """By identifiers."""
         shelf = self._shelves.get(queue, {}).get(key)
         if shelf is None:
             return []
-        if msg_id is None:
-            return sorted(shelf.entries if correl_id is None else shelf.by_correl_id.get(correl_id, ()))
-        tokens = shelf.by_msg_id.get(msg_id, [])
-        if correl_id is not None:
-            tokens = [token for token in tokens if shelf.entries[token][0].head[CORREL_ID] == correl_id]
-        return sorted(tokens)
+        tokens: Iterable[int] = shelf.entries
+        if msg_id is not None:
+            tokens = shelf.by_msg_id.get(msg_id, ())
+        elif correl_id is not None:
+            tokens = shelf.by_correl_id.get(correl_id, ())
+        heads = ((token, shelf.entries[token][0].head) for token in tokens)
+        return sorted(
+            token
+            for token, head in heads
+            if (correl_id is None or head[CORREL_ID] == correl_id) and (group_id is None or head[GROUP_ID] == group_id)
+        )
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many."""

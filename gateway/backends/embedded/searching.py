@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gateway.backends.embedded import descriptor
 from gateway.backends.embedded.completing import complete
@@ -100,12 +100,15 @@ class Search:
         """The first message in the order of delivery that fits."""
         if criteria.token is not None:
             return self.at(criteria.token)
+        state = self.handle.getting
+        if options.options & mq.MQGMO_LOGICAL_ORDER and state.open and criteria.group_id is None:
+            criteria = replace(criteria, group_id=state.group_id)
         return next((one for one in self._candidates(criteria, after) if self._fits(one, criteria, options)), None)
 
     def group(self, group_id: bytes) -> list[Candidate]:
         """Everything of a group that is there, in logical order."""
-        found = [one for one in self._scan(None) if one.md[descriptor.GROUP_ID] == group_id]
-        return sorted(found, key=lambda one: physical_key(one.md))
+        found = (self.at(token) for token in self.core.store.find(self.queue.name, b"", None, None, group_id))
+        return sorted((one for one in found if one is not None), key=lambda one: physical_key(one.md))
 
     def segments(self, first: Candidate) -> list[Candidate]:
         """The segments of the message that begins with `first`, in order."""
@@ -115,10 +118,11 @@ class Search:
         ]
 
     def _candidates(self, criteria: Wanted, after: int | None) -> Iterator[Candidate]:
-        if criteria.msg_id is None and criteria.correl_id is None:
+        if criteria.msg_id is None and criteria.correl_id is None and criteria.group_id is None:
             yield from self._scan(after)
             return
-        for token in self.core.store.find(self.queue.name, b"", criteria.msg_id, criteria.correl_id):
+        ids = criteria.msg_id, criteria.correl_id, criteria.group_id
+        for token in self.core.store.find(self.queue.name, b"", *ids):
             if after is None or token > after:
                 found = self.at(token)
                 if found is not None:

@@ -50,8 +50,10 @@ class MessageStore(Protocol):
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
         """This message, if it is still there."""
 
-    def find(self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None) -> Sequence[int]:
-        """The messages with this MsgId and this CorrelId (None: any), by priority and arrival."""
+    def find(
+        self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
+    ) -> Sequence[int]:
+        """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival; locked ones too."""
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there."""
