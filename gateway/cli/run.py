@@ -76,6 +76,7 @@ def serve(read: Callable[[], Settings]) -> None:
     form = "human" if settings.log.format == "text" else "json"
     handler = logs.configure(form, settings.log.level, priorities=logs.to_journal())  # type: ignore[arg-type]
     _raise_descriptor_limit()
+    sys.setswitchinterval(0.001)  # a busy reactor must not keep the journal's thread from its disk for 5 ms
     running: Any = reactor
     gateway = Gateway(settings, running)
     gateway.reread = read
