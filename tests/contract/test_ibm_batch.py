@@ -197,6 +197,27 @@ def _calls(rig: BatchRig) -> int:
     return sum(w.calls + (w._connection.calls if w._connection else 0) for w in rig.queue_manager._workers)
 
 
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+def test_a_queue_that_was_made_anew_is_opened_anew(driver: str, tmp_path: Path) -> None:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock") as queue_manager:
+        rig = Rig(driver, str(tmp_path / "mqi.sock"))
+        rig.commit(Unit(puts=[_puts("APP.Q", b"old")]))
+        assert rig.queue_manager.depth("APP.Q") == 1
+        rig.queue_manager.fetch("APP.Q", b"", 1)
+        connection = rig.queue_manager._workers[0]._connection
+        assert connection is not None
+        for handle in connection._handles.values():  # what a deletion with FORCE leaves: handles of nothing
+            connection.session.close(handle)
+        connection = rig.queue_manager._workers[1]._connection
+        assert connection is not None
+        for handle in connection._handles.values():
+            connection.session.close(handle)
+        assert not rig.commit(Unit(puts=[_puts("APP.Q", b"new")])).failures
+        assert queue_manager.depth("APP.Q") == 2
+        rig.close()
+
+
 def test_an_idle_worker_renews_its_marker_and_a_closed_one_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

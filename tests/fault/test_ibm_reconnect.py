@@ -17,6 +17,7 @@ from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy
 from ibm_rig import HEAD, OBJECTS, Rig, served
 
 from gateway.backends.embedded.mqi.wire import Verb
+from gateway.backends.ibm.work import Marker
 from gateway.ports.batch import Outcome, Puts, Replace, Takes, Unit
 
 pytestmark = pytest.mark.mqi
@@ -153,7 +154,41 @@ def test_a_commit_in_doubt_waits_for_the_verdict(tmp_path: Path) -> None:
         connection.session.commit()
         assert marker.verdict(looking) is True
         marker.settle(committed=True)
+        stale = Marker(marker.key)  # left by a unit of work that ended late: it decides nothing
+        stale.advance(connection)
+        connection.session.commit()
+        marker.advance(connection)
+        connection.session.commit()
+        assert marker.verdict(looking) is True
+        marker.settle(committed=True)
         rig.commit(Unit(takes=[Takes("APP.Q", b"", [])], puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"x"])]))
+        other.close()
+        rig.close()
+
+
+def test_a_unit_is_not_repeated_while_its_first_try_is_still_open(tmp_path: Path) -> None:
+    """What the first try has taken cannot be seen: repeating now would take it for gone and leave it there."""
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock") as queue_manager:
+        rig, other = Rig("ibmmq", str(tmp_path / "mqi.sock")), Rig("ibmmq", str(tmp_path / "mqi.sock"))
+        puts = Puts("MQGATE.STATE", key=b"k", heads=[HEAD], bodies=[b"state"])
+        rig.commit(Unit(puts=[puts]))
+        holding = other.queue_manager._workers[0]._connection
+        assert holding is not None
+        for worker in rig.queue_manager._workers:  # as if their connections had broken inside a unit of work
+            assert worker._marker.settled is not None
+            holding.take(Takes("MQGATE.MARKERS", b"", [worker._marker.settled]))
+            worker._marker.offered = b"x" * 24
+        holding.take(Takes("MQGATE.STATE", b"k", list(puts.tokens)))
+        outcomes: list[Outcome] = []
+        done = threading.Event()
+        take = Unit(takes=[Takes("MQGATE.STATE", b"k", list(puts.tokens))])
+        rig.queue_manager.submit(take, lambda _unit, outcome: (outcomes.append(outcome), done.set()))
+        assert not done.wait(0.6)
+        holding.session.back()
+        assert done.wait(10)
+        assert not outcomes[0].failures
+        assert queue_manager.depth("MQGATE.STATE") == 0
         other.close()
         rig.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from gateway.backends.ibm.driver import Session
 from gateway.backends.ibm.identifiers import NewId
@@ -31,6 +32,8 @@ from gateway.mq import constants as mq
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Token
 
 TOPIC_PREFIX = "topic://"
+STALE_HANDLES = frozenset({mq.MQRC_HOBJ_ERROR, mq.MQRC_OBJECT_CHANGED, mq.MQRC_Q_DELETED})
+"""The object behind a handle is not what it was: open it again before anything is decided."""
 FIRST_LENGTH = 64 * 1024
 """What a get offers first; a longer message is asked for again with its length."""
 _OUTPUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
@@ -93,6 +96,13 @@ class Connection:
         if found is None:
             found = self._handles[key] = self._open(object_descriptor(queue), _BROWSE, queue)
         return found
+
+    def forget_objects(self) -> None:
+        """Close everything that is open: a queue has been deleted or changed, its handle is of no use any more."""
+        for handle in self._handles.values():
+            with suppress(MQError):
+                self.session.close(handle)
+        self._handles.clear()
 
     def _open(self, descriptor: bytes, options: int, queue: str) -> int:
         try:

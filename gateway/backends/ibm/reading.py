@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
+from gateway.backends.ibm.connection import FIRST_LENGTH, STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId, is_ours
 from gateway.backends.ibm.reasons import Action, action_for
@@ -22,6 +22,9 @@ _LOOK = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORC
 _KEYED, _ANY = mq.MQMO_MATCH_CORREL_ID, mq.MQMO_NONE
 
 _T = TypeVar("_T")
+_COUNT = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_ACCEPT_TRUNCATED_MSG
+_COUNT_FIRST = get_options(_COUNT | mq.MQGMO_BROWSE_FIRST, _KEYED)
+_COUNT_NEXT = get_options(_COUNT | mq.MQGMO_BROWSE_NEXT, _KEYED)
 
 
 class Reader:
@@ -53,11 +56,20 @@ class Reader:
         """How many messages are there; with a key they are counted."""
         if not key:
             return int(self.inquire(queue, mq.MQIA_CURRENT_Q_DEPTH))
-        count, after = 0, None
-        while page := self.fetch(queue, key, 500, after):
-            count += len(page)
-            after = page[-1].token
-        return count
+        return self._again(lambda connection: self._count(connection, queue, key))
+
+    def _count(self, connection: Connection, queue: str, key: bytes) -> int:
+        session, handle, count = connection.session, connection.browse(queue), 0
+        self._cursors.pop(queue, None)
+        options = _COUNT_FIRST
+        while True:
+            answer = session.mqget(session.handle, handle, match_md(NO_ID, key), options(), 0)
+            if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
+                return count
+            if answer[-2] == mq.MQCC_FAILED:
+                raise MQError(int(answer[-1]), f"counting on {queue}")
+            options = _COUNT_NEXT
+            count += 1
 
     def inquire(self, queue: str, selector: int) -> int | str:
         """One attribute of a queue, or of the queue manager."""
@@ -74,7 +86,7 @@ class Reader:
             try:
                 return call(self._ready())
             except MQError as error:
-                if action_for(error.reason) is not Action.RECONNECT:
+                if action_for(error.reason) is not Action.RECONNECT and error.reason not in STALE_HANDLES:
                     raise
                 self._drop()
             return call(self._ready())

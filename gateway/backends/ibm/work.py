@@ -19,7 +19,8 @@ MARKERS = "MQGATE.MARKERS"
 MARKER_EXPIRY = 7 * 24 * 36_000
 """Tenths of a second: what a gateway that was killed has left goes by itself. An idle worker renews its own."""
 _BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
-_BROWSE_OPTIONS = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_CORREL_ID)
+_BY_KEY = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_CORREL_ID)
+_BY_ID = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_MSG_ID)
 
 
 class Marker:
@@ -47,13 +48,18 @@ class Marker:
         )
 
     def begin(self, connection: Connection) -> None:
-        """On a new connection without doubts: leave exactly one marker of ours on the queue."""
-        self.settled = None
-        while (found := visible(connection, self.key)) is not None:
-            connection.take(Takes(MARKERS, self.key, [found]))
+        """On a new connection without doubts: a marker to start from. Those of earlier connections go as far as they
+        can be seen; one that a dying unit of work still holds expires."""
+        self.settled = self.offered = None
+        try:
+            while (found := _first(connection, self.key)) is not None:
+                connection.take(Takes(MARKERS, self.key, [found]))
+                connection.session.commit()
+            self.advance(connection)
             connection.session.commit()
-        self.advance(connection)
-        connection.session.commit()
+        except MQError:
+            self.offered = None  # nothing is in doubt: no unit was part of it
+            raise
         self.settle(committed=True)
 
     def remove(self, connection: Connection) -> None:
@@ -65,10 +71,9 @@ class Marker:
 
     def verdict(self, connection: Connection) -> bool | None:
         """Whether the unit in doubt was committed; None while the queue manager still has it open."""
-        found = visible(connection, self.key)
-        if found is None:
-            return None
-        return found == self.offered
+        if self.offered is not None and _is_there(connection, self.offered):
+            return True
+        return False if self.settled is not None and _is_there(connection, self.settled) else None
 
 
 def _as_bytes(token: Token) -> bytes:
@@ -77,16 +82,25 @@ def _as_bytes(token: Token) -> bytes:
     return token
 
 
-def visible(connection: Connection, key: bytes) -> bytes | None:
-    """The MsgId of the marker that can be seen."""
+def _first(connection: Connection, key: bytes) -> bytes | None:
+    """The MsgId of a marker with this key that can be seen."""
+    answer = _look(connection, match_md(correl_id=key), _BY_KEY())
+    return None if answer is None else msg_id_of(answer)
+
+
+def _is_there(connection: Connection, marker: bytes) -> bool:
+    return _look(connection, match_md(marker), _BY_ID()) is not None
+
+
+def _look(connection: Connection, md: bytes, options: bytes) -> bytes | None:
     session = connection.session
-    handle = connection.browse(MARKERS)
-    answer = session.mqget(session.handle, handle, match_md(correl_id=key), _BROWSE_OPTIONS(), 0)
+    answer = session.mqget(session.handle, connection.browse(MARKERS), md, options, 0)
     if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
         return None
     if answer[-2] == mq.MQCC_FAILED:
         raise MQError(int(answer[-1]), f"looking at {MARKERS}")
-    return msg_id_of(answer[1])
+    found: bytes = answer[1]
+    return found
 
 
 def apply(connection: Connection, unit: Unit, *, asynchronous: bool, can_status: bool) -> list[list[Token]]:

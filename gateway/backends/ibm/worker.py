@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gateway.backends.ibm.connection import Connection
+from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.reasons import Action, action_for, explain
@@ -129,6 +129,11 @@ class Worker:
         """Commit the batch, or what of it can be; the units that have to be tried again."""
         try:
             connection = self._ready()
+            if self._marker.offered is not None:
+                # The last connection broke inside a unit. Until its queue manager has let go of it, messages the unit
+                # had taken cannot be seen, and would be mistaken for gone.
+                self._settle()
+                connection = self._ready()
             done = self._try_together(connection, batch)
             if done is not None:
                 return done
@@ -138,11 +143,12 @@ class Worker:
                 self._finished(unit, Outcome([Failure(-1, 2203, "the gateway is stopping and MQ does not answer")]))
             return []
         except MQError as error:
-            if action_for(error.reason) is not Action.RECONNECT:
-                self._drop_connection()
-                return self._refuse(batch, error)
-            self._lost(error)
-            return batch
+            if action_for(error.reason) is Action.RECONNECT:
+                self._lost(error)
+                return batch
+            self._drop_connection()
+            self._marker.settle(committed=False)
+            return self._refuse(batch, error)
 
     def _refuse(self, batch: list[Unit], error: MQError) -> list[Unit]:
         for unit in batch:
@@ -156,7 +162,7 @@ class Worker:
         except MQError as error:
             if action_for(error.reason) is Action.RECONNECT:
                 raise
-            connection.session.back()
+            self._undo(connection, error)
             return None
         committed = self._commit(connection)
         if committed is None:
@@ -177,7 +183,7 @@ class Worker:
             except MQError as error:
                 if action_for(error.reason) is Action.RECONNECT:
                     raise
-                connection.session.back()
+                self._undo(connection, error)
                 puts = error.puts if isinstance(error, PutFailed) else -1
                 failure = Failure(puts, error.reason, explain(error.reason, str(error)))
             if failure is None and committed is False:
@@ -191,10 +197,17 @@ class Worker:
                 self._finished(unit, Outcome([failure]))
         return batch
 
+    def _undo(self, connection: Connection, error: MQError) -> None:
+        """Back out what a refused unit has done so far."""
+        connection.session.back()
+        self._marker.settle(committed=False)
+        if error.reason in STALE_HANDLES:
+            connection.forget_objects()
+
     def _apply(self, connection: Connection, batch: Sequence[Unit], *, asynchronous: bool) -> list[list[list[Token]]]:
         can_status = self._driver.can_status
-        tokens = [apply(connection, unit, asynchronous=asynchronous, can_status=can_status) for unit in batch]
         self._marker.advance(connection)
+        tokens = [apply(connection, unit, asynchronous=asynchronous, can_status=can_status) for unit in batch]
         self.calls += 1
         if asynchronous and can_status and has_volatile_puts(batch) and connection.session.asynchronous_failures():
             raise MQError(2003, "an asynchronous put failed")
@@ -211,7 +224,7 @@ class Worker:
             if action_for(error.reason) is not Action.RECONNECT:
                 self._marker.settle(committed=False)
                 return None
-            self._lost(error, in_doubt=True)
+            self._lost(error)
             return self._settle()
         self._marker.settle(committed=True)
         return True
@@ -223,7 +236,7 @@ class Worker:
             except MQError as error:
                 if action_for(error.reason) is not Action.RECONNECT:
                     raise
-                self._lost(error, in_doubt=True)
+                self._lost(error)
                 continue
             if verdict is not None:
                 self._marker.settle(committed=verdict)
@@ -265,11 +278,9 @@ class Worker:
             self._marker.begin(connection)
         self.connected = True
 
-    def _lost(self, error: MQError, *, in_doubt: bool = False) -> None:
+    def _lost(self, error: MQError) -> None:
         self._told(explain(error.reason, str(error)))
         self._drop_connection()
-        if not in_doubt:
-            self._marker.offered = None
 
     def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
