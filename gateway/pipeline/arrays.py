@@ -74,3 +74,18 @@ def front(data: pa.Array, lengths: Array) -> pa.Array:
         parts.append(pc.binary_slice(data.take(pa.array(rows)), 0, length))
         order.append(rows)
     return in_place(parts, order)
+
+
+def single(values: pa.Array) -> Any:
+    """A column that says the same for all heads as one value (null too); maps stay columns."""
+    if pa.types.is_map(values.type) or len(values) == 0:
+        return values
+    distinct = values.unique()
+    return distinct[0] if len(distinct) == 1 else values
+
+
+def spread(values: Any, index: pa.Array) -> pa.Array:
+    """One value for each row."""
+    if isinstance(values, pa.Scalar):
+        return pa.nulls(len(index), values.type) if not values.is_valid else pa.repeat(values, len(index))
+    return values.take(index)

@@ -26,6 +26,8 @@ from gateway.pipeline.arrays import (
     identifiers,
     in_place,
     override,
+    single,
+    spread,
     whole_data,
 )
 from gateway.pipeline.chunks import Chunk
@@ -229,21 +231,6 @@ def identity_columns(heads: Sequence[Head]) -> dict[str, Array]:
         "_put_micros": np.array(micros, dtype=np.int64),
         "_backouts": np.array([head.backout_count for head in heads], dtype=np.int32),
     }
-
-
-def single(values: pa.Array) -> Any:
-    """A column that says the same for all heads as one value (null too); maps stay columns."""
-    if pa.types.is_map(values.type) or len(values) == 0:
-        return values
-    distinct = values.unique()
-    return distinct[0] if len(distinct) == 1 else values
-
-
-def spread(values: Any, index: pa.Array) -> pa.Array:
-    """One value for each row."""
-    if isinstance(values, pa.Scalar):
-        return pa.nulls(len(index), values.type) if not values.is_valid else pa.repeat(values, len(index))
-    return values.take(index)
 
 
 def cut(bodies: pa.Array, skips: Array) -> pa.Array | None:
