@@ -88,6 +88,7 @@ def life(path: Path, seed: int, failpoint: str, seconds: float) -> list[dict[str
     return [json.loads(line) for line in said.read_bytes().split(b"\n") if line.endswith(b"}")]
 
 
+@pytest.mark.timeout(900)
 def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     kills = LONG_KILLS if os.environ.get("MQGATE_LONG") else SHORT_KILLS
     dice = random.Random(os.environ.get("MQGATE_SEED", "1"))

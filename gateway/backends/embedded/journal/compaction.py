@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from gateway.backends.embedded.journal.ahead import ReadAhead
 from gateway.backends.embedded.journal.decode import (
     FrameHeader,
     Links,
     Rows,
-    frame_at,
-    header_alone,
     links_of,
     numbers_in,
     rows_of,
@@ -32,12 +31,10 @@ from gateway.backends.embedded.store.place import ROW_BITS, ROW_MASK, frame_of
 from gateway.backends.embedded.store.space import Extent
 from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import NO_ID
-from gateway.errors import StoreCorrupt
 
 READ_STEP = 512 * 1024
 CARRY_STEP = 128 * 1024
 ROW_COST = 64
-FIRST_READ = 64 * 1024
 
 
 class Survivor(NamedTuple):
@@ -69,6 +66,7 @@ class Walk:
         self.extent = extent
         self.segment = segment
         self.done = False
+        self._ahead = ReadAhead()
         self._offset = segment.begin
         self._lanes: list[LaneName] = []
         self._moved = _moved_by_frame(extent)
@@ -91,7 +89,7 @@ class Walk:
         return self._plan(number)
 
     def _read_frame(self) -> int:
-        header, data = self._frame()
+        header, data = self._ahead.frame(self.segment, self._offset)
         sections = sections_of(data, 0, header)
         links = links_of(sections, self._lanes, header.sequence)
         frame = frame_of(self.segment.slot, self._offset // BLOCK)
@@ -102,19 +100,6 @@ class Walk:
             for lane, first, count, place in living:
                 self._keep(lane, first, count, place, rows)
         return padded(header.length)
-
-    def _frame(self) -> tuple[FrameHeader, memoryview]:
-        segment = self.segment
-        if segment.file is None or segment.header is None:
-            raise StoreCorrupt(f"{segment.path} is not open")
-        data = segment.file.read(FIRST_READ, self._offset)
-        first = header_alone(memoryview(data), 0)
-        if first is not None and first.length > len(data):
-            data += segment.file.read(padded(first.length) - len(data), self._offset + len(data))
-        header = frame_at(memoryview(data), 0, segment.header.salt)
-        if header is None:
-            raise StoreCorrupt(f"{segment.path}: damaged at byte {self._offset}; run `mqgate journal check`")
-        return header, memoryview(data)
 
     def _living(
         self, frame: int, header: FrameHeader, links: Links, numbers: object

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate, chain, repeat
 from typing import NamedTuple, TypeVar
 
@@ -84,18 +85,17 @@ def _optional(columns: list[Sequence[T] | None], groups: Sequence[LanePuts], non
 
 def encode_columns(columns: Columns) -> list[Section]:
     """The sections that hold rows."""
-    sections = _dictionary(columns.heads)
-    sections += _bodies(columns.bodies, shared=columns.shared)
-    for kind, ids in ((Kind.MSG_IDS, columns.msg_ids), (Kind.CORREL_IDS, columns.correl_ids)):
-        if ids is not None:
-            sections.append((kind, EACH, b"".join(ids)))
-    for kind, values in (
-        (Kind.EXPIRIES, columns.expiries),
-        (Kind.PUT_TIMES, columns.put_times),
-        (Kind.NUMBERS, columns.numbers),
-    ):
-        if values is not None:
-            sections.append(_values(kind, values))
+    sections = _dictionary(columns.heads) + _bodies(columns.bodies, shared=columns.shared)
+    if columns.msg_ids is not None:
+        sections.append((Kind.MSG_IDS, EACH, b"".join(columns.msg_ids)))
+    if columns.correl_ids is not None:
+        sections.append((Kind.CORREL_IDS, EACH, b"".join(columns.correl_ids)))
+    if columns.expiries is not None:
+        sections.append(_values(Kind.EXPIRIES, columns.expiries))
+    if columns.put_times is not None:
+        sections.append(_values(Kind.PUT_TIMES, columns.put_times))
+    if columns.numbers is not None:
+        sections.append(_values(Kind.NUMBERS, columns.numbers))
     return sections
 
 
@@ -111,18 +111,28 @@ def _offsets(lengths: Iterable[int], total: int) -> tuple[int, bytes]:
     return width, array(code, accumulate(lengths, initial=0)).tobytes()
 
 
+@lru_cache(maxsize=64)
+def _one_head(head: bytes) -> list[Section]:
+    """The sections of a frame whose rows all have this head: the same heads come again and again."""
+    width, offsets = _offsets((len(head),), len(head))
+    return [(Kind.HEAD_OFFSETS, width, offsets), (Kind.HEADS, 0, head)]
+
+
 def _dictionary(heads: Sequence[bytes]) -> list[Section]:
     """Each distinct head once, and which of them each row has (nothing, if there is but one)."""
     distinct = dict.fromkeys(heads)
+    if len(distinct) == 1:
+        return _one_head(heads[0])
     data = b"".join(distinct)
     width, offsets = _offsets(map(len, distinct), len(data))
-    sections: list[Section] = [(Kind.HEAD_OFFSETS, width, offsets), (Kind.HEADS, 0, data)]
-    if len(distinct) > 1:
-        number = {head: index for index, head in enumerate(distinct)}
-        code = "B" if len(distinct) <= 1 << 8 else "H" if len(distinct) <= 1 << 16 else "I"
-        index = array(code, map(number.__getitem__, heads))
-        sections.append((Kind.HEAD_INDEX, index.itemsize, index.tobytes()))
-    return sections
+    number = {head: index for index, head in enumerate(distinct)}
+    code = "B" if len(distinct) <= 1 << 8 else "H" if len(distinct) <= 1 << 16 else "I"
+    index = array(code, map(number.__getitem__, heads))
+    return [
+        (Kind.HEAD_OFFSETS, width, offsets),
+        (Kind.HEADS, 0, data),
+        (Kind.HEAD_INDEX, index.itemsize, index.tobytes()),
+    ]
 
 
 def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
@@ -186,20 +196,19 @@ def encode_links(links: Links, dictionary: Dictionary) -> list[Section]:
     first = dictionary.begin()
     number = dictionary.number
     sections: list[Section] = []
-    for kind, content in (
-        (Kind.GROUPS, b"".join([GROUP.pack(number(name), rows) for name, rows in links.groups])),
-        (Kind.TAKES, b"".join([TAKE.pack(number(name), count, first) for name, first, count in links.takes])),
-        (
-            Kind.MOVES,
-            b"".join(
-                [MOVE.pack(number(m.lane), number(m.to_lane), m.first, m.to_first, m.length, 0) for m in links.moves]
-            ),
-        ),
-        (Kind.BACKOUTS, b"".join([BACKOUT.pack(number(name), count, at) for name, at, count in links.backouts])),
-        (Kind.STATE, _state(links.state)),
-    ):
-        if content:
-            sections.append((kind, 0, content))
+    if links.groups:
+        sections.append((Kind.GROUPS, 0, b"".join([GROUP.pack(number(name), rows) for name, rows in links.groups])))
+    if links.takes:
+        takes = [TAKE.pack(number(name), count, at) for name, at, count in links.takes]
+        sections.append((Kind.TAKES, 0, b"".join(takes)))
+    if links.moves:
+        moves = [MOVE.pack(number(m.lane), number(m.to_lane), m.first, m.to_first, m.length, 0) for m in links.moves]
+        sections.append((Kind.MOVES, 0, b"".join(moves)))
+    if links.backouts:
+        backouts = [BACKOUT.pack(number(name), count, at) for name, at, count in links.backouts]
+        sections.append((Kind.BACKOUTS, 0, b"".join(backouts)))
+    if links.state:
+        sections.append((Kind.STATE, 0, _state(links.state)))
     if dictionary.next > first:
         sections.append((Kind.LANES, 0, _definitions(first, dictionary.definitions())))
     return sections

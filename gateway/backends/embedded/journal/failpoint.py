@@ -2,6 +2,10 @@
 
 Several are separated by commas. Without the variable a pass is one look at an empty dictionary. The broker's outer
 layers use it as well; names are `<part>.<place>`.
+
+The journal's: journal.before-header, journal.after-header (a segment comes into use), journal.before-write,
+journal.after-write, journal.after-apply (a frame), journal.carry (survivors are about to be written again),
+journal.recycle (a segment is free).
 """
 
 from __future__ import annotations

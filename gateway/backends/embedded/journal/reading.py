@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 
+from gateway.backends.embedded.journal.ahead import ReadAhead
 from gateway.backends.embedded.journal.cache import RowCache
-from gateway.backends.embedded.journal.decode import Rows, frame_at, header_alone, rows_of, sections_of
-from gateway.backends.embedded.journal.layout import BLOCK, padded
+from gateway.backends.embedded.journal.decode import Rows, rows_of, sections_of
+from gateway.backends.embedded.journal.layout import BLOCK
 from gateway.backends.embedded.journal.ring import Ring
-from gateway.backends.embedded.journal.segment import Segment
 from gateway.backends.embedded.journal.volatile import VolatileRows
 from gateway.backends.embedded.store.index import Index, chain_depth, neighbours
 from gateway.backends.embedded.store.lanes import Run
@@ -27,9 +27,7 @@ from gateway.backends.embedded.store.place import (
 )
 from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import Message
-from gateway.errors import StoreCorrupt, StoreUnavailable
 
-READ_AHEAD = 64 * 1024
 ZEROS = repeat(0)
 MAKE_MESSAGE = partial(tuple.__new__, Message)
 """Makes one of the row of a `zip` without a call into Python."""
@@ -44,6 +42,7 @@ class Reading:
         self.cache = cache
         self.under_way = UnderWay()
         self.volatile = volatile
+        self._ahead = ReadAhead()
 
     # ---- depth and keys
 
@@ -175,28 +174,10 @@ class Reading:
         segment = self.ring.used[slot_of(frame)]
         found = self.cache.get(segment.serial, frame)
         if found is None:
-            found = self._load(segment, block_of(frame) * BLOCK)
+            header, data = self._ahead.frame(segment, block_of(frame) * BLOCK)
+            found = rows_of(header, sections_of(data, 0, header))
             self.cache.keep(segment.serial, frame, found)
         return found
-
-    @staticmethod
-    def _load(segment: Segment, offset: int) -> Rows:
-        if segment.file is None or segment.header is None:
-            raise StoreUnavailable(f"{segment.path} is not open")
-        try:
-            data = segment.file.read(READ_AHEAD, offset)
-            header = header_alone(memoryview(data), 0)
-            if header is not None and header.length > len(data):
-                data += segment.file.read(padded(header.length) - len(data), offset + len(data))
-        except OSError as error:
-            raise StoreUnavailable(f"{segment.path}: {error.strerror}: cannot read it") from error
-        view = memoryview(data)
-        header = frame_at(view, 0, segment.header.salt)
-        if header is None:
-            raise StoreCorrupt(
-                f"{segment.path}: the frame at byte {offset} is damaged; `mqgate journal salvage` reads what is left"
-            )
-        return rows_of(header, sections_of(view, 0, header))
 
     def _volatile_rows(self, batch: int) -> Rows:
         found = self.cache.get(0, batch)
