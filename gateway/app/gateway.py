@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -158,7 +159,16 @@ class Gateway:
         self.recovered = True
         self.consumers.start(self.table)
         for listener in self.settings.listeners:
-            listening = self.listeners.open(listener)
+            try:
+                listening = self.listeners.open(listener)
+            except OSError as error:
+                where = listener.unix or f"{listener.bind}:{listener.port}"
+                hint = (
+                    "stop what listens there, or give another port"
+                    if error.errno == errno.EADDRINUSE
+                    else "check `bind`"
+                )
+                raise OSError(f"listener {listener.name} on {where}: {error.strerror or error}; {hint}") from error
             log.info("listening", f"MQTT on {listening.address}", listener=listener.name)
             for warning in warnings_about(listener, settings=self.settings):
                 log.warning("listener.open", warning, listener=listener.name)
