@@ -20,7 +20,7 @@ from gateway.backends.embedded.journal.layout import padded
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 ZEROING_STEP = 1 << 20
-POOLED = 1 << 20
+POOLED = 4 << 20
 """Buffers up to this size are kept for the next frame."""
 
 

@@ -32,7 +32,8 @@ LISTED = Struct("<QIIQ")
 """serial, slot, blocks used, last sequence of a segment that was in use when this header was written"""
 
 MAX_KEY = 0xFFFF
-MAX_FRAME = 0xF000_0000
+MAX_FRAME = 0x7000_0000
+"""What one write takes, with room to spare."""
 REMOVED = 0xFFFF_FFFF
 """Length of a state record's value when the record is removed."""
 
