@@ -106,7 +106,9 @@ class GetOptions:
 
 @dataclass(slots=True)
 class SubscriptionDescriptor:
-    """MQSD. `correl_id`, `resolved_string` and `name` are filled by the queue manager."""
+    """MQSD. `correl_id`, `resolved_string` and `name` are filled by the queue manager; MQSO_RESUME fills in
+    everything the subscription has, `options` with MQSO_DURABLE and MQSO_MANAGED among it.
+    """
 
     options: int = 0
     topic_object: str = ""

@@ -135,14 +135,30 @@ def _resume(
         if asked != topic:
             raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {known.name!r} is to {topic!r}")
     known = _altered(connection, wanted, known)
-    wanted.resolved_string = topic
-    wanted.correl_id = bytes.fromhex(known.text("DESTCORL"))[:24].ljust(24, b"\0")
+    _fill_in(wanted, known)
     managed = None
     if known.number("DESTCLAS") == mq.MQDC_MANAGED:
         managed = _open_managed(connection, known.text("DEST"))
     elif queue_handle is None and wanted.options & mq.MQSO_MANAGED:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"subscription {known.name!r} is not managed")
     return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, known, subscription=known.name)
+
+
+def _fill_in(wanted: SubscriptionDescriptor, known: Definition) -> None:
+    """MQSO_RESUME gives back what the subscription is."""
+    flags = (
+        (known.number("DURABLE") == 1, mq.MQSO_DURABLE),
+        (known.number("DESTCLAS") == mq.MQDC_MANAGED, mq.MQSO_MANAGED),
+        (known.number("REQONLY") == 1, mq.MQSO_PUBLICATIONS_ON_REQUEST),
+        (known.number("WSCHEMA") == 1, mq.MQSO_WILDCARD_CHAR),
+    )
+    for holds, flag in flags:
+        wanted.options |= flag if holds else 0
+    wanted.resolved_string = known.text("TOPICSTR")
+    wanted.correl_id = bytes.fromhex(known.text("DESTCORL"))[:24].ljust(24, b"\0")
+    wanted.user_data, wanted.selection = known.text("USERDATA"), known.text("SELECTOR")
+    wanted.publication_priority, wanted.level = known.number("PUBPRTY"), known.number("SUBLEVEL")
+    wanted.expiry = known.number("EXPIRY")
 
 
 def _altered(connection: Connection, wanted: SubscriptionDescriptor, known: Definition) -> Definition:
