@@ -57,12 +57,15 @@ def build(out: Path | None = None, *, flags: Sequence[str] = ("-O2",)) -> Instal
     stamp = root / ".build"
     if stamp.exists() and stamp.read_text() == name:
         return Installation(root)
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root.parent, prefix=".mqi-") as work:
-        made = Path(work) / "made"
-        _compile(made, generated, sources, (compiler, *flags))
-        (made / ".build").write_text(name)
-        _install(made, root)
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root.parent, prefix=".mqi-") as work:
+            made = Path(work) / "made"
+            _compile(made, generated, sources, (compiler, *flags))
+            (made / ".build").write_text(name)
+            _install(made, root)
+    except OSError as error:
+        raise BuildFailed(f"the MQI library cannot be put in {root}: {error}; choose another place (--out)") from None
     return Installation(root)
 
 

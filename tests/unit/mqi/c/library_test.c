@@ -519,6 +519,7 @@ static void many_threads(void) {
 /* ---- callbacks ------------------------------------------------------------------------------------------------------------------ */
 
 static _Atomic int delivered, stopped;
+static MQLONG disconnected;
 
 static void consume(MQHCONN hconn, PMQVOID md, PMQVOID gmo, PMQVOID data, MQCBC *context) {
     (void)md, (void)gmo, (void)data;
@@ -526,6 +527,8 @@ static void consume(MQHCONN hconn, PMQVOID md, PMQVOID gmo, PMQVOID data, MQCBC 
     if (context->CallType == MQCBCT_STOP_CALL) stopped++;
     if (context->CallType != MQCBCT_MSG_REMOVED) return;
     if (++delivered % 2 == 0) MQCMIT(hconn, &c, &r);
+    MQHCONN itself = hconn;
+    MQDISC(&itself, &c, &disconnected);
 }
 
 static void callbacks(void) {
@@ -550,6 +553,7 @@ static void callbacks(void) {
     CHECK(delivered == 10);
     MQCTL(hconn, MQOP_STOP, &ctlo, &cc, &rc), EXPECT(0);
     CHECK(stopped == 1);
+    CHECK(disconnected == 2219);
     MQCMIT(hconn, &cc, &rc), EXPECT(0);
     MQCB(hconn, MQOP_DEREGISTER, &cbd, reading, &md, &gmo, &cc, &rc), EXPECT(0);
     MQCB(hconn, MQOP_DEREGISTER, &cbd, reading, &md, &gmo, &cc, &rc), EXPECT(2448);

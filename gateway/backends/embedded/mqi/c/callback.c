@@ -47,7 +47,7 @@ static void reap(connection *c) {
     }
 }
 
-static bool on_consumer_thread(const connection *c) {
+bool on_consumer_thread(const connection *c) {
     return c->consuming && pthread_equal(c->consumer_thread, pthread_self());
 }
 
@@ -132,11 +132,11 @@ static outcome get_for(connection *c, consumer *k, MQLONG wait, delivery *d) {
 static bool deliver(connection *c, consumer *k, MQLONG wait) {
     delivery d = {.data_length = 0};
     outcome o = get_for(c, k, wait, &d);
-    if (k->gone) return true;
     if (is_failed(o)) {
-        tell_failure(c, k, o);
-        return false;
+        if (!k->gone) tell_failure(c, k, o);
+        return k->gone;
     }
+    /* Deregistered while the message was on its way: it has left the queue, so it is delivered all the same. */
     bool removed = o.rc != RC_TRUNCATED_FAILED && !(d.gmo.Options & (MQGMO_BROWSE_FIRST | MQGMO_BROWSE_NEXT));
     MQLONG fits = d.data_length < (MQLONG)k->room.capacity ? d.data_length : (MQLONG)k->room.capacity;
     if (k->longest != MQCBD_FULL_MSG_LENGTH && fits > k->longest) fits = k->longest;

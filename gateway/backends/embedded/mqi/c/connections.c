@@ -252,7 +252,10 @@ EXPORT void MQCONNX(PMQCHAR name, PMQCNO cno, PMQHCONN hconn, PMQLONG cc, PMQLON
 EXPORT void MQDISC(PMQHCONN hconn, PMQLONG cc, PMQLONG rc) {
     connection *c;
     outcome o = hconn ? enter_slot(*hconn, &c) : failed(RC_HCONN);
-    if (!is_failed(o)) {
+    if (!is_failed(o) && on_consumer_thread(c)) {
+        leave(c);
+        o = failed(RC_CALL_IN_PROGRESS);  /* a callback stands on the connection it would end */
+    } else if (!is_failed(o)) {
         consumers_end(c);
         o = c->broken ? failed(RC_CONNECTION_BROKEN) : done;
         outcome ended = c->backend->disconnect(c);

@@ -219,6 +219,7 @@ outcome enter_any(MQHCONN hconn, connection **c);      /* the same, also while m
 void leave(connection *c);
 void consumers_end(connection *c);                     /* callback.c; called with the lock held */
 void consumer_close(connection *c, MQHOBJ hobj);
+bool on_consumer_thread(const connection *c);
 void unique_id(connection *c, MQBYTE id[24]);          /* `AMQ `, the queue manager's name, eight unique bytes */
 
 #endif
