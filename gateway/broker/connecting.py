@@ -328,7 +328,7 @@ class Connecting:
                 engine.turn.take("MQGATE.OUT", session.key, stored.token)
             count += len(page)
             if len(page) < 500:
-                session.stored = 0
+                session.stored = session.stored_bytes = 0
                 return count
             last = page[-1].token
 

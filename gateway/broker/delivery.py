@@ -82,7 +82,9 @@ class Delivery:
     def store(self, session: Session, item: Item, prefixes: Prefixes | None = None) -> None:
         """A row on the session's stored queue, in the same unit of work as everything else of the turn."""
         engine = self.engine
-        if session.stored >= engine.limits.max_queued:
+        size = len(item.publication.payload)
+        limits = engine.limits
+        if session.stored >= limits.max_queued or session.stored_bytes + size > limits.max_queued_bytes:
             engine.counters.messages_dropped["_none", "session_full"] += 1
             return
         flags = SHARED if item.share else 0
@@ -98,6 +100,7 @@ class Delivery:
         puts.bodies.append(item.packet_id.to_bytes(2, "little") + item.publication.payload)
         engine.turn.rows += 1
         session.stored += 1
+        session.stored_bytes += size
         engine.turn.deliveries.append((session, item, puts, len(puts.heads) - 1))
 
     def prefix(self, item: Item, flags: int = 0) -> bytes:
@@ -217,6 +220,7 @@ class Delivery:
         if item.token is not None:
             self.engine.turn.take(OUT, session.key, item.token)
             session.stored -= 1
+            session.stored_bytes -= len(item.publication.payload)
 
     # -- what the client answers --
 
@@ -232,6 +236,7 @@ class Delivery:
         if item.token is not None:
             self.engine.turn.take(OUT, session.key, item.token)
             session.stored -= 1
+            session.stored_bytes -= len(item.publication.payload)
         self.engine.refill[session] = None
 
     def pubrec(self, connection: Connection, packet: Any) -> None:

@@ -68,7 +68,9 @@ def _last_id(engine: Engine, session: Session) -> int:
     while True:
         page = engine.queue_manager.fetch(OUT, session.key, 1000, token)
         for stored in page:
-            used.add(engine.delivery.restore(stored).packet_id)
+            item = engine.delivery.restore(stored)
+            used.add(item.packet_id)
+            session.stored_bytes += len(item.publication.payload)
         if len(page) < 1000:
             return end_of_ids(used)
         token = page[-1].token

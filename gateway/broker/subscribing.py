@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.route import Receiver
@@ -18,12 +20,20 @@ from gateway.session.session import Session, Subscribed
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
+PAGE, PAGE_BYTES, PAGE_SECONDS = 1000, 1 << 20, 0.01
+"""Retained messages of one subscription that go out without a look at the others."""
+MAX_POURING = 50
+DEEP = 10
+"""Levels of a filter that nobody counts."""
+
 
 class Subscribing:
     """Subscriptions of sessions."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self._pouring: dict[Connection, deque[Iterator[Item]]] = {}
+        """Retained messages that are still to be sent, by subscription and in order."""
 
     def subscribe(self, connection: Connection, packet: Any) -> None:
         """Grant or refuse each filter; SUBACK when durable, then the retained messages [MQTT-3.8.4-4]."""
@@ -71,11 +81,22 @@ class Subscribing:
         session = connection.session
         if len(session.subscriptions) >= engine.limits.max_subscriptions and wanted.filter not in session.subscriptions:
             return reasons.QUOTA_EXCEEDED
+        if self.too_deep(session, wanted.filter):
+            return reasons.QUOTA_EXCEEDED
         publisher = connection.publisher
         if not engine.access.may_subscribe(publisher.listener, publisher.client_id, publisher.user, wanted.filter):
             engine.counters.mqtt_auth_failures[publisher.listener, "acl_subscribe"] += 1
             return reasons.NOT_AUTHORIZED
         return 0
+
+    def too_deep(self, session: Session, filter_: str) -> bool:
+        """Every level of a filter may have to be visited for a publication: deep ones are let in only while all of the
+        session's together have no more than DEEP for each subscription it may have."""
+        levels = filter_.count("/") + 1
+        if levels <= DEEP or filter_ in session.subscriptions:
+            return False
+        used = sum(known.count("/") + 1 for known in session.subscriptions)
+        return used + levels > DEEP * self.engine.limits.max_subscriptions
 
     def malformed(self, connection: Connection, filter_: str) -> bool:
         """A filter that is none ends the connection [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.8.2-1] [MQTT-4.8.2-2]; only
@@ -97,25 +118,61 @@ class Subscribing:
 
     def send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]]) -> None:
         """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one."""
-        engine, session = self.engine, connection.session
-        if session.connection is not connection:
-            return
-        publisher = connection.publisher
+        waiting = self._pouring.get(connection)
+        if waiting is None:
+            self._pouring[connection] = deque([self._retained_for(connection, wanted)])
+            self._pour(connection)
+        elif len(waiting) < MAX_POURING:
+            waiting.append(self._retained_for(connection, wanted))
+        else:
+            text = "too many subscriptions to retained messages at once: wait for what they bring"
+            self.engine.refuse(connection, reasons.QUOTA_EXCEEDED, "slow_consumer", text)
+
+    def _retained_for(self, connection: Connection, wanted: list[tuple[Subscription, int]]) -> Iterator[Item]:
+        engine, publisher = self.engine, connection.publisher
         for subscription, identifier in wanted:
             if is_shared(subscription.filter):  # [MQTT-4.8.2]: no retained messages for shared subscriptions
                 continue
             for publication in engine.retained.matching(subscription.filter, engine.now):
                 topic = publication.topic.decode()
-                if not engine.access.may_receive(publisher.listener, publisher.client_id, publisher.user, topic):
-                    continue
-                qos = min(publication.qos, subscription.qos)
-                item = Item(publication, qos, True, (identifier,) if identifier else ())  # noqa: FBT003 -- RETAIN
-                if qos == 0:
-                    engine.delivery.send_at_once(session, item)
-                elif session.durable:
-                    engine.delivery.store(session, item)
-                else:
-                    engine.turn.deliveries.append((session, item, None, 0))
+                if engine.access.may_receive(publisher.listener, publisher.client_id, publisher.user, topic):
+                    qos = min(publication.qos, subscription.qos)
+                    yield Item(publication, qos, True, (identifier,) if identifier else ())  # noqa: FBT003 -- RETAIN
+
+    def _pour(self, connection: Connection) -> None:
+        """A page of them now, the next when the client has taken it: as many as there are take no more memory."""
+        engine, session = self.engine, connection.session
+        waiting = self._pouring[connection]
+        size, each = 0, PAGE_BYTES // max(1, min(PAGE, engine.limits.max_queued // 2))
+        while waiting and session.connection is connection:
+            for item in waiting[0]:
+                self._pour_one(session, item)
+                size += each + len(item.publication.payload)
+                if size > PAGE_BYTES:
+                    engine.scheduler.later(PAGE_SECONDS, lambda: self._pour_on(connection))
+                    return
+            waiting.popleft()
+        del self._pouring[connection]
+
+    def _pour_one(self, session: Session, item: Item) -> None:
+        engine = self.engine
+        if item.qos == 0:
+            engine.delivery.send_at_once(session, item)
+        elif session.durable:
+            engine.delivery.store(session, item)
+        else:
+            engine.turn.deliveries.append((session, item, None, 0))
+
+    def _pour_on(self, connection: Connection) -> None:
+        engine, session = self.engine, connection.session
+        unanswered = max(len(session.outflow.pending), session.stored)
+        behind = connection.link.buffered() > PAGE_BYTES or unanswered > engine.limits.max_queued // 2
+        if behind and session.connection is connection:
+            engine.scheduler.later(5 * PAGE_SECONDS, lambda: self._pour_on(connection))
+            return
+        engine.now = engine.scheduler.now()
+        self._pour(connection)
+        engine.flush()
 
     def unsubscribe(self, connection: Connection, packet: Any) -> None:
         """[MQTT-3.10.4-4]: an UNSUBACK in any case; 5.0 says per filter whether there was a subscription."""

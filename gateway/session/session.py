@@ -45,6 +45,7 @@ class Session:
         "releasing",
         "staged_tokens",
         "stored",
+        "stored_bytes",
         "subscriptions",
         "user",
         "version",
@@ -74,6 +75,8 @@ class Session:
         self.outflow = Outflow()
         self.stored = 0
         """Messages on its stored queue (delivered or not, unacknowledged)."""
+        self.stored_bytes = 0
+        """Payload bytes of them."""
         self.delivered = 0
         self.connection: Connection | None = None
         self.will: Will | None = None
