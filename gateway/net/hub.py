@@ -14,6 +14,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Protocol
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
@@ -26,6 +27,9 @@ from gateway.session.connection import Connection
 
 READ, WRITE, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
 CHUNK = 1 << 16
+FIRST_CHUNK, LEAST_CHUNK, SLOW_SECONDS = 4096, 512, 0.02
+"""How much is read at once grows while it is worked off fast, and shrinks when it is not: what one client sends may be
+dear to route, and the others wait meanwhile."""
 MAX_EVENTS = 512
 _AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 
@@ -43,8 +47,8 @@ class Pausable(Protocol):
 class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
-    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "buckets", "certificate_user", "closed", "connection", "fd",
-                 "hub", "listener", "on_close", "peer", "proxy", "sock", "watching")  # fmt: skip
+    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "buckets", "certificate_user", "chunk", "closed",
+                 "connection", "fd", "hub", "listener", "on_close", "peer", "proxy", "sock", "watching")  # fmt: skip
 
     def __init__(self, hub: Hub, sock: socket.socket, peer: str, listener: str) -> None:
         self.hub = hub
@@ -59,6 +63,7 @@ class HubSocket:
         self.closed = False
         self.buckets: list[Bucket | None] | None = None
         self.watching = READ
+        self.chunk = FIRST_CHUNK
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._closing = False
@@ -234,7 +239,7 @@ class Hub:
 
     def _read(self, link: HubSocket) -> None:
         try:
-            chunk = link.sock.recv(CHUNK)
+            chunk = link.sock.recv(link.chunk)
         except OSError as error:
             if error.errno not in _AGAIN:
                 self.lost(link)
@@ -242,6 +247,7 @@ class Hub:
         if not chunk:
             self.lost(link)
             return
+        begun = monotonic()
         try:
             if link.proxy is None and link.connection is not None:
                 if self.limited:
@@ -252,6 +258,10 @@ class Hub:
                 self._before(link, chunk)
         except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
             self.defect(link, error)
+        if monotonic() - begun > SLOW_SECONDS:
+            link.chunk = max(LEAST_CHUNK, link.chunk // 4)
+        elif len(chunk) == link.chunk < CHUNK:
+            link.chunk *= 2
 
     def receive_slowly(self, link: HubSocket | Pausable, connection: Connection, chunk: bytes) -> None:
         """A client that sends more than it may is read later: its own window fills, nobody else's."""
