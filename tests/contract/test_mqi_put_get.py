@@ -394,6 +394,28 @@ def test_waits_end(mqi):
     mqi.connection.wait(handle, md(), GetOptions(1), 100, None, told)
     mqi.mqsc("ALTER QLOCAL(A) GET(DISABLED)")
     assert answers.pop().reason == 2016
+    mqi.mqsc("ALTER QLOCAL(A) GET(ENABLED)")
+    mqi.connection.wait(handle, md(), GetOptions(1), 100, None, told)
+    mqi.connection.close(handle)
+    assert answers.pop().reason == 2019
+    mqi.connection.wait(mqi.open("A"), md(), GetOptions(1), 100, None, told)
+    mqi.connection.disconnect()
+    assert answers.pop().reason == 2009
+
+
+def test_closing_the_queue_manager_ends_what_is_open(mqi):
+    handle = mqi.open("A")
+    mqi.put(handle, b"kept", descriptor=md(persistence=1))
+    mqi.get(handle, SYNC)
+    mqi.put(handle, b"undone", SYNC, md(persistence=1))
+    answers = []
+    other = mqi.queue_manager.connect()
+    reader = other.open(ObjectDescriptor("A"), 2).handle
+    other.wait(reader, md(), GetOptions(1), 100, None, answers.append)
+    mqi.restart()
+    assert answers[0].reason == 2009
+    got = mqi.get(mqi.open("A"))
+    assert (got.data, Descriptor(got.md).backout_count) == (b"kept", 1)
 
 
 def test_distribution_lists(mqi):

@@ -47,16 +47,21 @@ Key = tuple[str, str, str]
 class Authority:
     """See the module."""
 
-    def __init__(self, core: Core, users: Mapping[str, str], verify: Callable[[str, str], bool] | None = None) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._users = dict(users)
-        self._verify = verify
+        self._users: dict[str, str] = {}
+        self._verify: Callable[[str, str], bool] | None = None
         self.connections: set[Connection] = set()
         self.records: dict[Key, frozenset[str]] = {}
         for name, record in core.store.state().items():
             if name.startswith(AUTHORITY_STATE):
                 kind, profile, user, rights = json.loads(record)
                 self.records[kind, profile, user] = frozenset(rights)
+
+    def know(self, users: Mapping[str, str], verify: Callable[[str, str], bool] | None) -> None:
+        """The users of the settings, by name and password; or who judges both."""
+        self._users = dict(users)
+        self._verify = verify
 
     # Connecting
 

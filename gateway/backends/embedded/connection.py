@@ -14,7 +14,6 @@ from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.descriptor import Descriptor
 from gateway.backends.embedded.handles import Handle, UnitOfWork, note
 from gateway.backends.embedded.lists import put_to_list
-from gateway.backends.embedded.local_queue import LocalQueue, Waiter
 from gateway.backends.embedded.parking import Parked, park
 from gateway.backends.embedded.placing import Placer
 from gateway.backends.embedded.resolution import Target, refreshed, resolve
@@ -73,7 +72,8 @@ class Connection:
         self.gone = False
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
-        self._waiters: set[Waiter] = set()
+        self.parked: set[Parked] = set()
+        """The gets that wait."""
         self._status = Status()
 
     # Objects
@@ -91,7 +91,8 @@ class Connection:
         with self.core.entered():
             self._check()
             known = self._handle(handle)
-            self._end_waits(known.queue)
+            for parked in [one for one in self.parked if one.handle is known]:
+                parked.end(MQError(mq.MQRC_HOBJ_ERROR, "the queue was closed while the get waited"))
             if known.subscription:
                 subscribing.close_subscription(self, known, options)
             elif known.object_type == mq.MQOT_Q and not known.records:
@@ -264,19 +265,6 @@ class Connection:
             taking.check_options(options)
             return park(Parked(self, known, md, options, buffer_length, arrived), deadline)
 
-    def remember_waiter(self, waiter: Waiter) -> None:
-        """It waits."""
-        self._waiters.add(waiter)
-
-    def forget_waiter(self, waiter: Waiter) -> None:
-        """It has been answered."""
-        self._waiters.discard(waiter)
-
-    def _end_waits(self, queue: LocalQueue | None) -> None:
-        for waiter in list(self._waiters):
-            if queue is not None and waiter in queue.waiters:
-                waiter.attempt()
-
     # Units of work
 
     def check_room(self, messages: int) -> None:
@@ -373,8 +361,8 @@ class Connection:
             except MQError as error:
                 failure = error
             self.gone = True
-            for waiter in list(self._waiters):
-                waiter.attempt()
+            for parked in list(self.parked):
+                parked.attempt()
             self._close_all()
             self.authority.connections.discard(self)
             if failure is not None and commit:

@@ -24,7 +24,7 @@ def park(parked: Parked, deadline: float | None) -> Cancel:
     if queue is None:
         raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
     queue.waiters.append(parked.waiter)
-    parked.connection.remember_waiter(parked.waiter)
+    parked.connection.parked.add(parked)
     if deadline is not None:
         scheduler = parked.connection.core.scheduler
         parked.timer = scheduler.later(max(0.0, deadline - scheduler.monotonic()), parked.expire)
@@ -56,28 +56,29 @@ class Parked:
         """Try; True when the wait is over."""
         connection = self.connection
         if connection.gone:
-            return self._end(MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended"))
+            return self.end(MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended"))
         if connection.core.quiescing and self._options.options & mq.MQGMO_FAIL_IF_QUIESCING:
-            return self._end(MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped"))
+            return self.end(MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped"))
         try:
             got = taking.get(connection, self.handle, self._md, self._options, self._buffer_length)
         except MQError as error:
-            return error.reason != mq.MQRC_NO_MSG_AVAILABLE and self._end(error)
-        return self._end(got)
+            return error.reason != mq.MQRC_NO_MSG_AVAILABLE and self.end(error)
+        return self.end(got)
 
     def expire(self) -> None:
         """The time is over."""
         with self.connection.core.entered():
             if not self.waiter.gone:
                 self.timer = None
-                self._end(MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time"))
+                self.end(MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time"))
 
     def cancel(self) -> None:
         """Nobody waits any more."""
         with self.connection.core.entered():
             self._finish()
 
-    def _end(self, outcome: Got | MQError) -> bool:
+    def end(self, outcome: Got | MQError) -> bool:
+        """Answer, once."""
         if not self.waiter.gone:
             self._finish()
             self.connection.core.afterwards(lambda: self._arrived(outcome))
@@ -85,7 +86,7 @@ class Parked:
 
     def _finish(self) -> None:
         self.waiter.gone = True
-        self.connection.forget_waiter(self.waiter)
+        self.connection.parked.discard(self)
         if self.timer is not None:
             self.timer()
             self.timer = None

@@ -51,6 +51,8 @@ class EmbeddedQueueManager:
         self._administration = Administration(self.core)
         self._mqsc = Mqsc(self.core, self._administration)
         self._placer = Placer(self.core)
+        self.topics = Topics(self.core, self._placer)
+        self.authority = Authority(self.core)
         self._intake = Intake(self.core, self._placer.place_columns, self._define_state)
 
     @classmethod
@@ -88,8 +90,7 @@ class EmbeddedQueueManager:
         with self.core.entered():
             with self.core.saved_together():
                 self._define_missing()
-            self.topics = Topics(self.core, self._placer)
-            self.authority = Authority(self.core, users or {}, verify)
+            self.authority.know(users or {}, verify)
             self._administration.make_managed_queue = self._managed_queue
             self._administration.in_use = self.authority.subscription_in_use
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority))
@@ -189,6 +190,8 @@ class EmbeddedQueueManager:
         with core.entered():
             if core.closed:
                 return
+            for connection in list(self.authority.connections):
+                connection.disconnect(commit=False)
             core.closed = True
             core.committer.close()
             core.store.close()
