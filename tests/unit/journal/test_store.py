@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -367,4 +368,29 @@ def test_usage(path: Path) -> None:
     assert (usage.messages, usage.state_records, usage.segments, usage.frames, usage.full) == (2, 1, 1, 2, "")
     assert 2000 < usage.live_bytes < 4096
     assert usage.disk_bytes == (usage.segments + usage.spare_segments) * SMALL.segment_bytes
+    store.close()
+
+
+def test_a_segment_that_a_reader_has_locked_is_not_used_again(path: Path) -> None:
+    store = opened(path)
+    put(store, b"read by another process")
+    current = store.ring.current
+    assert current is not None
+    with current.path.open("rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        before = reader.read()
+        commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=[m.token for m in store.fetch("Q", limit=9)])]))
+        for i in range(600):
+            commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=put(store, b"%d" % i * 2000))]))
+        assert store.ring.next_serial > 8
+        reader.seek(0)
+        assert reader.read(current.begin + 4096) == before[: current.begin + 4096]
+        fcntl.flock(reader, fcntl.LOCK_UN)
+    for i in range(600):
+        commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=put(store, b"%d" % i * 2000))]))
+    assert store.ring.total_bytes <= 5 * SMALL.segment_bytes
+    put(store, b"a" * 100)
+    for segment in store.ring.used.values():
+        with segment.path.open("rb") as reader:
+            fcntl.flock(reader, fcntl.LOCK_SH | fcntl.LOCK_NB)
     store.close()

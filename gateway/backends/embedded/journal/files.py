@@ -94,6 +94,18 @@ class DurableFile:
             length -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def claim(self) -> bool:
+        """Keep readers of other processes out, who lock the files they map (shared). False: one of them holds it."""
+        try:
+            fcntl.flock(self._reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def let_in(self) -> None:
+        """Readers may lock it again."""
+        fcntl.flock(self._reader, fcntl.LOCK_UN)
+
     def close(self) -> None:
         """Close the descriptors."""
         for descriptor in (self._descriptor, self._reader):

@@ -174,9 +174,11 @@ class Ring:
             if segment.ready.is_set() and segment.error is None and segment.size == size
         ]
         if len(ready) > (0 if essential or not self.used else 1):
-            self._spares.remove(ready[0])
-            self._kick()
-            return ready[0]
+            for segment in ready:
+                if segment.file is not None and segment.file.claim():
+                    self._spares.remove(segment)
+                    self._kick()
+                    return segment
         if self.full is not None and not essential and not (self._thread is None and self._add_spare()):
             raise StoreUnavailable(
                 f"{self.directory}: {self.full.strerror}: no new persistent messages until there is room; "
@@ -221,6 +223,7 @@ class Ring:
             reach("journal.before-header")
             write_header(segment.file, berth.opening, self.buffers)
             self._listed = {each.serial for each in berth.opening.listed} | {berth.opening.serial}
+            segment.file.let_in()
             reach("journal.after-header")
         return segment.file
 
@@ -289,6 +292,8 @@ class Ring:
                 segment.end, segment.last_sequence = end, last_sequence
                 continue
             del self.used[slot]
+            if segment.file is not None:
+                segment.file.let_in()
             if segment.error is not None:
                 self._slots.discard(slot)
             elif segment.size == self.options.segment_bytes:
