@@ -13,10 +13,12 @@ from twisted.web.server import Request
 from twisted.web.util import Redirect
 
 from gateway.app.api import endpoints
+from gateway.app.data import pipeline_answers, pipeline_of
 from gateway.config.model import Listener, Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.net.api import OPERATOR, READ_ONLY, Api, Guard, Static
 from gateway.net.http import Answer, Page
+from gateway.net.streaming import Streaming
 from gateway.observe import health, logs, metrics
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ def admin_root(gateway: Gateway, guard: Guard) -> Resource:
         root.putChild(name, Page(_probe(gateway, question)))
     versions = Resource()
     versions.putChild(b"v1", Api(endpoints(gateway), guard))
+    pipeline = pipeline_of(gateway)
+    if pipeline is not None:
+        versions.putChild(b"pipeline", Streaming(pipeline_answers(pipeline), guard))
     root.putChild(b"api", versions)
     root.putChild(b"admin", Static(guard))
     root.putChild(b"", Redirect(b"/admin/"))

@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from gateway.app.data import pipeline_state
 from gateway.app.resources import certificate_ends, room_of
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.load import display
@@ -36,7 +37,7 @@ def state_endpoints(gateway: Gateway) -> list[Endpoint]:
         endpoint("POST", "/reload", OPERATOR, views.reload),
         endpoint("POST", "/drain", OPERATOR, views.drain),
         endpoint("POST", "/mqsc", OPERATOR, views.mqsc),
-        endpoint("GET", "/pipeline", READ_ONLY, lambda _call: (200, {"queues": [], "jobs": []})),
+        endpoint("GET", "/pipeline", READ_ONLY, views.pipeline),
     ]
 
 
@@ -169,6 +170,11 @@ class StateViews:
             raise Problem(503, "Not offered", "use runmqsc on the IBM MQ queue manager")
         report = queue_manager.mqsc(str(call.body.get("text", "")))
         return 200, {"lines": report.lines, "ok": report.ok}
+
+    def pipeline(self, call: Call) -> tuple[int, object]:
+        """GET /pipeline: the consumer groups of the embedded queue manager."""
+        del call
+        return 200, pipeline_state(self._gateway, time.time())
 
     def drain(self, call: Call) -> tuple[int, object]:
         """POST /drain."""

@@ -1,0 +1,69 @@
+"""The data pipeline's door into the running queue manager: its service, and how far behind it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from gateway.backends.embedded.journal_store import JournalStore
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.pipeline.owner import Owner, QueueManagerJournal
+from gateway.pipeline.service import JSON, PipelineService, Reply
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+
+
+NEEDED = ("numpy", "pyarrow")
+"""What messages are packed with; the extra `data`."""
+
+
+def pipeline_of(gateway: Gateway) -> PipelineService | None:
+    """The service, where messages lie in a journal of ours; IBM MQ has its own way to read them."""
+    queue_manager = gateway.queue_manager
+    if not isinstance(queue_manager, EmbeddedQueueManager) or not isinstance(queue_manager.core.store, JournalStore):
+        return None
+    return PipelineService(Owner(QueueManagerJournal(queue_manager.core)), gateway.directory)
+
+
+def pipeline_answers(service: PipelineService) -> Callable[[str, str, Mapping[str, str], bytes], Reply]:
+    """Its answers; without the libraries that messages are packed with, one that says what to install."""
+
+    def answer(method: str, path: str, query: Mapping[str, str], body: bytes) -> Reply:
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing and path in {"messages", "put"}:
+            text = f"this gateway has no {' and no '.join(missing)}: install mqgate[data] where it runs"
+            return Reply(503, JSON, iter([json.dumps({"error": text, "kind": ""}).encode()]))
+        return service.handle(method, path, query, body)
+
+    return answer
+
+
+def pipeline_state(gateway: Gateway, now: float) -> dict[str, Any]:
+    """The body of GET /pipeline."""
+    service = pipeline_of(gateway)
+    shown = [service.shown(group) for group in service.owner.groups()] if service is not None else []
+    queues = [
+        {
+            "queue": group["queues"],
+            "lag_messages": group["lag"],
+            "oldest_seconds": None,
+            "committed_messages": group["cursor"],
+            "last_commit": group["acknowledged"],
+            "job": group["name"],
+        }
+        for group in shown
+    ]
+    jobs = [
+        {
+            "name": group["name"],
+            "state": "running" if group["owner"] and group["expires"] > now else "stopped",
+            "last_batch": group["epoch"],
+            "rows_per_second": None,
+            "detail": f"read by {group['owner']}" if group["owner"] else "nobody reads",
+        }
+        for group in shown
+    ]
+    return {"queues": queues, "jobs": jobs}

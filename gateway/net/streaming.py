@@ -1,0 +1,117 @@
+"""Answers that are long: bytes from an iterator, made in a thread and sent as fast as the reader takes them.
+
+Serves a plain function `handle(method, path, query, body)`; knows nothing of what it serves. The guard authenticates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from twisted.internet.interfaces import IPullProducer
+from twisted.internet.threads import deferToThread
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request
+from zope.interface import implementer
+
+from gateway.net.api import OPERATOR, Guard, Problem, check_host
+
+MAX_BODY = 256 * 2**20
+"""One batch of the pipeline's sink; Twisted keeps what is longer than 100 KB in a temporary file."""
+
+Handle = Callable[[str, str, Mapping[str, str], bytes], tuple[int, str, Iterator[bytes]]]
+
+
+class Streaming(Resource):
+    """Everything below one path."""
+
+    isLeaf = True
+
+    def __init__(self, handle: Handle, guard: Guard) -> None:
+        super().__init__()
+        self._handle = handle
+        self._guard = guard
+
+    def render(self, request: Request) -> Any:
+        """Ask, then send piece by piece."""
+        try:
+            status, kind, body = self._answer(request)
+        except Problem as problem:
+            status, kind, body = (
+                problem.status,
+                "application/json",
+                iter([json.dumps({"error": str(problem)}).encode()]),
+            )
+        request.setResponseCode(status)
+        request.setHeader("content-type", kind)
+        request.setHeader("cache-control", "no-store")
+        request.registerProducer(_Pieces(request, body), streaming=False)
+        return NOT_DONE_YET
+
+    def _answer(self, request: Request) -> tuple[int, str, Iterator[bytes]]:
+        check_host(request, self._guard.hosts)
+        role = self._guard.role_of(request.getHeader("authorization") or "")
+        if role is None:
+            raise Problem(401, "Not signed in", "send the token of admin.token_file as a bearer token")
+        method = request.method.decode("latin-1")
+        if method != "GET" and role != OPERATOR:
+            raise Problem(403, "Not allowed", "this token may only read")
+        content: Any = request.content
+        data = content.read(MAX_BODY + 1)
+        if len(data) > MAX_BODY:
+            raise Problem(413, "Too long", f"a request has at most {MAX_BODY} bytes")
+        path = "/".join(segment.decode("utf-8", "replace") for segment in request.postpath or ())
+        query = {
+            name.decode("utf-8", "replace"): values[-1].decode("utf-8", "replace")
+            for name, values in request.args.items()
+        }
+        return self._handle(method, path, query, data)
+
+
+@implementer(IPullProducer)
+class _Pieces:
+    """The next piece is made only when the last one has gone to the socket: a slow reader costs one piece of memory."""
+
+    def __init__(self, request: Request, body: Iterator[bytes]) -> None:
+        self._request = request
+        self._body = body
+        self._over = False
+        self._busy = False
+        request.notifyFinish().addErrback(lambda _: self.stopProducing())
+
+    def resumeProducing(self) -> None:
+        """The socket wants more."""
+        if self._busy or self._over:
+            return
+        self._busy = True
+        deferToThread(next, self._body, None).addCallbacks(self._made, self._failed)
+
+    def stopProducing(self) -> None:
+        """The reader has gone."""
+        self._over = True
+
+    def _made(self, piece: bytes | None) -> None:
+        self._busy = False
+        if self._over:
+            return
+        if piece is None:
+            self._finish()
+        elif piece:
+            self._request.write(piece)
+        else:
+            self.resumeProducing()
+
+    def _failed(self, _: object) -> None:
+        """In the middle of a stream there is no other way to say that it is not whole than to cut it off."""
+        self._busy = False
+        if not self._over:
+            self._over = True
+            transport: Any = self._request.transport
+            if transport is not None:
+                transport.abortConnection()
+
+    def _finish(self) -> None:
+        self._over = True
+        self._request.unregisterProducer()
+        self._request.finish()

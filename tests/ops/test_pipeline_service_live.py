@@ -1,0 +1,68 @@
+"""The pipeline's service on a running gateway: groups, leases, cursors and lag over HTTP, with the admin token."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from running_gateway import TOKEN, Running, publish, running
+
+from gateway.pipeline.failures import LeaseHeld, PipelineError
+from gateway.pipeline.groups import Group
+from gateway.pipeline.options import Options
+from gateway.pipeline.remote import RemoteAccess
+
+pytestmark = pytest.mark.ops
+QUEUE = "MQGATE.DEFAULT"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("gateway")) as found:
+        publish(found, "plant/lima/line/7/temperature", "21.5", 300)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def access(gateway: Running) -> RemoteAccess:
+    return RemoteAccess(Options(url=f"http://127.0.0.1:{gateway.admin}", token=TOKEN, queue=QUEUE))
+
+
+def lag(gateway: Running) -> dict[str, Any]:
+    (queue,) = json.loads(gateway.text("/api/v1/pipeline", TOKEN))["queues"]
+    return dict(queue)
+
+
+def test_a_group_reads_acknowledges_and_its_lag_is_shown(gateway: Running, access: RemoteAccess) -> None:
+    group = access.acquire(Group("spark", QUEUE), "driver-1", 60.0)
+    extent = access.extent(QUEUE, group.cursor, None)
+    assert extent.messages == 300
+    assert lag(gateway)["lag_messages"] == 300
+    with pytest.raises(LeaseHeld):
+        access.acquire(Group("spark", QUEUE), "driver-2", 60.0)
+    access.acknowledge("spark", group.epoch, extent.next, 60.0)
+    shown = lag(gateway)
+    assert (shown["lag_messages"], shown["job"]) == (0, "spark")
+    assert shown["last_commit"] is not None
+    access.release("spark", group.epoch)
+
+
+def test_messages_are_streamed_or_it_is_said_what_is_missing(access: RemoteAccess) -> None:
+    (piece,) = access.pieces(QUEUE, 0, access.extent(QUEUE, 0, None).next, 1)
+    if find_spec("numpy") is None or find_spec("pyarrow") is None:
+        with pytest.raises(PipelineError, match=r"install mqgate\[data\]"), access.address.open("GET", "messages", {}):
+            pass
+        return
+    assert sum(chunk.rows for chunk in piece.chunks(1000)) == 300
+
+
+def test_who_has_no_token_learns_nothing(gateway: Running) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{gateway.admin}/api/pipeline/groups", timeout=5)
+    assert refused.value.code == 401
+    refused.value.close()
