@@ -270,3 +270,25 @@ def test_of_several_rules_for_a_queue_the_first_that_can_be_followed_is_used():
         assert (used.name, found.topic) == (name, topic)
     with pytest.raises(Refused, match=r"usr\.y"):
         outbound.first_publication(by_source["Q"], *message(folders={"usr": {"z": "1"}}))
+
+
+def test_a_correlation_identifier_without_a_response_topic_is_no_correlation_data():
+    assert published("queue: Q, topic: a", correl_id=b"c" * 24).properties == {}
+    assert published("queue: Q, topic: a", folders={"mqtt": {"responseTopic": "r"}}).properties == {0x08: "r"}
+
+
+def test_half_a_surrogate_pair_makes_no_topic():
+    assert refused("queue: Q, topic: '{json.x}'", body=b'{"x": "\\ud800"}') == Feedback.TOPIC_NOT_VALID
+    assert published("queue: Q, topic: '{json.x}'", body='{"x": "\u0416"}'.encode()).topic == "\u0416"
+
+
+@pytest.mark.parametrize("value", ["x" * 65_536, "é" * 40_000, "a\0b"])
+def test_what_mqtt_has_no_room_for_is_left_out_and_the_message_is_not_lost(value):
+    found = published(
+        "queue: Q, topic: a", folders={"usr": {"long": value, "short": "x"}, "mqtt": {"contentType": value}}
+    )
+    assert found.properties == {0x26: [("short", "x")]}
+    name = "n" * 65_536
+    assert published("queue: Q, topic: a", folders={"usr": {name: "x", "short": "x"}}).properties == {
+        0x26: [("short", "x")]
+    }
