@@ -84,6 +84,8 @@ class Report:
     read: int = 0
     syntax_errors: int = 0
     failed: int = 0
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    """What went wrong, by the line the command begins on."""
 
     @property
     def ok(self) -> bool:
@@ -138,12 +140,13 @@ class Mqsc:
                     "AMQ8405I: Syntax error detected at or near end of command segment below:-",
                     error.text,
                 ]
-            except AdministrationError as error:
-                report.failed += 1
-                report.lines.append(error.message)
+                report.problems.append((line, str(error)))
             except MQError as error:
                 report.failed += 1
-                report.lines.append(f"AMQ8101S: IBM MQ error ({error.reason}) has occurred. {error}")
+                other = f"AMQ8101S: IBM MQ error ({error.reason}) has occurred. {error}"
+                message = error.message if isinstance(error, AdministrationError) else other
+                report.lines.append(message)
+                report.problems.append((line, message))
         return report
 
     def execute(self, command: Command) -> Iterable[str]:

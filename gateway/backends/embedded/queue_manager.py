@@ -99,7 +99,10 @@ class EmbeddedQueueManager:
             self._expirer = Expirer(self.core, self._placer, self.topics)
             CommandServer(self._connection("command server", ADMINISTRATOR), self.mqsc)
         else:
-            findings = [Finding("objects", 1, 1, line) for line in report.lines]
+            findings = [
+                Finding("objects", line, 1, what, "write REPLACE" if "AMQ8150E" in what else "")
+                for line, what in report.problems
+            ]
             raise ConfigurationError(findings)
 
     def apply_settings(self, check_client: str | None, max_uncommitted: int | None) -> None:

@@ -133,8 +133,12 @@ def _descriptor(name):
 
 
 def test_a_file_of_objects_that_is_wrong_stops_the_start():
-    with pytest.raises(ConfigurationError, match="AMQ8405I"):
-        MqiRig(None, "DEFINE QLOCAL(A) NONSENSE(1)")
+    text = "* objects\nDEFINE QLOCAL(A)\nDEFINE QLOCAL(B) NONSENSE(1)\nDEFINE QLOCAL(A)"
+    with pytest.raises(ConfigurationError) as caught:
+        MqiRig(None, text)
+    found = [(finding.line, finding.fix) for finding in caught.value.findings]
+    assert found == [(3, ""), (4, "write REPLACE")]
+    assert "objects:3:1: line 3: AMQ8405I" in str(caught.value)
 
 
 def test_users_and_passwords():
