@@ -64,7 +64,7 @@ COLUMNS = (
     Column("dlq_reason", "int", "head", "reason in the dead-letter header"),
     Column("dlq_dest_q", "string", "head", "queue it was meant for"),
     Column("dlq_dest_qmgr", "string", "head", "queue manager it was meant for"),
-    Column("header_error", "string", "head", "why the headers cannot be read; the payload is then all of the data"),
+    Column("header_error", "string", "head", "why a header cannot be read; the payload begins with it then"),
 )
 
 RAW_COLUMNS = (

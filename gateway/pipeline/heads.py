@@ -1,7 +1,7 @@
 """One message's descriptor and headers to the values of the `head` columns. Pure; the codecs are those of gateway.mq.
 
-Called once for each distinct head of a batch. A header that cannot be read gives a row with `header_error` and the
-whole data as payload; nothing raises for what a message holds.
+Called once for each distinct head of a batch. A header that cannot be read gives a row with `header_error` and
+everything from there on as payload; nothing raises for what a message holds.
 """
 
 from __future__ import annotations
@@ -49,15 +49,23 @@ class Head(NamedTuple):
 
 
 def decode_head(md: bytes, data: bytes) -> Head:
-    """Decode; `data` must hold all headers (what follows them does not matter)."""
-    try:
-        walked = chain.walk(md, data)
-        values, properties = header_values(walked.headers)
-        body_at, body, error = walked.body_at, walked.body, None
-    except HeaderError as broken:
-        values, properties = {}, ()
-        body_at, body, error = 0, chain.described_by(md), str(broken)[:MAX_ERROR]
-    return head_of(md, values | body_values(body) | {"header_error": error}, properties, body_at)
+    """Decode; `data` must hold all headers (what follows them does not matter). What is in front of a damaged header
+    counts: a dead letter keeps its reason though the message in it is broken."""
+    walked, broken = chain.walk_far(md, data)
+    values: dict[str, Value] = {}
+    properties: dict[str, str | None] = {}
+    body_at, body = 0, chain.described_by(md)
+    for header in walked.headers:
+        try:
+            read_header(header, values, properties)
+        except HeaderError as error:
+            broken = error
+            break
+        body_at, body = header.offset + len(header.raw), header.follows
+    if broken is None and len(walked.headers) == chain.MAX_HEADERS:
+        broken = HeaderError("chain", "Format", body_at, f"more than {chain.MAX_HEADERS} headers")
+    told = str(broken)[:MAX_ERROR] if broken else None
+    return head_of(md, values | body_values(body) | {"header_error": told}, tuple(properties.items()), body_at)
 
 
 def body_values(body: Described) -> dict[str, Value]:
@@ -87,17 +95,13 @@ def head_of(md: bytes, values: dict[str, Value], properties: Properties, body_at
     return Head(values, properties, body_at, descriptor.correl_id, descriptor.msg_id, micros, descriptor.backout_count)
 
 
-def header_values(headers: list[Header]) -> tuple[dict[str, Value], Properties]:
-    """What the headers say: dead-letter fields, MQTT fields, properties."""
-    values: dict[str, Value] = {}
-    properties: dict[str, str | None] = {}
-    for header in headers:
-        if header.name == "MQDLH":
-            values |= dead_letter_values(header)
-        elif header.name == "MQRFH2":
-            for folder in folders_of(header):
-                read_folder(folder, values, properties)
-    return values, tuple(properties.items())
+def read_header(header: Header, values: dict[str, Value], properties: dict[str, str | None]) -> None:
+    """What one header says: dead-letter fields, MQTT fields, properties. Nothing of it when it is damaged."""
+    if header.name == "MQDLH":
+        values |= dead_letter_values(header)
+    elif header.name == "MQRFH2":
+        for folder in list(folders_of(header)):
+            read_folder(folder, values, properties)
 
 
 def dead_letter_values(header: Header) -> dict[str, Value]:

@@ -7,6 +7,7 @@ crash; nothing about a batch is taken from the clock or from its number.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ from gateway.pipeline.spark_session import make_session
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError")
 """Errors that starting again does not mend."""
 PROGRESS_FOR = 60.0
+TRIES_ONCE = 3
+"""With --once somebody waits for the end: after so many failures in a row it is told."""
+NAMED_ERROR = re.compile(r"[\w.]+(?:Error|Exception|Exit|Missing|Interrupt)\b.*:")
 HELD_FOR = 90.0
 """Seconds: half as long again as a lease runs without being renewed."""
 STATUS = "_status"
@@ -156,15 +160,19 @@ class JobRun:
             except Exception as error:
                 failures = 1 if time.time() - began > PROGRESS_FOR else failures + 1
                 self._failed(error)
-                if is_fatal(error) or 0 < self.job.restart.times < failures or (once and self._is_held(error)):
+                if (
+                    is_fatal(error)
+                    or 0 < self.job.restart.times < failures
+                    or (once and self._in_vain(error, failures))
+                ):
                     raise
                 wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
 
-    def _is_held(self, error: Exception) -> bool:
-        """Whether another driver's lease is in the way, for longer than a dead one's would be."""
+    def _in_vain(self, error: Exception, failures: int) -> bool:
+        """Failing again and again, or another driver's lease is in the way for longer than a dead one's would be."""
         if "LeaseHeld" not in str(error):
             self._held_since = None
-            return False
+            return failures >= TRIES_ONCE
         self._held_since = self._held_since or time.time()
         return time.time() - self._held_since > HELD_FOR
 
@@ -181,10 +189,11 @@ def is_fatal(error: Exception) -> bool:
 
 
 def first_cause(text: str) -> str:
-    """The line of a Python error inside Spark's report that says what happened."""
+    """The line inside Spark's report that says what happened: the last of ours, else the last that names an error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("gateway.")]
-    return (told or lines or [""])[-1 if told else 0][:500]
+    ours = [line for line in lines if line.startswith("gateway.")]
+    named = [line for line in lines if NAMED_ERROR.match(line)]
+    return next(reversed(ours or named or lines[:1]), "")[:500]
 
 
 def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> Progress:

@@ -59,12 +59,14 @@ def arrow_decoder(name: str) -> Any:
     import pyarrow as pa
     from pyspark.sql.functions import arrow_udf
 
-    def decode(payloads: pa.Array) -> pa.Array:
+    def decode(payloads):  # type: ignore[no-untyped-def]
         documents, errors = decoder(name)(value or b"" for value in payloads.to_pylist())
         return pa.StructArray.from_arrays(
             [pa.array(documents, pa.string()), pa.array(errors, pa.string())], ["document", "error"]
         )
 
+    # Spark tells kinds of functions by real types; annotations of this module are text.
+    decode.__annotations__ = {"payloads": pa.Array, "return": pa.Array}
     return arrow_udf(decode, "document string, error string")
 
 
