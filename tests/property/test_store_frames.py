@@ -27,7 +27,9 @@ from gateway.backends.embedded.journal.encode import (
     frame_length,
 )
 from gateway.backends.embedded.journal.layout import FRAME_LENGTH, Kind, padded
+from gateway.backends.embedded.journal.recovery import changes_of
 from gateway.backends.embedded.store.index import MoveRun, TokenRun
+from gateway.errors import StoreCorrupt
 
 IDS = st.binary(min_size=24, max_size=24)
 U64 = st.integers(0, 2**64 - 1)
@@ -182,3 +184,28 @@ def test_the_bytes_are_those_of_the_reference() -> None:
     checked = pack("<4sHHQQQQIIH6x", b"MQJF", 1, 0, salt, sequence, 11, 13, 3, 64 + len(body), len(sections)) + body
     expected = pack("<Q", xxh3_64_intdigest(checked, seed=salt)) + checked
     assert encoded(rows, links, Dictionary(), salt, sequence) == expected.ljust(4096, b"\0")
+
+
+@given(columns(), LINKS, st.data())
+def test_nonsense_with_a_right_checksum_is_one_error(rows: Columns, links: Links, data: st.DataObject) -> None:
+    """Whatever a defect of ours might write: reading it fails as damage does, in memory like the frame's."""
+    frame = bytearray(encoded(rows, links, Dictionary()))
+    length = int.from_bytes(frame[52:56], "little")
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(48, 64 + 8 * 16) | st.integers(48, length - 1))
+        frame[place % length] = data.draw(st.integers(0, 255))
+    changed = int.from_bytes(frame[52:56], "little")
+    if 64 <= changed <= len(frame):
+        frame[0:8] = pack("<Q", xxh3_64_intdigest(frame[8:changed], seed=7))
+    try:
+        header = frame_at(memoryview(frame), 0, 7)
+        if header is not None:
+            sections = sections_of(memoryview(frame), 0, header)
+            links_of(sections, [], header.sequence)
+            changes_of(5, header, sections, [])
+            if header.rows:
+                found = rows_of(header, sections)
+                for row in range(min(header.rows, 400)):
+                    found.message(row, 1, 0)
+    except StoreCorrupt:
+        pass

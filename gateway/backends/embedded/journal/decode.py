@@ -251,22 +251,47 @@ class Values(Sequence[bytes]):
         return [cut[at] for at in self._index[row]]
 
 
+class Same(Sequence[int]):
+    """A column with one value for all rows."""
+
+    __slots__ = ("_rows", "_value")
+
+    def __init__(self, value: int, rows: int) -> None:
+        self._value = value
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @overload
+    def __getitem__(self, row: int) -> int: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[int]: ...
+    def __getitem__(self, row: int | slice) -> int | Sequence[int]:
+        if isinstance(row, int):
+            if not -self._rows <= row < self._rows:
+                raise IndexError(row)
+            return self._value
+        return Same(self._value, len(range(*row.indices(self._rows))))
+
+
 def rows_of(header: FrameHeader, sections: Sections) -> Rows:
     """Decode the rows of a whole frame."""
     rows = header.rows
     try:
-        heads: Sequence[bytes] = _values(sections, Kind.HEAD_OFFSETS, Kind.HEADS, Kind.HEAD_INDEX)
-        if Kind.HEAD_INDEX not in sections:
-            heads = [heads[0]] * rows
         bodies = _values(sections, Kind.BODY_OFFSETS, Kind.BODIES, Kind.BODY_INDEX)
+        heads: Sequence[bytes] = _values(sections, Kind.HEAD_OFFSETS, Kind.HEADS, Kind.HEAD_INDEX)
+        if len(bodies) == rows and Kind.HEAD_INDEX not in sections:
+            heads = [heads[0]] * rows
         decoded = Rows(
             header.time, heads, bodies, _ids(sections, Kind.MSG_IDS), _ids(sections, Kind.CORREL_IDS),
             numbers_in(sections, Kind.EXPIRIES, rows), numbers_in(sections, Kind.PUT_TIMES, rows), header.length,
         )  # fmt: skip
     except (IndexError, KeyError, ValueError, struct.error) as error:
         raise StoreCorrupt(f"frame {header.sequence}: {error}") from error
-    if len(heads) != rows or len(bodies) != rows:
-        raise StoreCorrupt(f"frame {header.sequence}: columns of {len(heads)} and {len(bodies)} values for {rows} rows")
+    for column in decoded[1:7]:
+        if column is not None and len(column) != rows:
+            raise StoreCorrupt(f"frame {header.sequence}: a column of {len(column)} values for {rows} rows")
     return decoded
 
 
@@ -294,5 +319,7 @@ def numbers_in(sections: Sections, kind: Kind, rows: int) -> Sequence[int] | Non
     if found is None:
         return None
     form, content = found
+    if len(content) % 8 or (form == ONE and len(content) != 8):
+        raise StoreCorrupt(f"a column of {len(content)} bytes for numbers of 8")
     values = array("Q", bytes(content))
-    return values * rows if form == ONE else values
+    return Same(values[0], rows) if form == ONE else values

@@ -46,6 +46,12 @@ class Expiring:
 
     def add(self, lane: LaneName, first: int, expiries: Sequence[int]) -> None:
         """Messages numbered from `first` on and when they expire (microseconds, 0: never)."""
+        if not expiries:
+            return
+        if expiries[0] == expiries[-1] and len(set(expiries)) == 1:
+            if expiries[0]:
+                self.add_run(lane, first, len(expiries), expiries[0])
+            return
         begin = 0
         for at in range(1, len(expiries) + 1):
             if at == len(expiries) or expiries[at] != expiries[begin]:
