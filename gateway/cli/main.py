@@ -16,7 +16,6 @@ COMMANDS = {
     "dlq": ("gateway.cli.dlq", "Dead letters: list, show, replay, export, purge."),
     "client": ("gateway.cli.client", "Devices: list, show, kick, purge."),
     "pipeline": ("gateway.pipeline.commands", "The Spark jobs: run, status, report, replay, compact."),
-    "pipeline": ("gateway.pipeline.commands", "The data pipeline on Spark: run, drain, status."),
     "passwd": ("gateway.cli.passwd", "Users of a password file."),
     "schema": ("gateway.cli.schema", "JSON Schema of settings and mappings."),
     "mqi": ("gateway.cli.mqi", "The MQI library for programs that use ibmmq or pymqi."),
