@@ -104,6 +104,35 @@ def properties(qmgr, queue):
     assert received.properties.get(b"ratio", property_type=CMQC.MQTYPE_FLOAT64) == 0.5
 
 
+def every_type_of_property(qmgr, queue):
+    values = {
+        CMQC.MQTYPE_BOOLEAN: (True, 4),
+        CMQC.MQTYPE_INT8: (-127, 1),
+        CMQC.MQTYPE_INT16: (-32768, 2),
+        CMQC.MQTYPE_INT32: (-2147483647, 4),
+        CMQC.MQTYPE_INT64: (-9223372036854775808, 8),
+        CMQC.MQTYPE_FLOAT32: (1.1754943508222875e-38, 4),
+        CMQC.MQTYPE_FLOAT64: (2.2250738585072014e-308, 8),
+        CMQC.MQTYPE_STRING: ("value", 5),
+        CMQC.MQTYPE_BYTE_STRING: (b"\x00\xff\x01", 3),
+        CMQC.MQTYPE_NULL: (None, 0),
+    }
+    for kind, (value, length) in values.items():
+        handle = pymqi.MessageHandle(qmgr, pymqi.CMHO())
+        handle.properties.set(b"test_name", value, value_length=length, property_type=kind)
+        put = pymqi.PMO(Version=CMQC.MQPMO_CURRENT_VERSION)
+        put.OriginalMsgHandle = handle.msg_handle
+        queue.put(b"", pymqi.MD(Version=CMQC.MQMD_CURRENT_VERSION), put)
+        received = pymqi.MessageHandle(qmgr, pymqi.CMHO())
+        get = pymqi.GMO(Version=CMQC.MQGMO_CURRENT_VERSION, Options=CMQC.MQGMO_PROPERTIES_IN_HANDLE)
+        get.MsgHandle = received.msg_handle
+        assert queue.get(None, pymqi.MD(), get) == b""
+        for asked in (0, 100):
+            got = received.properties.get(b"test_name", property_type=CMQC.MQTYPE_AS_SET, max_value_length=asked)
+            assert got == value, (kind, asked, got)
+        fails(CMQC.MQRC_PROPERTY_NOT_AVAILABLE, received.properties.get, b"test_nametest_name")
+
+
 def attributes(qmgr, queue):
     queue.put(b"x")
     assert queue.inquire(CMQC.MQIA_CURRENT_Q_DEPTH) == 1
@@ -146,6 +175,7 @@ PARTS = [
     units_of_work,
     waiting,
     properties,
+    every_type_of_property,
     attributes,
     put1,
     publish_and_subscribe,
