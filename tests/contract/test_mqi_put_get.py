@@ -140,6 +140,17 @@ def test_a_locked_message_is_hidden_until_unlocked(mqi):
     assert mqi.get(two).data == b"1"
 
 
+def test_a_lock_outlasts_gets_of_other_messages(mqi):
+    one, two = mqi.open("A"), mqi.open("A")
+    for data in (b"1", b"2"):
+        mqi.put(one, data)
+    mqi.get(one, BROWSE_FIRST | LOCK)
+    assert mqi.get(two).data == b"2"
+    assert mqi.get(one, UNDER_CURSOR | SYNC).data == b"1"
+    mqi.connection.back()
+    assert mqi.get(two).data == b"1"
+
+
 def test_marks_of_browsers(mqi):
     handle = mqi.open("A")
     for data in (b"1", b"2"):

@@ -240,8 +240,6 @@ def _take(
     core = connection.core
     persistent = descriptor.integer(parts[0].md, "persistence") == mq.MQPER_PERSISTENT
     inside = value & mq.MQGMO_SYNCPOINT or (value & mq.MQGMO_SYNCPOINT_IF_PERSISTENT and persistent)
-    if handle.cursor_locked:
-        handle.cursor_locked = False
     if inside:
         connection.check_room(len(parts))
         skip = bool(value & mq.MQGMO_MARK_SKIP_BACKOUT)
@@ -254,5 +252,7 @@ def _take(
         for part in parts:
             connection.placer.confirm_delivery(part.md, part.data, unit)
         core.commit_call(unit)
+    if handle.cursor in {part.token for part in parts}:
+        handle.cursor_locked = False
     if handle.options & mq.MQOO_SAVE_ALL_CONTEXT:
         handle.saved_context = parts[0].md
