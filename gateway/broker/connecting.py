@@ -132,7 +132,12 @@ class Connecting:
             engine.close(connection, "packet_too_large", "its Maximum Packet Size leaves no room for CONNACK")
             return
         engine.turn.reply(connection, connack)
-        engine.turn.after.append(lambda: engine.delivery.resume(session))
+        engine.turn.after.append(lambda: self.welcome(connection))
+
+    def welcome(self, connection: Connection) -> None:
+        """CONNACK is on its way: what is in flight and what waited may follow, unless another one has taken over."""
+        if connection.session.connection is connection:
+            self.engine.delivery.resume(connection.session)
 
     def will_allowed(self, connection: Connection, will: Will) -> bool:
         """A will is a publication: the access list is asked when it is deposited, and again when it is published."""
@@ -308,8 +313,10 @@ class Connecting:
         engine.sessions.remove(session)
         for token in session.staged_tokens.values():
             engine.turn.take("MQGATE.STAGED", session.key, token)
+        session.over = True
         if session.durable:
             engine.turn.replace(SESSIONS, session.key, None)
+        if session.durable or session.stored:  # what was stored while it was durable goes too
             self.purge(session)
         sharing.hand_over(engine, left)
 
@@ -322,10 +329,12 @@ class Connecting:
     def purge(self, session: Session) -> int:
         """Forget what is stored for it; how many messages."""
         engine, last, count = self.engine, None, 0
+        going = engine.being_taken("MQGATE.OUT", session.key)
         while True:
             page = engine.queue_manager.fetch("MQGATE.OUT", session.key, 500, last)
             for stored in page:
-                engine.turn.take("MQGATE.OUT", session.key, stored.token)
+                if stored.token not in going:
+                    engine.turn.take("MQGATE.OUT", session.key, stored.token)
             count += len(page)
             if len(page) < 500:
                 session.stored = session.stored_bytes = 0

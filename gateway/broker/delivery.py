@@ -131,6 +131,9 @@ class Delivery:
         for session, item, puts, row in deliveries:
             if puts is not None:
                 item.token = puts.tokens[row]
+                if session.over:  # it ended while this was being committed
+                    self.engine.turn.take(OUT, session.key, item.token)
+                    continue
                 if session.connection is None or session.outflow.behind:
                     session.outflow.behind = True
                     continue
@@ -147,7 +150,7 @@ class Delivery:
     def fill(self, session: Session) -> None:
         """Send what the session's window allows, fetching stored messages when memory has run out of them."""
         connection = session.connection
-        if connection is None or connection.state != ONLINE:
+        if connection is None or connection.state != ONLINE or not session.outflow.resumed:
             return
         outflow = session.outflow
         out: list[bytes] = []
@@ -273,7 +276,7 @@ class Delivery:
 
         def stored() -> None:
             item.token = puts.tokens[row]
-            if session.outflow.inflight.get(item.packet_id) is not item:  # PUBCOMP overtook the commit
+            if session.over or session.outflow.inflight.get(item.packet_id) is not item:  # PUBCOMP overtook the commit
                 engine.turn.take(OUT, session.key, item.token)
 
         engine.turn.after.append(stored)
@@ -295,6 +298,7 @@ class Delivery:
             return
         out: list[bytes] = []
         session.outflow.resend(self.engine.now, out)
+        session.outflow.resumed = True
         if out:
             self.engine.send(connection, b"".join(out))
         self.fill(session)

@@ -25,7 +25,7 @@ from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, Connect, Disconnect
 from gateway.mqtt.reader import Reader
 from gateway.ports.access import Access
-from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Unit
+from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Token, Unit
 from gateway.ports.counters import Counters, DisconnectReason
 from gateway.ports.link import Link
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
@@ -168,7 +168,10 @@ class Engine:
         self.connecting.ended(connection, why)
 
     def send(self, connection: Connection, data: bytes) -> None:
-        """Bytes for a connection; all of a batch are written at once by `flush`."""
+        """Bytes for a connection; all of a batch are written at once by `flush`, none before CONNACK [MQTT-3.2.0-1]."""
+        if not connection.greeted and connection.state == ONLINE:
+            self.turn.reply(connection, data)
+            return
         connection.out.append(data)
         self._dirty.add(connection)
 
@@ -308,6 +311,12 @@ class Engine:
         if not self._submitting:
             self.flush()
 
+    def being_taken(self, queue: str, key: bytes) -> set[Token]:
+        """Messages that a turn which is not committed yet takes: they can still be fetched, and must not go twice."""
+        turns = (self.turn, self._running) if self._busy else (self.turn,)
+        taken = [turn.takes[queue, key].tokens for turn in turns if (queue, key) in turn.takes]
+        return {token for tokens in taken for token in tokens}
+
     def resubmit(self, turn: Turn) -> None:
         """The same turn again, after a failure was worked round; everything behind it has waited."""
         unit = turn.unit()
@@ -350,6 +359,7 @@ class Engine:
         for connection, replies in turn.replies.items():
             if connection.state != CLOSED and not self.parking.defer(connection, replies):
                 connection.out.extend(replies)
+                connection.greeted = True
                 dirty.add(connection)
         for owner, (staged, ids) in turn.staged.items():
             owner.staged_tokens.update(zip(ids, staged.tokens, strict=True))

@@ -33,7 +33,7 @@ def orphans(engine: Engine, session: Session) -> list[Orphan]:
 
 
 def _stored(engine: Engine, session: Session, filters: set[str]) -> list[Orphan]:
-    known = {item.token for item in session.outflow.inflight.values()}
+    known = {item.token for item in session.outflow.inflight.values()} | engine.being_taken(OUT, session.key)
     found: list[Orphan] = []
     last = None
     while True:

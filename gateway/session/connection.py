@@ -31,6 +31,7 @@ class Connection:
         "connected_at",
         "early_bytes",
         "generation",
+        "greeted",
         "held",
         "inbound_pending",
         "keep_alive",
@@ -72,6 +73,8 @@ class Connection:
         """Routes by topic, one table for each value of the QoS and RETAIN bits."""
         self.generation = -1
         self.out: list[bytes] = []
+        self.greeted = False
+        """Whether CONNACK is among what was written: nothing goes out before it."""
         self.early_bytes = 0
         self.held: list[Any] = []
         """Packets that arrived while the CONNECT is being decided."""

@@ -56,6 +56,7 @@ class Outflow:
         "max_packet",
         "pending",
         "redelivered",
+        "resumed",
         "sent_token",
         "version",
         "window",
@@ -73,6 +74,8 @@ class Outflow:
         """The last stored message that was taken into memory: fetching goes on behind it."""
         self.sent_token: Token | None = None
         """The last stored message that left `pending`: when the connection ends, those behind it are fetched again."""
+        self.resumed = False
+        """Whether what was in flight has been sent again on this connection: nothing new goes out before that."""
         self.redelivered = 0
         """How many of the next stored messages had been sent before a restart: they go out with DUP."""
         self._next = 0
@@ -84,6 +87,7 @@ class Outflow:
         self.version = version
         self.window = window
         self.max_packet = max_packet
+        self.resumed = False
         self._alias_limit = alias_limit
         self._aliases.clear()
 

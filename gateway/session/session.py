@@ -42,6 +42,7 @@ class Session:
         "key",
         "listener",
         "outflow",
+        "over",
         "releasing",
         "staged_tokens",
         "stored",
@@ -73,6 +74,8 @@ class Session:
         self.releasing: set[int] = set()
         """QoS 2 publications released by the client whose queue refuses for now."""
         self.outflow = Outflow()
+        self.over = False
+        """It has ended: what still arrives for it is forgotten."""
         self.stored = 0
         """Messages on its stored queue (delivered or not, unacknowledged)."""
         self.stored_bytes = 0

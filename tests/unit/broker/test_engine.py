@@ -116,3 +116,25 @@ def test_a_second_client_is_not_disturbed_by_garbage(bench):
     good.publish("a", b"still here", 0)
     assert bad.wire.closed
     assert kinds(good) == [p.PUBLISH]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_goes_out_before_connack_mqtt_3_2_0_1(bench, version):
+    first = bench.device(version, "d").connect(clean=False)
+    first.subscribe("a", 1)
+    first.drop()
+    other = bench.device(4, "o").connect()
+    bench.queues.automatic = False
+    other.publish("a", b"keeps the store busy", 1, 1, retain=True)
+    device = bench.device(version, "d").connect(clean=False)
+    device.send(client.encode_pingreq())
+    other.publish("a", b"at once", 0)
+    other.publish("a", b"stored", 1, 2)
+    assert device.take() == []
+    while bench.queues.commit():
+        pass
+    packets = device.take()
+    assert packets[0][0] >> 4 == p.CONNACK
+    assert sorted(kinds(other)) == [p.CONNACK, p.PUBACK, p.PUBACK]
+    assert sorted(packet[0] >> 4 for packet in packets[1:]) == [p.PUBLISH] * 3 + [p.PINGRESP]
+    assert [packet[0] for packet in packets if packet[0] >> 4 == p.PUBLISH and packet[0] & 8] == []

@@ -6,6 +6,7 @@ import pytest
 from broker_harness import Bench
 
 from gateway.broker.recovery import end_of_ids
+from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 
 
@@ -138,3 +139,46 @@ def test_ending_a_session_leaves_nothing():
     bench.device(5, "s").connect(clean=True).disconnect()
     left = {name: rows for name, rows in bench.queues.rows.items() if rows}
     assert left == {}
+
+
+def test_a_session_that_stops_being_durable_leaves_nothing():
+    bench = Bench(max_inflight=2)
+    persistent(bench, 5).drop()
+    sender = publisher(bench)
+    for number in range(1, 6):
+        sender.publish("a", b"x", 1, number)
+    brief = bench.device(5, "s")
+    brief.send(client.encode_connect(client.connect(5, "s", clean_start=False)))  # no expiry: ends with the connection
+    assert len(brief.take()) == 3
+    brief.ack(p.PUBACK, 1)
+    brief.drop()
+    assert not bench.queues.rows["MQGATE.OUT"]
+    assert not bench.queues.rows["MQGATE.SESSIONS"]
+
+
+def test_an_acknowledgement_and_the_end_of_the_session_in_one_chunk():
+    bench = Bench()
+    device = persistent(bench, 5)
+    sender = publisher(bench)
+    sender.publish("a", b"x", 1, 1)
+    publish_2(sender, b"y", 2)
+    device.take()
+    bench.queues.automatic = False
+    device.ack(p.PUBREC, 2)
+    ack, end = writer.encode_acks(p.PUBACK, [1]), writer.encode_disconnect(5, p.Disconnect(0, {0x11: 0}))
+    device.send(ack + end)
+    while bench.queues.commit():
+        pass
+    assert not bench.queues.rows["MQGATE.OUT"]
+
+
+def test_a_message_that_was_being_committed_when_its_session_ended():
+    bench = Bench()
+    device = persistent(bench, 5)
+    sender = publisher(bench)
+    bench.queues.automatic = False
+    sender.publish("a", b"x", 1, 1)
+    device.send(writer.encode_disconnect(5, p.Disconnect(0, {0x11: 0})))
+    while bench.queues.commit():
+        pass
+    assert not bench.queues.rows["MQGATE.OUT"]
