@@ -33,9 +33,19 @@ def read_mappings(settings: Settings) -> Mappings:
     """The rules of this process; without any file the shipped default mapping."""
     names = mapping_files(settings)
     if names:
-        return load_mappings(names)
+        return usable(load_mappings(names))
     text = files("gateway.rules").joinpath(DEFAULT).read_text(encoding="utf-8")
     return parse_mappings([(DEFAULT, text)])
+
+
+def usable(mappings: Mappings) -> Mappings:
+    """Refuse what this version reads but does not do."""
+    what = "a rule that subscribes to an MQ topic is not offered in this version"
+    fix = "define a subscription to a queue (DEFINE SUB ... DEST) and name that queue"
+    rules = [rule for rule in mappings.to_mqtt if rule.spec.mq_topic is not None]
+    if rules:
+        raise ConfigurationError([Finding(rule.file, rule.line, 1, f"{rule.name}: {what}", fix) for rule in rules])
+    return mappings
 
 
 def read_table(settings: Settings) -> Table:

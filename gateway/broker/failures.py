@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter
+from gateway.broker.oversize import cut
 from gateway.broker.route import DEAD
 from gateway.broker.turn import Run, Turn
+from gateway.errors import MQError
 from gateway.mq.constants import name_of_reason
+from gateway.mqtt import reasons
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Unit
 from gateway.ports.counters import DeadLetterReason, mqrc_label
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 DEAD_LETTER_NOW = frozenset({2010, 2013, 2027, 2029, 2030, 2031, 2047, 2048, 2050, 2061, 2218, 2334, 2421, 2478})
 """This message or its target cannot work; trying again changes nothing."""
+TOO_LONG = frozenset({2030, 2031})
 RETRY_RUN = frozenset({2016, 2024, 2042, 2051, 2053, 2056, 2071})
 """The destination cannot take it now: the rule's retry policy applies."""
 CONFIGURATION = frozenset({2035, 2045, 2052, 2057, 2058, 2063, 2082, 2085, 2086, 2087, 2091, 2092, 2101, 2196, 2197})
@@ -124,6 +128,11 @@ class Failures:
                 return 0.0
             return self.hold()
         counters, rows = self.engine.counters, len(puts.heads)
+        if failure.reason in TOO_LONG and turn.targets[run].too_long == "segment" and self.segment(puts):
+            turn.rows += len(puts.heads) - rows
+            return 0.0
+        if then == "disconnect" and run not in turn.released:
+            self.disconnect(turn, run, failure)
         if then == "dead_letter":
             if not self.dead_letter(turn, puts, failure):
                 return self.hold()
@@ -138,6 +147,30 @@ class Failures:
             del turn.runs[run]
         return 0.0
 
+    def disconnect(self, turn: Turn, run: Run, failure: Failure) -> None:
+        """Those who published to it are told why and lose their connection: nothing of this turn is acknowledged to
+        them, so they send it again."""
+        reason = reasons.reason_from_mqrc(failure.reason)
+        for connection in turn.contributors.pop(run, set()):
+            turn.replies.pop(connection, None)
+            self.engine.refuse(connection, reason, "other", f"{puts_name(run)}: {name_of_reason(failure.reason)}")
+
+    def segment(self, puts: Puts) -> bool:
+        """Cut what is too long into segments; False when nothing could be cut."""
+        engine = self.engine
+        longest, now = engine.queue_manager.max_length(puts.queue), engine.scheduler.now()
+        rows: list[tuple[bytes, bytes]] = []
+        try:
+            for head, body in zip(puts.heads, puts.bodies, strict=True):
+                fits = len(head) - MQMD_LENGTH + len(body) <= longest
+                rows += [(head, body)] if fits else cut(head, body, longest, now)
+        except MQError:
+            return False
+        changed = len(rows) > len(puts.heads)
+        puts.heads[:] = [head for head, _ in rows]
+        puts.bodies[:] = [body for _, body in rows]
+        return changed
+
     def dead_letter(self, turn: Turn, puts: Puts, failure: Failure) -> bool:
         """Messages behind an MQDLH each: all of the run, or those that are too long for its queue. False when the
         dead-letter queue is what refused."""
@@ -145,13 +178,16 @@ class Failures:
         queue, manager = engine.dead_letter_queue, engine.queue_manager
         if not queue or puts.queue == queue:
             return False
-        longest = manager.max_length(puts.queue) if failure.reason in {2030, 2031} else -1
+        longest = manager.max_length(puts.queue) if failure.reason in TOO_LONG else -1
+        sizes = [len(head) - MQMD_LENGTH + len(body) for head, body in zip(puts.heads, puts.bodies, strict=True)]
+        if max(sizes) <= longest:  # the queue manager counts otherwise: none of them is taken
+            longest = -1
         room, now = manager.max_length(queue), engine.scheduler.now()
         run: Run = (queue, "", 0, puts.persistent, b"")
         turn.targets.setdefault(run, DEAD)
         kept: list[tuple[bytes, bytes]] = []
-        for head, body in zip(puts.heads, puts.bodies, strict=True):
-            if len(head) - MQMD_LENGTH + len(body) <= longest:
+        for size, head, body in zip(sizes, puts.heads, puts.bodies, strict=True):
+            if size <= longest:
                 kept.append((head, body))
                 continue
             dead = deadletter.build(
@@ -162,3 +198,8 @@ class Failures:
         puts.heads[:] = [head for head, _ in kept]
         puts.bodies[:] = [body for _, body in kept]
         return True
+
+
+def puts_name(run: Run) -> str:
+    """A destination in words."""
+    return f"{run[0]} at {run[1]}" if run[1] else run[0]

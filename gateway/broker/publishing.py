@@ -178,7 +178,7 @@ class Publishing:
         if qos == 2:
             self.stage(connection, route, publication, packet_id)
             return
-        reason = route.error or self.payload_error(payload, properties)
+        reason = route.error or self.payload_error(payload, properties) or self.length_error(route, payload)
         if not reason:
             self.release(connection.publisher, route, publication, packet_id, connection)
             if not route.interested:
@@ -234,6 +234,10 @@ class Publishing:
             return False
         return True
 
+    def length_error(self, route: Route, payload: bytes) -> int:
+        """0, or the reason for a payload that its rule rejects because its queue would."""
+        return reasons.QUOTA_EXCEEDED if self.engine.router.too_long(route, payload) else 0
+
     def payload_error(self, payload: bytes, properties: Properties) -> int:
         """0, or the reason the payload is refused."""
         if self.engine.limits.max_payload and len(payload) > self.engine.limits.max_payload:
@@ -266,7 +270,8 @@ class Publishing:
         """Stored, not visible, then PUBREC [MQTT-4.3.3-8]. The same id again changes nothing [MQTT-4.3.3-10]."""
         engine, session = self.engine, connection.session
         if packet_id not in session.inbound:
-            reason = route.error or self.payload_error(publication.payload, {})
+            payload = publication.payload
+            reason = route.error or self.payload_error(payload, {}) or self.length_error(route, payload)
             if reason:
                 engine.counters.messages_dropped[route.rule or "_none", "denied"] += 1
                 if connection.version == V5:

@@ -15,6 +15,7 @@ from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, Will
 from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access
+from gateway.ports.batch import MQMD_LENGTH
 from gateway.routing.filters import Group, Interest, Subscriptions
 from gateway.routing.table import Table
 from gateway.rules.feedback import Feedback
@@ -113,7 +114,15 @@ class Router:
         )
         route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
         tracing = self.engine is not None and self.engine.trace is not None
-        alone = bool(route.head) and not tracing and not route.receivers and not route.shared and not route.first & 1
+        checked = any(policy.too_long == "reject" for policy in route.policies)
+        alone = (
+            bool(route.head)
+            and not checked
+            and not tracing
+            and not route.receivers
+            and not route.shared
+            and not route.first & 1
+        )
         route.hot = (STAGING if route.first & 4 else HOT) if alone else 0
 
     def shared(self, group: Group[Session], topic: str) -> Shared:
@@ -212,6 +221,18 @@ class Router:
                 turn.released.setdefault(run, []).append(message.staged)
             if len(rows) > 1:
                 turn.joint.add(run)
+
+    def too_long(self, route: Route, payload: bytes) -> bool:
+        """Whether a rule that says `too_long: reject` would put more than its queue takes."""
+        engine = self.engine
+        if engine is None or route.plan is None:
+            return False
+        for prepared, policy in zip(route.plan.prepared, route.policies, strict=True):
+            if policy.too_long == "reject" and prepared.queue:
+                length = len(prepared.head) - MQMD_LENGTH + len(prepared.tails[1]) + len(payload)
+                if length > engine.queue_manager.max_length(prepared.queue):
+                    return True
+        return False
 
     def _plan(self, message: Inbound) -> inbound.Plan:
         """The plan for this property block: devices repeat the same one."""

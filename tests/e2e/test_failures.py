@@ -13,6 +13,7 @@ import paho.mqtt.client as paho
 import pytest
 from gateways import RunningGateway
 
+from gateway.errors import MqgateError
 from gateway.net.device import Device
 
 SETTINGS = "mappings: [map.yaml]\nqueue_manager: {embedded: {objects: objects.mqsc}}\n"
@@ -28,6 +29,9 @@ to_mq:
   - {name: json, topic: "json/#", queue: JSON.Q, payload: {format: json}}
   - {name: hostile, topic: "to/{name}", queue: "TO.{name}"}
   - {name: good, topic: "good/#", queue: GOOD.Q}
+  - {name: cut, topic: "cut/#", queue: SHORT.Q, too_long: segment}
+  - {name: reject, topic: "reject/#", queue: SHORT.Q, too_long: reject}
+  - {name: out, topic: "out/#", queue: FULL.Q, on_failure: {retry: {times: 0}, then: disconnect}}
   - {name: two, topic: "two/#", queue: GOOD.Q, continue: true}
   - {name: two again, topic: "two/#", queue: SECOND.Q}
 """
@@ -113,6 +117,37 @@ def test_only_the_message_that_is_too_long_is_dead_lettered(bridge: Bridge, devi
     assert bridge.depth("SHORT.Q") == 1
     assert len(bridge.dead(destination="SHORT.Q")) == 1
     assert bridge.dead(destination="SHORT.Q")[0]["reason"] == 2030
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_too_long_is_cut_into_segments_where_the_rule_says_so(bridge: Bridge, device: Device, qos: int) -> None:
+    bridge.mqsc("CLEAR QLOCAL(SHORT.Q)")
+    device.publish("cut/1", bytes(range(256)) * 5, qos)
+    items = bridge.api("GET", "/queues/SHORT.Q/messages")["items"]
+    assert len(items) == 3
+    parts = [bridge.api("GET", f"/queues/SHORT.Q/messages/{one['token']}")["descriptor"] for one in items]
+    assert len({part["GroupId"] for part in parts}) == 1
+    assert [part["Offset"] for part in parts] == [0, *(sum(one["length"] for one in items[:n]) for n in (1, 2))]
+    bridge.mqsc("CLEAR QLOCAL(SHORT.Q)")
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_too_long_is_refused_with_a_reason_where_the_rule_says_so(
+    bridge: Bridge, device: Device, qos: int
+) -> None:
+    device.publish("reject/1", b"short enough", qos)
+    with pytest.raises(MqgateError) as caught:
+        device.publish("reject/1", b"x" * 1000, qos)
+    assert getattr(caught.value, "reason", 0) == 0x97
+
+
+def test_a_rule_may_disconnect_and_acknowledges_nothing(bridge: Bridge) -> None:
+    with Device("127.0.0.1", bridge.gateway.port, "leaver", version=5) as made:
+        made.connect()
+        made.publish("quick/fill", b"x", 1)
+        with pytest.raises(MqgateError, match="closed the connection"):
+            made.publish("out/1", b"unwanted", 1)
+    assert not [one for one in bridge.dead() if one["preview"] == "unwanted"]
 
 
 def test_put_inhibited_dead_letters_and_a_replay_brings_it_home(bridge: Bridge, device: Device) -> None:

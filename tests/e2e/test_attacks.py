@@ -1,0 +1,459 @@
+"""A running gateway under attack, on loopback. All the while a well-behaved client publishes at QoS 1: it never waits
+long, and the process does not grow beyond what the limits of its settings add up to."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+from certificates import Authority
+from gateways import RunningGateway
+from OpenSSL import SSL
+
+from gateway.backends.access.passwords import hash_password, write_password_file
+from gateway.mqtt import client, writer
+from gateway.mqtt.packets import Connect, Subscribe, Subscription
+from gateway.net.device import Device
+
+PATIENCE = 2.0
+"""The longest a well-behaved client may wait for an acknowledgement; on a machine of its own it is a tenth of that."""
+MIB = 1 << 20
+CONNECT_TIMEOUT = 2.0
+CONNACK = 2
+
+
+class Target:
+    """The gateway, and what is known of its process."""
+
+    def __init__(self, directory: Path) -> None:
+        authority = Authority(directory)
+        certificate, key = authority.issue("localhost")
+        write_password_file(directory / "users", {"alice": hash_password(b"right")})
+        self.running = RunningGateway(
+            directory,
+            settings=f"""
+listeners:
+  - {{name: plain, port: 0}}
+  - {{name: tls, port: 0, tls: {{certificate: {certificate}, key: {key}}}}}
+  - {{name: web, port: 0, websocket: {{}}}}
+mqtt:
+  {{connect_timeout: 2s, max_connections: 400, max_retained: 2000, max_retained_bytes: 4MiB, max_user_properties: 50}}
+security: {{anonymous: true, password_file: users}}
+""",
+        )
+        self.trust = ssl.create_default_context(cafile=str(authority.path))
+        self.ports: dict[str, int] = {}
+
+    def open(self, listener: str = "plain") -> socket.socket:
+        """A raw connection; what the attacker sends and reads is up to it."""
+        sock = socket.create_connection(("127.0.0.1", self.ports[listener]), 30)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def open_tls(self) -> ssl.SSLSocket:
+        """The same behind a whole TLS handshake."""
+        return self.trust.wrap_socket(self.open("tls"), server_hostname="localhost")
+
+    def open_web(self) -> socket.socket:
+        """The same behind a whole WebSocket handshake."""
+        sock = self.open("web")
+        sock.sendall(
+            b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+        )
+        assert b" 101 " in sock.recv(4096)
+        return sock
+
+    def online(self, name: str, version: int = 5) -> socket.socket:
+        """A connection of a client that was let in."""
+        sock = self.open()
+        sock.sendall(client.encode_connect(client.connect(version, name, keep_alive=0)))
+        assert sock.recv(4096)[0] >> 4 == CONNACK
+        return sock
+
+    def memory(self, what: str) -> int:
+        """VmRSS: what the process occupies; VmHWM: the most it did since `forget_peak`."""
+        assert self.running.process is not None
+        for line in Path(f"/proc/{self.running.process.pid}/status").read_text().splitlines():
+            if line.startswith(f"{what}:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError(what)
+
+    def forget_peak(self) -> None:
+        """VmHWM begins anew."""
+        assert self.running.process is not None
+        Path(f"/proc/{self.running.process.pid}/clear_refs").write_text("5")
+
+
+class Canary:
+    """A well-behaved device: publishes at QoS 1 and remembers how long it waited at the most."""
+
+    def __init__(self, target: Target) -> None:
+        self._device = Device("127.0.0.1", target.ports["plain"], "canary", version=5, timeout=30)
+        assert self._device.connect() == 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.longest, self.count = 0.0, 0
+        self.error: Exception | None = None
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(0.01):
+                self.longest = max(self.longest, self._device.publish("canary/alive", b"yes", 1))
+                self.count += 1
+        except Exception as error:  # noqa: BLE001 -- told by the test
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+        self._device.close()
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    made = Target(tmp_path_factory.mktemp("attacked"))
+    with made.running:
+        made.ports = made.running.ports()
+        yield made
+
+
+@contextlib.contextmanager
+def attack(target: Target, growth: int) -> Iterator[contextlib.ExitStack]:
+    """The canary lives through what happens inside; sockets entered into the stack are closed afterwards."""
+    with Canary(target) as canary:
+        target.forget_peak()
+        before = target.memory("VmRSS")
+        with contextlib.ExitStack() as sockets:
+            yield sockets
+            time.sleep(0.1)
+    grown = target.memory("VmHWM") - before
+    assert canary.error is None, canary.error
+    assert canary.count, "the canary was never answered"
+    assert canary.longest < PATIENCE, f"the canary waited {canary.longest:.2f} s"
+    assert grown < growth, f"the process grew by {grown / MIB:.1f} MiB"
+    assert '"defect"' not in target.running.log
+
+
+def send(sock: socket.socket, data: bytes) -> bool:
+    """False when the gateway has closed the connection."""
+    try:
+        sock.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def ended(sock: socket.socket, seconds: float = 6.0) -> bool:
+    """Whether the gateway closes the connection in time; what it says before is skipped."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        sock.settimeout(left)
+        try:
+            if not sock.recv(65_536):
+                return True
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+    return False
+
+
+def read_packet(sock: socket.socket) -> bytes:
+    """What comes next, as it comes."""
+    sock.settimeout(30)
+    return sock.recv(65_536)
+
+
+def publish_of(size: int) -> bytes:
+    """The head of a PUBLISH that announces so many bytes."""
+    length = bytearray()
+    while True:
+        size, digit = divmod(size, 128)
+        length.append(digit | 0x80 if size else digit)
+        if not size:
+            return b"\x32" + bytes(length) + b"\x00\x04bomb\x00\x01\x00"
+
+
+def test_slow_loris_before_and_in_connect_is_ended_in_time(target: Target) -> None:
+    connect = client.encode_connect(client.connect(4, "loris"))
+    with attack(target, 16 * MIB) as sockets:
+        quiet = [sockets.enter_context(target.open()) for _ in range(60)]
+        dripping = [sockets.enter_context(target.open()) for _ in range(60)]
+        begun = time.monotonic()
+        for byte in connect[:-2]:
+            if time.monotonic() - begun > CONNECT_TIMEOUT + 2:
+                break
+            for sock in dripping:
+                send(sock, bytes((byte,)))
+            time.sleep(0.15)
+        assert all(ended(sock) for sock in [*quiet, *dripping])
+        assert time.monotonic() - begun < CONNECT_TIMEOUT + 4
+    assert target.running.metric('mqgate_mqtt_connects_total{listener="plain",protocol="3.1.1",result="timeout"}') > 0
+
+
+def test_a_flood_of_connections_is_turned_away_beyond_the_limit(target: Target) -> None:
+    with attack(target, 32 * MIB) as sockets:
+        held = [sockets.enter_context(target.open()) for _ in range(600)]
+        assert sum(ended(sock, 0.02) for sock in held[-150:]) >= 150, "accepted beyond max_connections"
+        assert all(ended(sock) for sock in held), "connections that say nothing end in time"
+    assert target.running.metric('mqgate_mqtt_connects_total{listener="plain",protocol="3.1.1",result="too_many"}') > 0
+    target.online("after the flood").close()
+
+
+def test_lengths_that_are_only_announced_take_no_memory(target: Target) -> None:
+    with attack(target, 24 * MIB) as sockets:
+        for index in range(14):
+            stranger = sockets.enter_context(target.open())
+            send(stranger, b"\x10\xff\xff\xff\x2f" + b"\x00" * 65_536)
+            assert ended(stranger)
+            known = sockets.enter_context(target.online(f"announcer-{index}"))
+            send(known, publish_of(100 * MIB))
+            while send(known, b"\x00" * 65_536):
+                pass
+            assert ended(known)
+
+
+def test_packets_that_never_end_are_held_within_the_limits(target: Target) -> None:
+    known, strangers = 14, 100
+    with attack(target, known * MIB * 3 + strangers * (256 << 10)) as sockets:
+        for index in range(known):
+            sock = sockets.enter_context(target.online(f"unfinished-{index}"))
+            assert send(sock, publish_of(MIB - 64) + bytes(MIB - 200))
+        for _ in range(strangers):
+            sock = sockets.enter_context(target.open())
+            assert send(sock, b"\x10\xfe\xff\x07" + bytes(126 << 10))
+        time.sleep(0.3)
+
+
+def test_what_strangers_send_behind_a_wrong_password_is_not_kept(target: Target) -> None:
+    connect = client.connect(5, "guesser")
+    connect.username, connect.password = "alice", b"wrong"
+    with attack(target, 192 * MIB) as sockets:  # Argon2 takes 64 MiB for each of the two that are computed at once
+        for _ in range(14):
+            sock = sockets.enter_context(target.open())
+            send(sock, client.encode_connect(connect))
+            behind = writer.encode_publish(5, b"t", bytes(100_000), 0, packet_id=0)
+            for _ in range(20):
+                if not send(sock, behind):
+                    break
+        time.sleep(0.2)
+
+
+def test_guessing_passwords_is_answered_late_and_hurts_nobody(target: Target) -> None:
+    connect = client.connect(5, "guesser")
+    connect.username = "alice"
+    with attack(target, 192 * MIB) as sockets:
+        held = []
+        for index in range(24):
+            sock = sockets.enter_context(target.open())
+            connect.password = b"guess %d" % index
+            send(sock, client.encode_connect(connect))
+            held.append(sock)
+        begun = time.monotonic()
+        answers = [sock.recv(64) for sock in held[:3]]
+        assert time.monotonic() - begun > 0.2
+        assert all(answer[:1] in {b"", b"\x20"} for answer in answers)
+    time.sleep(0.5)  # two of those whose guesser is gone may still be under way
+
+
+def test_readers_that_do_not_read_are_ended_at_their_bound(target: Target) -> None:
+    with attack(target, 140 * MIB) as sockets:
+        for index in range(10):
+            reader = sockets.enter_context(target.online(f"sleeper-{index}"))
+            subscribe = client.encode_subscribe(5, Subscribe(1, [Subscription("bomb/#", 1)]))
+            reader.sendall(subscribe)
+            read_packet(reader)
+        publisher = sockets.enter_context(Device("127.0.0.1", target.ports["plain"], "bomber", version=5, timeout=30))
+        publisher.connect()
+        for _ in range(250):
+            publisher.publish("bomb/a", bytes(100_000), 0)
+        publisher.publish("bomb/end", b"", 1)
+    dropped = target.running.metric('mqgate_messages_dropped_total{reason="qos0_overload"')
+    slow = target.running.metric('mqgate_mqtt_disconnects_total{listener="plain",reason="slow_consumer"}')
+    assert dropped + slow > 0
+
+
+def test_retained_messages_stay_within_their_limits(target: Target) -> None:
+    with attack(target, 48 * MIB) as sockets:
+        publisher = sockets.enter_context(target.online("hoarder", 4))
+        packets = [
+            writer.encode_publish(4, b"hoard/%d" % index, bytes(2048), 0, retain=True, packet_id=0)
+            for index in range(3000)
+        ]
+        assert send(publisher, b"".join(packets) + b"\xc0\x00")
+        assert read_packet(publisher) == b"\xd0\x00"
+        for _ in range(10):
+            greedy = sockets.enter_context(target.online("greedy"))
+            for packet_id in range(1, 11):
+                send(greedy, client.encode_subscribe(5, Subscribe(packet_id, [Subscription("#", 1)])))
+        time.sleep(0.5)
+    assert target.running.metric("mqgate_mqtt_retained_messages ") <= 2000
+    with target.online("cleaner", 4) as cleaner:
+        cleaner.sendall(b"".join(
+            writer.encode_publish(4, b"hoard/%d" % index, b"", 0, retain=True, packet_id=0) for index in range(3000)
+        ))  # fmt: skip
+        cleaner.sendall(b"\xc0\x00")
+        assert read_packet(cleaner) == b"\xd0\x00"
+
+
+def test_subscriptions_stay_within_their_limit(target: Target) -> None:
+    with attack(target, 48 * MIB) as sockets:
+        for index in range(3):
+            sock = sockets.enter_context(target.online(f"collector-{index}"))
+            for start in range(0, 5000, 500):
+                wanted = [Subscription(f"sub/{number}/+/#", 0) for number in range(start, start + 500)]
+                sock.sendall(client.encode_subscribe(5, Subscribe(start + 1, wanted)))
+                answer = read_packet(sock)
+            assert answer[-1] == 0x97
+    assert target.running.metric("mqgate_mqtt_subscriptions ") <= 3 * 1000 + 100
+
+
+def test_deep_wildcards_do_not_hold_up_the_others(target: Target) -> None:
+    chance = random.Random(7)
+    with attack(target, 96 * MIB) as sockets:
+        for index in range(3):
+            sock = sockets.enter_context(target.online(f"deep-{index}"))
+            for start in range(0, 900, 100):
+                wanted = [Subscription("/".join(chance.choice("+a") for _ in range(150)) + "/#", 0) for _ in range(100)]
+                sock.sendall(client.encode_subscribe(5, Subscribe(start + 1, wanted)))
+                read_packet(sock)
+        publisher = sockets.enter_context(target.online("deep publisher", 4))
+        for number in range(100):
+            topic = b"/".join([b"a"] * 150) + b"/%d" % number
+            publisher.sendall(writer.encode_publish(4, topic, b"x", 1, packet_id=number + 1))
+        assert read_packet(publisher)
+
+
+def test_thousands_of_user_properties_are_refused(target: Target) -> None:
+    pairs = b"\x26\x00\x01k\x00\x01v" * 5000
+    block = bytes((len(pairs) & 0x7F | 0x80, len(pairs) >> 7 & 0x7F | 0x80, len(pairs) >> 14)) + pairs
+    body = b"\x00\x01t\x00\x01" + block + b"x"
+    packet = b"\x32" + bytes((len(body) & 0x7F | 0x80, len(body) >> 7 & 0x7F | 0x80, len(body) >> 14)) + body
+    with attack(target, 16 * MIB) as sockets:
+        for index in range(14):
+            sock = sockets.enter_context(target.online(f"talkative-{index}"))
+            send(sock, packet)
+            answer = read_packet(sock)
+            assert answer[:1] == b"\xe0" or (answer[:1] == b"\x40" and answer[4] >= 0x80), answer
+
+
+def test_tls_handshakes_that_stop_halfway_are_ended_in_time(target: Target) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    hello = target.trust.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        hello.do_handshake()
+    first = outgoing.read()
+    with attack(target, 32 * MIB) as sockets:
+        held = []
+        for index in range(90):
+            sock = sockets.enter_context(target.open("tls"))
+            send(sock, (b"", first[:50], first)[index % 3])
+            held.append(sock)
+        assert all(ended(sock) for sock in held)
+
+
+def test_tls_renegotiation_is_refused(target: Target) -> None:
+    with attack(target, 16 * MIB) as sockets:
+        context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+        context.set_max_proto_version(SSL.TLS1_2_VERSION)
+        sock = sockets.enter_context(target.open("tls"))
+        sock.settimeout(None)
+        tls = SSL.Connection(context, sock)
+        tls.set_connect_state()
+        tls.do_handshake()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 1, 0))
+        tls.sendall(client.encode_connect(client.connect(4, "again")))
+        assert tls.recv(4)[0] >> 4 == CONNACK
+        tls.renegotiate()
+        with pytest.raises(SSL.Error):  # refused, or not answered
+            tls.do_handshake()
+
+
+def frame(payload: bytes, opcode: int = 2, fin: bool = True) -> bytes:
+    """A masked frame (mask of zeros)."""
+    head = bytes(((0x80 if fin else 0) | opcode,))
+    if len(payload) < 126:
+        return head + bytes((0x80 | len(payload),)) + bytes(4) + payload
+    return head + b"\xfe" + struct.pack("!H", len(payload)) + bytes(4) + payload
+
+
+def test_websocket_fragments_and_frames_without_end_are_bounded(target: Target) -> None:
+    connect = client.encode_connect(client.connect(4, "fragments"))
+    with attack(target, 96 * MIB) as sockets:
+        for _ in range(4):  # a packet that is announced and arrives a byte a frame
+            sock = sockets.enter_context(target.open_web())
+            send(sock, frame(connect))
+            read_packet(sock)
+            send(sock, frame(b"\x30\xff\x7f", fin=False) + frame(b"\x00", 0, fin=False) * 15_000)
+        for size in (1 << 62, 1 << 40, 64 * MIB):  # a frame that is only announced, then more than a packet may have
+            sock = sockets.enter_context(target.open_web())
+            send(sock, b"\x82\xff" + struct.pack("!Q", size) + bytes(4) + connect + publish_of(100 * MIB))
+            while send(sock, bytes(65_536)):
+                pass
+            assert ended(sock)
+        deaf = sockets.enter_context(target.open_web())  # pings whose answers nobody reads
+        deaf.settimeout(0.5)
+        send(deaf, frame(connect))
+        until = time.monotonic() + 1.5
+        while send(deaf, frame(bytes(125), 9) * 200) and time.monotonic() < until:
+            pass
+        for wrong in (frame(b"text", 1), b"\x82\x04none", frame(bytes(126), 9), frame(b"", 3)):
+            sock = sockets.enter_context(target.open_web())
+            send(sock, wrong)
+            assert ended(sock)
+
+
+@pytest.mark.parametrize("way", ["plain", "tls", "web", "in tls", "in web", "after connect"])
+def test_garbage_ends_the_connection_that_sent_it(target: Target, way: str) -> None:
+    chance = random.Random(way)
+    with attack(target, 32 * MIB) as sockets:
+        held = []
+        for index in range(25):
+            if way == "in tls":
+                sock: socket.socket = target.open_tls()
+            elif way == "in web":
+                sock = target.open_web()
+            elif way == "after connect":
+                sock = target.online(f"garbler-{index}")
+            else:
+                sock = target.open(way)
+            sockets.enter_context(sock)
+            noise = chance.randbytes(chance.randrange(1, 400))
+            send(sock, frame(noise) if way == "in web" else noise)
+            held.append(sock)
+        if way != "after connect":  # a client that was let in may be in the middle of a packet
+            assert all(ended(sock) for sock in held)
+
+
+def test_a_flood_leaves_a_log_that_can_be_read(target: Target) -> None:
+    lines = target.running.log.count("\n")
+    with attack(target, 16 * MIB) as sockets:
+        for _ in range(300):
+            sock = sockets.enter_context(target.open())
+            send(sock, b"\xff\xff\xff\xff")
+            assert ended(sock)
+    assert target.running.log.count("\n") - lines < 100
+
+
+def test_the_gateway_is_as_it_was(target: Target) -> None:
+    assert target.running.process is not None
+    assert target.running.process.poll() is None
+    connect: Connect = client.connect(5, "afterwards")
+    with target.open() as sock:
+        sock.sendall(client.encode_connect(connect))
+        assert sock.recv(64)[0] >> 4 == CONNACK
