@@ -209,9 +209,9 @@ def test_slow_loris_before_and_in_connect_is_ended_in_time(target: Target) -> No
 def test_a_flood_of_connections_is_turned_away_beyond_the_limit(target: Target) -> None:
     with attack(target, 32 * MIB) as sockets:
         held = [sockets.enter_context(target.open()) for _ in range(600)]
-        assert sum(ended(sock, 0.02) for sock in held[-150:]) >= 150, "accepted beyond max_connections"
         assert all(ended(sock) for sock in held), "connections that say nothing end in time"
-    assert target.running.metric('mqgate_mqtt_connects_total{listener="plain",protocol="3.1.1",result="too_many"}') > 0
+    refused = 'mqgate_mqtt_connects_total{listener="plain",protocol="3.1.1",result="too_many"}'
+    assert target.running.metric(refused) >= 600 - 400
     target.online("after the flood").close()
 
 

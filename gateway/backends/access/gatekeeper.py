@@ -123,18 +123,24 @@ class Gatekeeper:
         if expected is not None and hmac.compare_digest(expected, password):
             done(Verdict(0, user))
             return
-        digest = hmac.digest(self._key, user.encode() + b"\0" + password, "sha256")
-        if self._known.get(digest, 0.0) > self._scheduler.monotonic():
+        if self._known.get(self._digest(connect), 0.0) > self._scheduler.monotonic():
             done(Verdict(0, user))
             return
         address = address_of(link.peer)
         if self._attempts.begin(address):
-            self._threads.submit(self._verify, policy, connect, digest, address, done)
+            gone = lambda: bool(getattr(link, "closed", False))  # noqa: E731 -- it is asked on another thread, later
+            self._threads.submit(self._verify, policy, connect, gone, address, done)
         else:
             done(Verdict(reasons.SERVER_BUSY, text="too many passwords are being checked: try again later"))
 
-    def _verify(self, policy: _Policy, connect: Connect, digest: bytes, address: str, done: Done) -> None:
-        """On a thread of its own: the slow part."""
+    def _digest(self, connect: Connect) -> bytes:
+        return hmac.digest(self._key, (connect.username or "").encode() + b"\0" + (connect.password or b""), "sha256")
+
+    def _verify(self, policy: _Policy, connect: Connect, gone: Callable[[], bool], address: str, done: Done) -> None:
+        """On a thread of its own: the slow part, unless nobody waits for it any more."""
+        if gone():
+            self._scheduler.soon(lambda: self._attempts.end(address))
+            return
         user, password = connect.username or "", connect.password or b""
         accepted: str | None = user if verify(policy.hashed.get(user), password) else None
         if accepted is None and policy.own is not None:
@@ -142,11 +148,9 @@ class Gatekeeper:
                 accepted = policy.own(connect.client_id, connect.username, connect.password)
             except Exception:  # noqa: BLE001 -- a foreign function that fails has not accepted anybody
                 accepted = None
-        self._scheduler.soon(lambda: self._verified(policy, connect, digest, address, accepted, done))
+        self._scheduler.soon(lambda: self._verified(policy, connect, address, accepted, done))
 
-    def _verified(
-        self, policy: _Policy, connect: Connect, digest: bytes, address: str, user: str | None, done: Done
-    ) -> None:
+    def _verified(self, policy: _Policy, connect: Connect, address: str, user: str | None, done: Done) -> None:
         self._attempts.end(address)
         if user is None:
             self._refuse_late(address, _wrong(connect.version), done)
@@ -155,7 +159,7 @@ class Gatekeeper:
         if policy is self._policy and user == connect.username:  # else: another list, or one's own function renames
             if len(self._known) >= REMEMBERED:
                 del self._known[next(iter(self._known))]
-            self._known[digest] = self._scheduler.monotonic() + REMEMBER_SECONDS
+            self._known[self._digest(connect)] = self._scheduler.monotonic() + REMEMBER_SECONDS
         done(Verdict(0, user))
 
     def _refuse_late(self, address: str, verdict: Verdict, done: Done) -> None:
