@@ -302,6 +302,8 @@ def _values(sections: Sections, offsets: Kind, data: Kind, index: Kind) -> Value
     if index in sections:
         form, column = sections[index]
         numbers = array({1: "B", 2: "H", 4: "I"}[form], bytes(column))
+        if max(numbers, default=-1) >= len(bounds) - 1:
+            raise IndexError("an index names a value that is not there")
     return Values(bounds, bytes(sections[data][1]), numbers)
 
 
