@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 640, 220
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 34
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 18, 34
 COLOURS = ("#2a78d6", "#c25a1a", "#2f8f5b", "#8a4fbf")
 
 Series = Sequence[tuple[float, float]]
@@ -59,9 +60,9 @@ def empty_plot(title: str) -> str:
 
 def nice(most: float) -> float:
     """The next 1, 2, 2.5 or 5 times a power of ten."""
-    if most <= 0:
+    if most < 1e-12:
         return 1.0
-    power = 10.0 ** (len(f"{int(most)}") - 1) if most >= 1 else 10.0 ** -len(f"{int(1 / most)}")
+    power = 10.0 ** math.floor(math.log10(most))
     return next(step * power for step in (1, 2, 2.5, 5, 10, 20) if step * power >= most)
 
 
@@ -81,14 +82,18 @@ def _frame(title: str, top: float, unit: str) -> str:
         y = _y(value, top)
         lines.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
         lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.6g}</text>')
-    lines.append(f'<text x="4" y="{TOP}" class="unit">{escape(unit)}</text>')
+    lines.append(f'<text x="{LEFT + 4}" y="{TOP - 4}">{escape(unit)}</text>')
     return "".join(lines)
 
 
 def _x_axis(right: float, unit: str) -> list[str]:
     steps = [right * part / 4 for part in range(5)]
     y = HEIGHT - BOTTOM + 16
-    return [f'<text x="{_x(x, right):.1f}" y="{y}" text-anchor="middle">{x:,.4g} {unit}</text>' for x in steps]
+    anchors = ("start", "middle", "middle", "middle", "end")
+    return [
+        f'<text x="{_x(x, right):.1f}" y="{y}" text-anchor="{anchor}">{x:,.3g} {unit}</text>'
+        for x, anchor in zip(steps, anchors, strict=True)
+    ]
 
 
 def _legend(names: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from gateway.pipeline.job import Gold, Job
 from gateway.pipeline.manifest import Manifest, Record
 from gateway.pipeline.plots import bar_plot, line_plot
 
-TOP = 20
+TOP = 12
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2128; --soft: #57606a; --line: #d7dce2; --card: #fff; --page: #f5f6f8 }
 @media (prefers-color-scheme: dark) {

@@ -64,7 +64,7 @@ class PipelineService:
             return _reply(200, call(query, body))
         except (LeaseHeld, LeaseLost) as error:
             return _reply(409, {"error": str(error), "kind": type(error).__name__})
-        except (KeyError, ValueError, WrongOption) as error:
+        except (KeyError, TypeError, ValueError, WrongOption) as error:
             return _reply(400, {"error": str(error), "kind": type(error).__name__})
         except PipelineError as error:
             return _reply(410, {"error": str(error), "kind": type(error).__name__})

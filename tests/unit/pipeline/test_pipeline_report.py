@@ -1,0 +1,54 @@
+"""Plots, status and metrics: valid markup, nothing unescaped, figures people and Prometheus can read."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.pipeline.plots import bar_plot, line_plot, nice
+from gateway.pipeline.status import metrics_text, status_lines
+
+STATUS: dict[str, Any] = {
+    "job": "plant",
+    "run": {"state": "running", "rows": 10, "quarantined": 1, "batches": 2, "restarts": 3, "error": "DataLost: gone"},
+    "last_batch": {"rows": 5, "seconds": 1.5, "landed": 1000.0},
+    "groups": [{"name": "g", "queues": "A.*", "owner": "here:1", "expires": 2000.0, "lag": 7}],
+}
+
+
+@given(st.floats(1e-6, 1e12))
+def test_axes_end_above_the_highest_value(most: float) -> None:
+    assert most <= nice(most) <= most * 25
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e9)), max_size=20), st.text(max_size=20))
+def test_lines_are_markup(points: list[tuple[float, float]], name: str) -> None:
+    name = "".join(letter for letter in name if letter.isprintable())
+    ET.fromstring(line_plot(f"{name} <&>", {name: points, "other": points}, "ms"))
+
+
+def test_bars_are_markup_and_names_are_escaped() -> None:
+    page = bar_plot("Missing", [("<script>", 3), ("a" * 80, 1)])
+    ET.fromstring(page)
+    assert "<script>" not in page
+    assert "nothing to show" in bar_plot("Missing", [])
+
+
+def test_status_for_people() -> None:
+    assert status_lines(STATUS, now=1060.0) == [
+        "job plant: running",
+        "  last error: DataLost: gone",
+        "  restarts: 3",
+        "  last batch: 5 rows in 1.5 s, 1m ago",
+        "  group g on A.*: 7 behind, read by here:1",
+    ]
+
+
+def test_metrics() -> None:
+    text = metrics_text(STATUS)
+    assert 'mqgate_pipeline_up{job="plant"} 1\n' in text
+    assert 'mqgate_pipeline_lag_messages{group="g"} 7\n' in text
+    assert text.count("# TYPE mqgate_pipeline_rows_total counter") == 1

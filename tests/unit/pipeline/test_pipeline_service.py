@@ -1,0 +1,62 @@
+"""The administration API's part: groups, extents, errors with their status."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strategies_pipeline import SMALL, write_journal
+
+from gateway.backends.embedded.journal.store import Store
+from gateway.pipeline.owner import Owner, StoreJournal
+from gateway.pipeline.service import PipelineService
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[PipelineService]:
+    write_journal(tmp_path, 100, frame=10)
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    yield PipelineService(Owner(StoreJournal(store)), tmp_path)
+    store.close()
+
+
+def call(service: PipelineService, method: str, path: str, body: Any = None, **query: Any) -> tuple[int, Any]:
+    given = {name.rstrip("_"): str(value) for name, value in query.items()}
+    reply = service.handle(method, path, given, json.dumps(body).encode() if body is not None else b"")
+    return reply.status, json.loads(b"".join(reply.body))
+
+
+WANTED = {"name": "g", "queues": "TELEMETRY.*", "consume": True, "delay": 0, "owner": "one:0", "ttl": 60}
+
+
+def test_a_group_from_lease_to_purge(service: PipelineService) -> None:
+    status, lease = call(service, "POST", "acquire", WANTED)
+    assert (status, lease["epoch"], lease["cursor"]) == (200, 1, 0)
+    _, end = call(service, "GET", "extent", queues="TELEMETRY.*", from_=0, rows=30)
+    assert end["messages"] == 30
+    moved = {"name": "g", "epoch": 1, "cursor": end["next"], "ttl": 60}
+    assert call(service, "POST", "acknowledge", moved)[1]["cursor"] == end["next"]
+    assert call(service, "GET", "groups")[1][0]["lag"] == 70
+    service.owner.clock = lambda: time.time() + 1
+    service.owner.purge()
+    assert call(service, "GET", "count", queues="*", from_=0, to=10**9)[1] == {"messages": 70}
+    assert call(service, "POST", "release", {"name": "g", "epoch": 1})[0] == 200
+    assert call(service, "POST", "cursor", {"name": "g", "cursor": 1})[1]["cursor"] == 1
+    assert call(service, "POST", "remove", {"name": "g"})[1] == {"removed": True}
+    assert call(service, "GET", "groups")[1] == []
+
+
+def test_errors(service: PipelineService) -> None:
+    call(service, "POST", "acquire", WANTED)
+    status, told = call(service, "POST", "acquire", {**WANTED, "owner": "two:0"})
+    assert (status, told["kind"]) == (409, "LeaseHeld")
+    assert call(service, "POST", "acknowledge", {"name": "g", "epoch": 9, "cursor": 1, "ttl": 1})[0] == 409
+    assert call(service, "POST", "acquire", {**WANTED, "queues": "B"})[0] == 400
+    assert call(service, "GET", "extent")[0] == 400
+    assert call(service, "GET", "count", queues="*", from_="x", to=1)[0] == 400
+    assert call(service, "GET", "nothing")[0] == 404
+    assert call(service, "POST", "acquire", [])[0] == 400
