@@ -250,7 +250,11 @@ class ToMqtt(Part):
         default=None,
         description="A transmission queue: RemoteQMgrName is the client identifier, RemoteQName the topic.",
     )
-    mq_topic: str | None = Field(default=None, description="An MQ topic (`+` and `#` allowed) to subscribe to.")
+    mq_topic: str | None = Field(
+        default=None,
+        description="An MQ topic to subscribe to. Not offered in this version: define a subscription to a queue "
+        "(`DEFINE SUB ... DEST`) and name that queue.",
+    )
     topic: str | None = Field(
         default=None,
         description="Template: `{usr.x}`, `{mqps.Top}`, `{md.CorrelId}`, `{json.a.b}`. Default: `{mqps.Top}`.",
