@@ -17,9 +17,9 @@ from gateway.backends.ibm.worker import Backoff
 from gateway.mq import mqmd
 from gateway.ports.batch import BatchQueueManager, Outcome, Unit
 
-OBJECTS = "\n".join(
-    f"DEFINE QLOCAL({name}) DEFPSIST(YES) REPLACE"
-    for name in ("APP.Q", "OTHER.Q", "MQGATE.MARKERS", "MQGATE.STATE", "MQGATE.STAGED")
+STATE = (Path(__file__).parents[1] / "deploy" / "mq" / "state.mqsc").read_text()
+OBJECTS = f"{STATE}\n" + "\n".join(
+    f"DEFINE QLOCAL({name}) DEFPSIST(YES) REPLACE" for name in ("APP.Q", "OTHER.Q", "MQGATE.STATE")
 )
 HEAD = mqmd.build(persistence=1)
 

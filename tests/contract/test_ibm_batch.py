@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mqi_clients
 import pytest
-from ibm_rig import HEAD, OBJECTS, BatchRig, EmbeddedRig, Rig, served
+from ibm_rig import HEAD, OBJECTS, STATE, BatchRig, EmbeddedRig, Rig, served
 
 from gateway.backends.embedded.mqi.threads import ThreadScheduler
 from gateway.backends.ibm import worker
@@ -258,6 +258,10 @@ def test_starting_refuses_with_what_to_do(driver: str, tmp_path: Path) -> None:
             with pytest.raises(MQError, match="deploy/mq") as refused:
                 IbmQueueManager(wrong, scheduler, driver=driver).start()
             assert refused.value.reason == 2035
+            with pytest.raises(MQError, match=r"state\.mqsc") as refused:
+                IbmQueueManager(ConnectSettings("QM1", "h(1)", "C", "app", "pw"), scheduler, driver=driver).start()
+            assert refused.value.reason == 2085
+            assert all(name in str(refused.value) for name in ("MQGATE.SESSIONS", "MQGATE.MARKERS", "MQGATE.OUT"))
             named = ConnectSettings("OTHER", "h(1)", "C", "app", "pw")
             with pytest.raises(MQError, match="is not the name") as refused:
                 IbmQueueManager(named, scheduler, driver=driver).start()
@@ -267,9 +271,8 @@ def test_starting_refuses_with_what_to_do(driver: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
 def test_examining_names_everything_that_is_missing(driver: str, tmp_path: Path) -> None:
     mqi_clients.load_bindings()
-    state = (Path(__file__).parents[2] / "deploy" / "mq" / "state.mqsc").read_text()
     own = "DEFINE QLOCAL(SHORT) MAXMSGL(1000)\nDEFINE QLOCAL(IN) BOTHRESH(3)\nDEFINE QLOCAL(GOOD) MAXMSGL(5000000)"
-    with served(None, tmp_path / "mqi.sock", f"{state}\n{own}"):
+    with served(None, tmp_path / "mqi.sock", f"{STATE}\n{own}"):
         rig = Rig(driver, str(tmp_path / "mqi.sock"))
         found = rig.queue_manager.examine(["GOOD", "SHORT", "MISSING", "topic://a/b"], ["IN"], 1 << 20)
         assert [(one.subject, one.serious) for one in found] == [("SHORT", True), ("MISSING", True), ("IN", False)]

@@ -13,13 +13,13 @@ from contextlib import suppress
 
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
-from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, Problem, dead_letter_queue, examine
+from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, Problem, dead_letter_queue, look, require
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.ordering import Queue, Submission
 from gateway.backends.ibm.reading import Reader
 from gateway.backends.ibm.reasons import explain
 from gateway.backends.ibm.watching import Watcher
-from gateway.backends.ibm.work import MARKERS, Marker
+from gateway.backends.ibm.work import Marker
 from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -81,24 +81,18 @@ class IbmQueueManager:
             first = self._driver.connect(self._settings)
             if not self.name:
                 self.name = str(first.inquire("", mq.MQCA_Q_MGR_NAME))
+            require(first)
             self.dead_letter_queue = dead_letter_queue(first)
             connections = [Connection(first, self._new_id)]
             connections += [Connection(self._driver.connect(self._settings), self._new_id) for _ in self._workers[1:]]
             for worker, connection in zip(self._workers, connections, strict=True):
                 worker.start(connection)
         except MQError as error:
-            hint = (
-                f"; is {MARKERS} defined (deploy/mq/state.mqsc)?" if error.reason == mq.MQRC_UNKNOWN_OBJECT_NAME else ""
-            )
-            raise MQError(error.reason, explain(error.reason, str(error)) + hint, error.comp_code) from None
+            raise MQError(error.reason, explain(error.reason, str(error)), error.comp_code) from None
 
     def examine(self, puts: Iterable[str], consumes: Iterable[str], longest: int) -> list[Problem]:
         """What of the queues the gateway needs is missing or unsuitable; on a connection of its own."""
-        session = self._driver.connect(self._settings)
-        try:
-            return examine(session, puts, consumes, longest)
-        finally:
-            session.disconnect()
+        return look(self._settings, self._driver.name, puts, consumes, longest)
 
     def close(self) -> None:
         """Commit what waits if the queue manager answers, then disconnect."""

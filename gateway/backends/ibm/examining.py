@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from gateway.backends.ibm.connection import TOPIC_PREFIX
-from gateway.backends.ibm.driver import Session
+from gateway.backends.ibm.driver import ConnectSettings, Session, load
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.structures import object_descriptor
 from gateway.backends.ibm.work import MARKERS
@@ -42,6 +42,8 @@ class Problem(NamedTuple):
     text: str
     serious: bool
     """It would stop a route; otherwise it is advice."""
+    reason: int = 0
+    """The MQRC, where a call was refused."""
 
 
 def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], longest: int) -> list[Problem]:
@@ -59,6 +61,25 @@ def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], long
     return found
 
 
+def look(
+    settings: ConnectSettings, driver: str, puts: Iterable[str], consumes: Iterable[str], longest: int
+) -> list[Problem]:
+    """The same on a connection of its own. MQError when there is none, DriverUnavailable without a binding."""
+    session = load(driver).connect(settings)
+    try:
+        return examine(session, puts, consumes, longest)
+    finally:
+        session.disconnect()
+
+
+def require(session: Session) -> None:
+    """MQError that names every state queue the gateway cannot work with."""
+    wrong = [problem for problem in examine(session, (), (), 0) if problem.serious]
+    if wrong:
+        texts = "; ".join(problem.text for problem in wrong)
+        raise MQError(wrong[0].reason, f"{texts}. deploy/mq/state.mqsc defines the gateway's queues")
+
+
 def dead_letter_queue(session: Session) -> str:
     """The queue manager's own, or the one deploy/mq brings."""
     with suppress(MQError):
@@ -72,7 +93,7 @@ def _queue(session: Session, queue: str, options: int, longest: int) -> Iterator
     except MQError as error:
         if action_for(error.reason) is Action.RECONNECT:
             raise
-        yield Problem(queue, explain(error.reason, queue), serious=True)
+        yield Problem(queue, explain(error.reason, queue), serious=True, reason=error.reason)
         return
     limit = _limit(session, queue)
     if longest and limit is not None and limit < longest + _HEADERS:
