@@ -49,7 +49,9 @@ def _tables(job: Job) -> list[str]:
 
 def _small_folders(warehouse: Path, manifest: Manifest, table: str, size: int) -> list[str]:
     """Batches to merge: small ones, oldest first, as many as make one file of the wanted size."""
-    newest = [record.tables[table].folder for record in manifest.records()[-YOUNGEST_KEPT:] if table in record.tables]
+    records = manifest.records()
+    youngest = records[max(0, len(records) - YOUNGEST_KEPT) :]
+    newest = [record.tables[table].folder for record in youngest if table in record.tables]
     chosen: list[str] = []
     for folder in sorted(manifest.folders.get(table, ()), key=lambda name: _age(warehouse / name)):
         if folder in newest or not (warehouse / folder).exists():
