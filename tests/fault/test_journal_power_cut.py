@@ -250,3 +250,25 @@ def test_a_frame_a_user_wrote_is_not_taken_for_one(tmp_path: Path) -> None:
     store = opened(tmp_path / "data")
     assert listed(store) == expected
     store.close()
+
+
+def test_neither_failing_nor_closing_leaves_files_open(journal: Journal, tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    copy = shutil.copytree(journal.path, tmp_path / "damaged")
+    data = bytearray((copy / journal.newest.name).read_bytes())
+    data[0] = data[header_area(OPTIONS.segment_bytes)] = 1
+    (copy / journal.newest.name).write_bytes(data)
+    before = descriptors()
+    for _ in range(3):
+        with pytest.raises(StoreCorrupt):
+            opened(copy)
+    whole = shutil.copytree(journal.path, tmp_path / "whole")
+    (whole / "notes.segment").write_text("not ours: left alone")
+    (whole / "00000099.segment").write_bytes(b"")
+    store = opened(whole)
+    commit(store, StoreUnit(puts=[LanePuts("Q", heads=[HEAD], bodies=[b"x" * 100_000])]))
+    store.close()
+    assert descriptors() == before
+    assert (whole / "notes.segment").exists()

@@ -24,7 +24,7 @@ from gateway.backends.embedded.journal.decode import (
 from gateway.backends.embedded.journal.layout import BLOCK, FRAME_MAGIC, FrameFlag, header_area, padded
 from gateway.backends.embedded.journal.lock import DirectoryLock
 from gateway.backends.embedded.journal.recovery import Progress, changes_of, in_use
-from gateway.backends.embedded.journal.segment import SUFFIX, Segment, SegmentHeader, read_header
+from gateway.backends.embedded.journal.segment import NAMES, SUFFIX, Segment, SegmentHeader, read_header
 from gateway.backends.embedded.store.changes import apply
 from gateway.backends.embedded.store.index import Index
 from gateway.backends.embedded.store.place import NUMBER_BITS, ROW_BITS, ROW_MASK, frame_of
@@ -106,7 +106,7 @@ def _locked(directory: Path) -> DirectoryLock:
 
 def _files(directory: Path) -> list[_File]:
     files: list[_File] = []
-    paths = sorted(directory.glob("*" + SUFFIX))
+    paths = sorted(directory.glob(NAMES))
     if not paths:
         raise StoreUnavailable(f"{directory}: no journal here (no *{SUFFIX} files); name the store's directory")
     for path in paths:

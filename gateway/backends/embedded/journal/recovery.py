@@ -23,7 +23,7 @@ from gateway.backends.embedded.journal.decode import (
 )
 from gateway.backends.embedded.journal.files import DurableFile
 from gateway.backends.embedded.journal.layout import BLOCK, FRAME_MAGIC, FrameFlag, Kind, header_area, padded
-from gateway.backends.embedded.journal.segment import SUFFIX, Listed, Segment, SegmentHeader, read_header
+from gateway.backends.embedded.journal.segment import NAMES, SUFFIX, Listed, Segment, SegmentHeader, read_header
 from gateway.backends.embedded.store.changes import Changes, apply
 from gateway.backends.embedded.store.index import Index, LaneName
 from gateway.backends.embedded.store.place import frame_of
@@ -50,25 +50,22 @@ class Recovered:
     """The lanes the youngest segment has defined, in their order."""
 
 
-def open_segments(directory: Path, *, direct: bool) -> list[Segment]:
-    """Every segment file of the directory with its header, if it has one."""
-    segments: list[Segment] = []
-    for path in sorted(directory.glob("*" + SUFFIX)):
-        size = path.stat().st_size
+def open_segments(directory: Path, opened: list[Segment], *, direct: bool) -> None:
+    """Every segment file of the directory, with its header if it has one, goes into `opened`."""
+    for path in sorted(directory.glob(NAMES)):
         try:
+            size = path.stat().st_size
             file = DurableFile(path, direct=direct)
         except OSError as error:
             raise StoreUnavailable(f"{path}: {error.strerror}: the store must be able to read and write it") from error
         segment = Segment(int(path.name.removesuffix(SUFFIX)), size, path, file)
         segment.ready.set()
-        segments.append(segment)
-        header, damaged = read_header(memoryview(file.read(2 * header_area(size), 0)), size)
+        opened.append(segment)
+        segment.header, damaged = read_header(memoryview(file.read(2 * header_area(size), 0)), size)
         if damaged:
             raise StoreCorrupt(
                 f"{path}: both copies of its header are damaged; `mqgate journal salvage` reads what is left"
             )
-        segment.header = header
-    return segments
 
 
 def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]], list[Segment]]:
@@ -94,8 +91,20 @@ def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]]
 
 
 def recover(directory: Path, index: Index, *, direct: bool, progress: Progress | None = None) -> Recovered:
-    """Fill the index from the files."""
-    used, spares = in_use(open_segments(directory, direct=direct))
+    """Fill the index from the files; they stay open in what is returned."""
+    opened: list[Segment] = []
+    try:
+        open_segments(directory, opened, direct=direct)
+        return _recover(opened, index, progress)
+    except BaseException:
+        for segment in opened:
+            if segment.file is not None:
+                segment.file.close()
+        raise
+
+
+def _recover(opened: list[Segment], index: Index, progress: Progress | None) -> Recovered:
+    used, spares = in_use(opened)
     found = Recovered(spares=spares)
     total = sum(_bytes_to_read(segment, listed) for segment, listed in used)
     done = 0

@@ -28,6 +28,8 @@ from gateway.backends.embedded.journal.layout import (
 from gateway.errors import StoreCorrupt
 
 SUFFIX = ".segment"
+NAMES = "[0-9]" * 8 + SUFFIX
+"""A pattern of the names of segment files."""
 
 
 class Listed(NamedTuple):
