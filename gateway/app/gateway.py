@@ -344,7 +344,7 @@ class Gateway:
     def audit(self, peer: str, role: str, what: str, status: int) -> None:
         """Every administrative act is in the log; of what was refused, lines that repeat are suppressed and counted."""
         if status in {401, 403, 421}:
-            log.warning("audit", what, peer=peer, role=role or "none", status=status, reason="refused")
+            log.warning("audit", what, peer=peer, role=role or "none", status=status, reason=str(status))
         else:
             log.info("audit", what, peer=peer, role=role or "none", status=status)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
@@ -124,14 +124,14 @@ class Api(Resource):
         for name, value in _HEADERS.items():
             request.setHeader(name, value)
         peer = str(getattr(request.getClientAddress(), "host", ""))
-        role = ""
+        role = self._guard.role_of(header(request, "authorization"))
         try:
-            role, status, answer = self._dispatch(request, peer)
+            status, answer = self._dispatch(request, role, peer)
         except Problem as problem:
             status, answer = problem.status, problem.body
         method = request.method.decode()
         if method != "GET" or status in {401, 403, 421}:
-            self._guard.audit(peer, role, f"{method} {request.path.decode('latin-1')}", status)
+            self._guard.audit(peer, role or "", f"{method} {request.path.decode('latin-1')}", status)
         if isinstance(answer, Stream):
             return _stream(request, answer)
         request.setResponseCode(status)
@@ -143,9 +143,8 @@ class Api(Resource):
         request.setHeader("content-type", kind)
         return json.dumps(answer, ensure_ascii=False, default=str).encode()
 
-    def _dispatch(self, request: Request, peer: str) -> tuple[str, int, object]:
+    def _dispatch(self, request: Request, role: str | None, peer: str) -> tuple[int, object]:
         check_host(request, self._guard.hosts)
-        role = self._guard.role_of(request.getHeader("authorization") or "")
         if role is None:
             raise Problem(401, "Not signed in", "send the token of admin.token_file as a bearer token")
         # Twisted has already decoded postpath; a client identifier may contain a slash, so the raw path is matched.
@@ -161,19 +160,24 @@ class Api(Resource):
                     raise Problem(403, "Not allowed", "this token may only read")
                 arguments = {name: unquote(value) for name, value in match.groupdict().items()}
                 call = Call(arguments, _query(request), _body(request, method), role, peer)
-                status, answer = one.handle(call)
-                return role, status, answer
+                return one.handle(call)
         request.setHeader("allow", ", ".join(sorted({one.method for one, _ in found})))
         raise Problem(405, "Method not allowed", f"{method} is not offered at {path}")
 
 
+def header(request: Request, name: str) -> str:
+    """A header as it came, byte for byte: Twisted's own reading fails on what is not UTF-8."""
+    found = request.requestHeaders.getRawHeaders(name.encode())
+    return found[-1].decode("latin-1") if found else ""
+
+
 def check_host(request: Request, hosts: frozenset[str]) -> None:
     """A page of somebody else must not reach us under another name, nor write from another origin."""
-    name = re.sub(r":\d+\Z", "", request.getHeader("host") or "")
+    host, origin = header(request, "host"), header(request, "origin")
+    name = re.sub(r":\d+\Z", "", host)
     if hosts and name not in hosts:
         raise Problem(421, "Unknown host", f"add {name!r} to admin.hosts if this is the gateway's name")
-    origin = request.getHeader("origin")
-    if origin and request.method != b"GET" and urlsplit(origin).netloc != (request.getHeader("host") or ""):
+    if origin and request.method != b"GET" and origin.partition("://")[2] != host:
         raise Problem(403, "Foreign origin", "write from the gateway's own page, or without an Origin header")
 
 
@@ -194,7 +198,7 @@ def _body(request: Request, method: str) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Problem(400, "Bad request", f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise Problem(400, "Bad request", "the body has to be a JSON object")

@@ -1,0 +1,168 @@
+"""Access lists that change while devices are connected or away, and names that certificates impose."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import ssl
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from certificates import Authority
+from gateways import RunningGateway
+
+from gateway.errors import ProtocolError
+from gateway.mqtt import client, writer
+from gateway.net.device import Device
+
+OPEN = '[{user: "*", allow: ["#"]}, {anonymous: true, allow: ["#"]}]'
+CLOSED = '[{user: "*", deny_subscribe: ["secret/#"], allow: ["#"]}, {anonymous: true, publish: ["#"]}]'
+
+
+class World:
+    """A gateway with certificates as identity and an access list in a file."""
+
+    def __init__(self, directory: Path, naming: str) -> None:
+        self.directory = directory
+        self.authority = Authority(directory)
+        self.server = self.authority.issue("localhost")
+        self.device = self.authority.issue("device-7")
+        self.lost = self.authority.issue("device-lost")
+        self.crl = self.authority.revocation_list()
+        (directory / "acl.yaml").write_text(OPEN)
+        self.gateway = RunningGateway(
+            directory,
+            settings=f"""
+listeners:
+  - {{name: plain, port: 0}}
+  - {{name: mutual, port: 0, tls: {{certificate: {self.server[0]}, key: {self.server[1]}, crl: {self.crl},
+      client_ca: {self.authority.path}, client_certificate: required}}}}
+security: {{certificate_user: {naming}, certificate_client_id: true, acl: acl.yaml}}
+""",
+        )
+
+    def connect(self, client_id: str, identity: tuple[Path, Path], version: int = 5) -> Device:
+        """A device with its certificate; not yet a CONNECT."""
+        context = ssl.create_default_context(cafile=str(self.authority.path))
+        context.load_cert_chain(*identity)
+        port = self.gateway.ports()["mutual"]
+        return Device("127.0.0.1", port, client_id, version=version, tls=context, server_name="localhost")
+
+    def reload(self) -> int:
+        """POST /reload."""
+        token = (self.directory / "data/admin.token").read_text().strip()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.gateway.admin}/api/v1/reload", b"{}", {"Authorization": f"Bearer {token}"}
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return int(json.loads(answer.read())["ok"])
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(tmp_path_factory.mktemp("named"), "common_name")
+    with made.gateway:
+        yield made
+
+
+def publish(world: World, *topics: str) -> None:
+    with Device("127.0.0.1", world.gateway.ports()["plain"], "sender") as sender:
+        assert sender.connect() == 0
+        for topic in topics:
+            sender.publish(topic, topic.encode(), 1)
+
+
+def test_the_certificate_names_the_client_too(world: World) -> None:
+    with world.connect("device-7", world.device) as device:
+        assert device.connect() == 0
+    with world.connect("", world.device) as device:
+        assert device.connect() == 0
+    with world.connect("somebody-else", world.device) as device:
+        assert device.connect() == 0x85
+    assert '"client_id":"device-7"' in world.gateway.log.replace('": "', '":"')
+
+
+def test_a_list_that_is_reloaded_holds_for_subscriptions_and_for_what_is_queued(world: World) -> None:
+    (world.directory / "acl.yaml").write_text(OPEN)
+    assert world.reload()
+    with world.connect("device-7", world.device, version=4) as device:
+        connect = client.connect(4, "device-7")
+        connect.clean_start = False
+        device._socket.sendall(client.encode_connect(connect))
+        assert device._next(2)[1].reason == 0
+        assert device.subscribe("secret/#", 1) == 1
+        assert device.subscribe("open/#", 1) == 1
+    publish(world, "secret/queued", "open/queued")
+    before = world.gateway.metric('mqgate_messages_dropped_total{reason="denied"')
+    (world.directory / "acl.yaml").write_text(CLOSED)
+    assert world.reload()
+    with world.connect("device-7", world.device, version=4) as device:
+        device._socket.sendall(client.encode_connect(connect))
+        assert device.receive() == ("open/queued", b"open/queued"), "what was queued before is asked about again"
+        publish(world, "secret/live", "open/live")
+        assert device.receive() == ("open/live", b"open/live"), "an old subscription obeys the new list"
+    assert world.gateway.metric('mqgate_messages_dropped_total{reason="denied"') == before + 1
+
+
+def test_a_list_that_is_wrong_changes_nothing(world: World) -> None:
+    (world.directory / "acl.yaml").write_text(CLOSED)
+    assert world.reload()
+    (world.directory / "acl.yaml").write_text('[{user: "*", alow: ["#"]}]')
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        world.reload()
+    assert refused.value.code == 422
+    with world.connect("device-7", world.device) as device:
+        assert device.connect() == 0
+        assert device.subscribe("open/#", 1) == 1
+        assert device.subscribe("secret/#", 1) == 0x87
+
+
+def test_a_certificate_that_is_revoked_stays_out_after_a_reload(world: World) -> None:
+    (world.directory / "acl.yaml").write_text(OPEN)
+    with world.connect("device-lost", world.lost) as device:
+        assert device.connect() == 0
+    world.authority.revoke(world.lost[0])
+    assert world.authority.revocation_list() == world.crl
+    assert world.reload()
+    with contextlib.suppress(OSError, ProtocolError), world.connect("device-lost", world.lost) as device:
+        assert device.connect() != 0
+    with world.connect("device-7", world.device) as device:
+        assert device.connect() == 0
+    until = time.monotonic() + 10
+    while "TLS:" not in world.gateway.log:
+        assert time.monotonic() < until, "the refusal is in the log"
+        time.sleep(0.02)
+    assert world.gateway.metric('mqgate_mqtt_auth_failures_total{listener="mutual",reason="certificate"}') >= 1
+
+
+def test_the_whole_subject_may_be_the_name(tmp_path: Path) -> None:
+    world = World(tmp_path, "subject")
+    with world.gateway, world.connect("CN=device-7", world.device) as device:
+        assert device.connect() == 0
+
+
+def test_rates_hold_for_tls_as_for_plain_connections(tmp_path: Path) -> None:
+    world = World(tmp_path, "common_name")
+    world.gateway.settings += "limits: {publishes_per_second: 20}\n"
+    with world.gateway, world.connect("device-7", world.device, version=4) as device:
+        assert device.connect() == 0
+        begun = time.monotonic()
+        for number in range(1, 5):
+            packets = [writer.encode_publish(4, b"a", b"x", 1, packet_id=number * 100 + one) for one in range(20)]
+            device._socket.sendall(b"".join(packets))
+            for _ in range(20):
+                device._next(4)
+        assert time.monotonic() - begun > 1.5
+
+
+def test_other_hosts_are_not_let_in_without_a_word(tmp_path: Path) -> None:
+    settings = "listeners: [{name: open, port: 0, bind: 0.0.0.0}]\n"
+    with pytest.raises(AssertionError, match="nobody could connect to listener `open`"):
+        RunningGateway(tmp_path, settings=settings).start()
+    said = settings.replace("0.0.0.0}", "0.0.0.0, anonymous: true}")
+    with RunningGateway(tmp_path, settings=said) as gateway:
+        assert "whoever reaches 0.0.0.0 may connect without credentials" in gateway.log
+        assert "can be read on the way" in gateway.log
