@@ -394,3 +394,21 @@ def test_a_segment_that_a_reader_has_locked_is_not_used_again(path: Path) -> Non
         with segment.path.open("rb") as reader:
             fcntl.flock(reader, fcntl.LOCK_SH | fcntl.LOCK_NB)
     store.close()
+
+
+def test_many_small_groups_of_one_lane_become_one_run(path: Path) -> None:
+    store = opened(path)
+    unit = StoreUnit(puts=[LanePuts("Q", heads=[HEAD], bodies=[b"%d" % i]) for i in range(50)])
+    prepared = commit(store, unit)
+    assert prepared.changes is not None
+    assert prepared.changes.groups == [(("Q", b"", 9), 50)]
+    lane = store.index.find(("Q", b"", 9))
+    assert lane is not None
+    assert len(lane.runs) == 3
+    tokens = [puts.tokens[0] for puts in unit.puts]
+    assert [message.token for message in store.fetch("Q", limit=99)] == tokens
+    prepared = commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=[token]) for token in tokens[:30]]))
+    assert prepared.changes is not None
+    assert len(prepared.changes.takes) == 1
+    assert bodies(store) == [b"%d" % i for i in range(30, 50)]
+    store.close()

@@ -6,7 +6,7 @@ Numbers go to new persistent rows first, then to moved messages, then to non-per
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -116,7 +116,8 @@ def plan_unit(store: Looker, unit: StoreUnit, number: int, time: int) -> Plan:
         raise StoreError(f"keys of state records have at most {MAX_KEY} bytes")
     links = Links([], [], [], [], dict(unit.state))
     plan = Plan(number, links)
-    puts, takes = list(unit.puts), [(take.queue, take.key, take.tokens) for take in unit.takes]
+    puts = list(unit.puts)
+    takes = [(queue, key, tokens) for (queue, key), tokens in _takes_by_key(unit).items()]
     rewritten = [_rewrite(store, move, plan) for move in unit.moves if move.heads is not None]
     for groups, _move in rewritten:
         puts += groups
@@ -147,14 +148,32 @@ def check_lane(queue: str, key: bytes, priority: int) -> None:
         raise StoreError(f"{queue}: priority {priority} is not one of 0 to {PRIORITIES - 1}")
 
 
-def _name_groups(groups: list[LanePuts], number: int) -> Iterator[tuple[LaneName, int]]:
+def _name_groups(groups: list[LanePuts], number: int) -> list[tuple[LaneName, int]]:
+    """Number the groups and give their tokens. Neighbours of one lane, as group commit brings them, become one."""
+    named: list[tuple[LaneName, int]] = []
     for group in groups:
         check_group(group)
         rows = len(group.heads)
         first = token_of(group.priority, number)
         group.tokens = range(first, first + rows)
         number += rows
-        yield (group.queue, group.key, PRIORITIES - 1 - group.priority), rows
+        name = (group.queue, group.key, PRIORITIES - 1 - group.priority)
+        if named and named[-1][0] == name:
+            named[-1] = name, named[-1][1] + rows
+        else:
+            named.append((name, rows))
+    return named
+
+
+def _takes_by_key(unit: StoreUnit) -> dict[tuple[str, bytes], Sequence[int]]:
+    """The tokens that leave each queue and key: group commit brings many takes of a few messages."""
+    if len(unit.takes) == 1:
+        only = unit.takes[0]
+        return {(only.queue, only.key): only.tokens}
+    gathered: dict[tuple[str, bytes], list[int]] = {}
+    for take in unit.takes:
+        gathered.setdefault((take.queue, take.key), []).extend(take.tokens)
+    return dict(gathered)
 
 
 def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:
@@ -219,7 +238,7 @@ def _plan_volatile(plan: Plan, groups: list[LanePuts], time: int) -> None:
     plan.first_volatile = plan.next_number
     if not groups:
         return
-    plan.volatile_groups = list(_name_groups(groups, plan.next_number))
+    plan.volatile_groups = _name_groups(groups, plan.next_number)
     rows = sum([rows for _name, rows in plan.volatile_groups])
     if rows >= MAX_ROWS:
         raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=rows))
