@@ -161,7 +161,7 @@ class Delivery:
             if not outflow.behind or outflow.pending or len(outflow.inflight) >= outflow.window:
                 break
             self.fetch(session, out)
-            if not outflow.pending:
+            if not outflow.pending and not outflow.behind:  # a page may hold nothing that can be sent
                 break
         if out:
             self.engine.counters.packets_out[3] += len(out)
@@ -171,13 +171,16 @@ class Delivery:
         """The next stored messages of a session, in order. One released before a restart goes on with PUBREL."""
         outflow = session.outflow
         page = self.engine.queue_manager.fetch(OUT, session.key, _PAGE, outflow.last_token)
+        going = self.engine.being_taken(OUT, session.key)
         for stored in page:
             outflow.last_token = stored.token
-            item = self.restore(stored)
-            if not item.released and not self.allowed(session, item):
+            if stored.token in going:
                 continue
+            item = self.restore(stored)
             under_way = outflow.inflight.get(item.packet_id)
             if under_way is not None and under_way.token in {None, stored.token}:
+                continue
+            if not item.released and not self.allowed(session, item):
                 continue
             if outflow.redelivered:
                 outflow.redelivered -= 1

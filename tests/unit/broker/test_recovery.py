@@ -182,3 +182,22 @@ def test_a_message_that_was_being_committed_when_its_session_ended():
     while bench.queues.commit():
         pass
     assert not bench.queues.rows["MQGATE.OUT"]
+
+
+def test_more_pages_than_one_come_in_order_through_a_small_window():
+    bench = Bench(max_inflight=3, max_queued=1000)
+    persistent(bench).drop()
+    sender = publisher(bench)
+    for number in range(1, 501):
+        sender.publish("a", str(number).encode(), 1, number)
+    device = bench.device(4, "s").connect(clean=False)
+    got = []
+    while packets := [packet for packet in device.take() if packet[0] >> 4 == p.PUBLISH]:
+        got += [int(packet[4]) for packet in packets]
+        for packet in packets:
+            device.ack(p.PUBACK, packet[2])
+        if len(got) in {99, 100, 101}:  # and once more over a lost connection in the middle
+            device.drop()
+            device = bench.device(4, "s").connect(clean=False)
+    assert got == list(range(1, 501))
+    assert not bench.queues.rows["MQGATE.OUT"]
