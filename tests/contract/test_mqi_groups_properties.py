@@ -117,16 +117,3 @@ def test_property_lengths_do_not_count(mqi):
     mqi.connection.put(handle, md(), given, b"text")
     with refused(2030):
         mqi.connection.put(handle, md(), given, b"text.")
-
-
-def test_conversion(mqi):
-    handle = mqi.open("A")
-    wanted = md(ccsid=500)
-    mqi.put(handle, b"abc", descriptor=md(format=b"MQSTR"))
-    got = mqi.get(handle, 4 | 0x4000, wanted)
-    assert (got.data, Descriptor(got.md).ccsid, got.reason) == ("abc".encode("cp500"), 500, 0)
-    mqi.put(handle, b"abc")
-    got = mqi.get(handle, 4 | 0x4000, wanted)
-    assert (got.data, got.comp_code, got.reason, Descriptor(got.md).ccsid) == (b"abc", 1, 2110, 1208)
-    mqi.put(handle, b"abc", descriptor=md(format=b"OWN"))
-    assert mqi.get(handle, 4 | 0x4000, wanted).reason == 2119

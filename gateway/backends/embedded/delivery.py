@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.backends.embedded.descriptor import Descriptor
+from gateway.backends.embedded import descriptor
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
-from gateway.mq import propctl
-from gateway.mq.ccsid import codec_of
+from gateway.mq import conversion, propctl
 from gateway.ports.mqi import GetOptions, Got, Property
 
 
@@ -25,36 +24,32 @@ def seen(
     return view.md, view.data, held if options.handle_given else None
 
 
-def converted(md: bytes, data: bytes, wanted: bytes, queue_manager_ccsid: int) -> tuple[bytes, bytes, int]:
-    """MQGMO_CONVERT: to the character set and encoding of the caller's MQMD; the reason (0, or a warning) says what
-    became of it."""
-    message, asked = Descriptor(md), Descriptor(wanted)
-    ccsid = asked.ccsid if asked.ccsid > 0 else queue_manager_ccsid
-    encoding = asked.encoding
-    if (message.ccsid, message.encoding) == (ccsid, encoding):
-        return md, data, 0
-    if message.format == mq.MQFMT_NONE:
-        return md, data, mq.MQRC_FORMAT_ERROR if data else 0
-    if message.format != mq.MQFMT_STRING:
-        return md, data, mq.MQRC_NOT_CONVERTED
-    source, target = codec_of(message.ccsid), codec_of(ccsid)
-    if source is None:
-        return md, data, mq.MQRC_SOURCE_CCSID_ERROR
-    if target is None:
-        return md, data, mq.MQRC_TARGET_CCSID_ERROR
-    try:
-        data = data.decode(source).encode(target)
-    except UnicodeError:
-        return md, data, mq.MQRC_NOT_CONVERTED
-    message.ccsid, message.encoding = ccsid, encoding
-    return message.pack(), data, 0
+def convert(got: Got, asked: bytes, buffer_length: int, ccsid: int, *, accept: bool) -> None:
+    """MQGMO_CONVERT: to the character set and encoding of the caller's MQMD; `ccsid` is the queue manager's.
+
+    What fits before conversion and not after it comes unconverted (2120), unless truncation is accepted. A message to
+    be cut short that is accepted so keeps its length before conversion in DataLength; one that is not stays as it is.
+    """
+    too_long = got.length > buffer_length
+    if not buffer_length or (too_long and not accept):
+        return
+    made = conversion.convert(
+        got.md, got.data, encoding=descriptor.integer(asked, "encoding"), ccsid=descriptor.integer(asked, "ccsid"),
+        default_ccsid=ccsid, max_length=None if accept else buffer_length,
+    )  # fmt: skip
+    got.md, got.data = made.md, made.data
+    if len(made.data) <= buffer_length:
+        got.length = len(made.data)
+    if made.reason:
+        got.comp_code, got.reason = 1, made.reason
 
 
 def fitted(got: Got, buffer_length: int, *, accept: bool) -> bool:
     """Cut the data to the buffer; False when the message must stay where it is (2080)."""
-    if got.length <= buffer_length:
+    if len(got.data) <= buffer_length:
         return True
     got.data = got.data[:buffer_length]
     got.comp_code = 1
-    got.reason = mq.MQRC_TRUNCATED_MSG_ACCEPTED if accept else mq.MQRC_TRUNCATED_MSG_FAILED
+    if not got.reason:  # a failed conversion says more than that the data, whose length is known, was cut
+        got.reason = mq.MQRC_TRUNCATED_MSG_ACCEPTED if accept else mq.MQRC_TRUNCATED_MSG_FAILED
     return accept

@@ -110,8 +110,11 @@ def _found(
     if one is None:
         raise MQError(mq.MQRC_NO_MSG_AVAILABLE, f"{queue.name} has no message that fits", 2)
     parts = _parts(search, one, options)
-    got = _shown(connection, handle, queue, one, parts, md, options)
-    if delivery.fitted(got, buffer_length, accept=bool(value & mq.MQGMO_ACCEPT_TRUNCATED_MSG)):
+    got = _shown(connection, handle, queue, one, parts, options)
+    accept = bool(value & mq.MQGMO_ACCEPT_TRUNCATED_MSG)
+    if value & mq.MQGMO_CONVERT:
+        delivery.convert(got, md, buffer_length, connection.core.attribute("CCSID"), accept=accept)
+    if delivery.fitted(got, buffer_length, accept=accept):
         if value & BROWSE:
             _browsed(connection, handle, queue, one, options)
         else:
@@ -143,10 +146,9 @@ def _shown(
     queue: LocalQueue,
     one: Candidate,
     parts: list[Candidate],
-    asked: bytes,
     options: GetOptions,
 ) -> Got:
-    """The message as the getter gets it, before it is cut to the buffer."""
+    """The message as the getter gets it, before it is converted and cut to the buffer."""
     core = connection.core
     md = descriptor.with_remaining(one.md, one.expiry / 1_000_000 if one.expiry else None, core.now())
     data = b"".join(part.data for part in parts) if len(parts) > 1 else one.data
@@ -154,10 +156,7 @@ def _shown(
         md = _whole(md, parts[-1].md)
     status = group_status(md)
     md, data, held = delivery.seen(md, data, options, _property_control(handle, queue))
-    reason = 0
-    if options.options & mq.MQGMO_CONVERT:
-        md, data, reason = delivery.converted(md, data, asked, core.attribute("CCSID"))
-    got = Got(md, data, len(data), queue.name, 1 if reason else 0, reason, held, *status)
+    got = Got(md, data, len(data), queue.name, 0, 0, held, *status)
     got.token = message_token(one.token)
     return got
 

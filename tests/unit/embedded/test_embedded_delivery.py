@@ -1,0 +1,48 @@
+"""What a getter sees: conversion and the buffer, whatever the message is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies_embedded import md
+
+from gateway.backends.embedded import delivery, descriptor
+from gateway.ports.mqi import Got
+
+CCSIDS = st.sampled_from([0, 37, 500, 819, 1200, 1208, 60000])
+ENCODINGS = st.sampled_from([0, 273, 546, 785])
+FORMATS = st.sampled_from([b"", b"MQSTR", b"MQDEAD", b"MQHRF2", b"MQADMIN", b"MQIMSVS", b"OWNKIND"])
+
+
+def described(got: Got) -> tuple[int, int]:
+    return descriptor.integer(got.md, "ccsid"), descriptor.integer(got.md, "encoding")
+
+
+@given(
+    form=FORMATS,
+    data=st.binary(max_size=60) | st.text(max_size=30).map(str.encode),
+    source=st.tuples(CCSIDS, ENCODINGS),
+    target=st.tuples(CCSIDS, ENCODINGS),
+    room=st.integers(0, 80),
+    accept=st.booleans(),
+)
+def test_whatever_arrives(form, data, source, target, room, accept):
+    before = md(format=form, ccsid=source[0], encoding=source[1])
+    got = Got(before, data, len(data), "Q")
+    delivery.convert(got, md(ccsid=target[0], encoding=target[1]), room, 1208, accept=accept)
+    taken = delivery.fitted(got, room, accept=accept)
+    assert len(got.data) <= room
+    assert (got.comp_code == 1) == (got.reason != 0)
+    assert taken is (got.reason != 2080)
+    if got.reason in {2080, 2110, 2111, 2115, 2120} and form not in {b"MQDEAD", b"MQHRF2", b"MQADMIN"}:
+        assert (got.data, got.length, described(got)) == (data[:room], len(data), source)
+    if got.reason == 0:
+        assert got.length == len(got.data)
+
+
+def test_text_that_shrinks_into_the_buffer_is_whole():
+    text = "größe".encode()
+    got = Got(md(format=b"MQSTR", ccsid=1208), text, len(text), "Q")
+    delivery.convert(got, md(ccsid=819), 5, 1208, accept=True)
+    assert delivery.fitted(got, 5, accept=True)
+    assert (got.data, got.length, got.reason) == ("größe".encode("latin-1"), 5, 0)
