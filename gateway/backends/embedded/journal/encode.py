@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, repeat
 from typing import NamedTuple, TypeVar
 
 from xxhash import xxh3_64_intdigest
@@ -63,9 +63,18 @@ def columns_of(groups: Sequence[LanePuts]) -> Columns:
     if len(groups) == 1:
         only = groups[0]
         return Columns(only.heads, only.bodies, only.msg_ids, only.correl_ids, only.expiries, only.put_times)
+    heads: list[bytes] = []
+    bodies: list[bytes] = []
+    plain = True
+    for group in groups:
+        heads += group.heads
+        bodies += group.bodies
+        plain = plain and group.plain
+    if plain:
+        return Columns(heads, bodies, shared=True)
     return Columns(
-        list(chain.from_iterable([group.heads for group in groups])),
-        list(chain.from_iterable([group.bodies for group in groups])),
+        heads,
+        bodies,
         _optional([group.msg_ids for group in groups], groups, NO_ID),
         _optional([group.correl_ids for group in groups], groups, NO_ID),
         _optional([group.expiries for group in groups], groups, 0),

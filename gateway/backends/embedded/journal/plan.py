@@ -133,16 +133,9 @@ def plan_unit(store: Looker, unit: StoreUnit, number: int, time: int) -> Plan:
     return plan
 
 
-def check_group(group: LanePuts) -> None:
-    """Refuse what the format cannot say."""
-    if len(group.bodies) != len(group.heads):
-        raise StoreError(f"{group.queue}: {len(group.heads)} heads for {len(group.bodies)} bodies")
-    check_lane(group.queue, group.key, group.priority)
-
-
 def check_lane(queue: str, key: bytes, priority: int) -> None:
-    """The same for the name of a lane."""
-    if len(key) > MAX_KEY or len(queue.encode()) > 255:
+    """Refuse names that the format cannot say."""
+    if len(key) > MAX_KEY or (len(queue) > 63 and len(queue.encode()) > 255):
         raise StoreError(f"{queue[:48]}: queue names have at most 255 bytes, keys at most {MAX_KEY}")
     if not 0 <= priority < PRIORITIES:
         raise StoreError(f"{queue}: priority {priority} is not one of 0 to {PRIORITIES - 1}")
@@ -151,17 +144,21 @@ def check_lane(queue: str, key: bytes, priority: int) -> None:
 def _name_groups(groups: list[LanePuts], number: int) -> list[tuple[LaneName, int]]:
     """Number the groups and give their tokens. Neighbours of one lane, as group commit brings them, become one."""
     named: list[tuple[LaneName, int]] = []
+    queue, key, priority, base = "", b"", -1, 0
     for group in groups:
-        check_group(group)
         rows = len(group.heads)
-        first = token_of(group.priority, number)
-        group.tokens = range(first, first + rows)
-        number += rows
-        name = (group.queue, group.key, PRIORITIES - 1 - group.priority)
-        if named and named[-1][0] == name:
-            named[-1] = name, named[-1][1] + rows
+        if rows != len(group.bodies):
+            raise StoreError(f"{group.queue}: {rows} heads for {len(group.bodies)} bodies")
+        if group.queue == queue and group.key == key and group.priority == priority:
+            name, before = named[-1]
+            named[-1] = name, before + rows
         else:
-            named.append((name, rows))
+            queue, key, priority = group.queue, group.key, group.priority
+            check_lane(queue, key, priority)
+            base = token_of(priority, 0)
+            named.append(((queue, key, PRIORITIES - 1 - priority), rows))
+        group.tokens = range(base + number, base + number + rows)
+        number += rows
     return named
 
 

@@ -36,6 +36,11 @@ class LanePuts:
     tokens: Sequence[int] = ()
     """Filled by `Store.prepare`; they name messages only once `apply` has returned."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether heads and bodies are all there is."""
+        return self.msg_ids is None and self.correl_ids is None and self.expiries is None and self.put_times is None
+
 
 @dataclass(slots=True)
 class LaneTakes:
