@@ -160,15 +160,15 @@ class Delivery:
                 self.settle(session, item)
             if not outflow.behind or outflow.pending or len(outflow.inflight) >= outflow.window:
                 break
-            self.fetch(session, out)
-            if not outflow.pending and not outflow.behind:  # a page may hold nothing that can be sent
+            if not self.fetch(session, out) and not outflow.pending:  # a page may hold nothing that can be sent
                 break
         if out:
             self.engine.counters.packets_out[3] += len(out)
             self.engine.send(connection, b"".join(out))
 
-    def fetch(self, session: Session, out: list[bytes]) -> None:
-        """The next stored messages of a session, in order. One released before a restart goes on with PUBREL."""
+    def fetch(self, session: Session, out: list[bytes]) -> bool:
+        """The next stored messages of a session, in order; False when there are no more behind them. One released before
+        a restart goes on with PUBREL."""
         outflow = session.outflow
         page = self.engine.queue_manager.fetch(OUT, session.key, _PAGE, outflow.last_token)
         going = self.engine.being_taken(OUT, session.key)
@@ -192,6 +192,7 @@ class Delivery:
             else:
                 outflow.offer(item)
         outflow.behind = len(page) == _PAGE
+        return outflow.behind
 
     def restore(self, stored: Stored) -> Item:
         """An item from its stored row."""
