@@ -190,6 +190,7 @@ class Router:
         for prepared in chosen:
             policy = policy_of(prepared)
             try:
+                self._check_answer(message.publisher, prepared)
                 built = prepared.build(message.packet_id, publication.payload, now)
             except Refused as refused:
                 self._refused(turn, message, prepared, refused, now)
@@ -245,6 +246,16 @@ class Router:
             properties = prop.decode_publish(message.publication.properties)
             plan = self._plans[key] = inbound.plan(self.table, origin, properties)
         return plan
+
+    def _check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
+        """A device may name as response topic only what it could publish or receive itself: the answer of the MQ
+        application is published there in its name."""
+        request = prepared.request
+        if request is None:
+            return
+        who = (publisher.listener, publisher.client_id, publisher.user, request.response_topic)
+        if not self.access.may_publish(*who) and not self.access.may_receive(*who):
+            raise Refused("the access list does not allow the response topic", Feedback.NOT_AUTHORISED)
 
     def _refused(self, turn: Turn, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float) -> None:
         """A rule cannot be followed with this message: it goes where people can see it, with the reason."""
