@@ -9,6 +9,7 @@ import re
 import subprocess
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_compose_uses_the_rules_dashboard_and_job_that_are_tested_here() -> None
 
 
 @pytest.fixture(scope="module")
-def image() -> str:
+def image() -> Iterator[str]:
     """The image, built from the Dockerfile on a local base: registries of images are not needed."""
     base = CACHE / "base"
     if not (base / "usr" / "bin" / "python3").exists():
@@ -130,7 +131,8 @@ def image() -> str:
         "--build-arg=BASE_IMAGE=localhost/mqgate-base",
     ]
     run(*command, "-f", str(DOCKERFILE), "--target", "runtime", "-t", "mqgate-test", str(ROOT))
-    return "mqgate-test"
+    yield "mqgate-test"
+    run("buildah", "rmi", "--force", "mqgate-test", "mqgate-base")
 
 
 def _mirror() -> list[str]:
