@@ -101,18 +101,20 @@ class Owner:
         """Back or forth, by hand."""
         return self._save(groups.moved(self.group(name), name, cursor))
 
-    def purge(self) -> int:
-        """Take what no group needs any more; how many messages."""
+    def purge(self, most: int = 1 << 62) -> int:
+        """Take what no group needs any more; how many messages. At most about `most`: the owner has other work."""
         known = self.groups()
         limits = groups.due(known, list(self.journal.index.queues), self.clock())
-        gone = sum(self._purge_queue(queue, below) for queue, below in limits.items())
-        if gone:
+        gone = 0
+        for queue, below in limits.items():
+            gone += self._purge_queue(queue, below, most - gone)
+        if 0 < gone < most:
             self._remember_purge(known, limits)
         return gone
 
-    def _purge_queue(self, queue: str, below: int) -> int:
+    def _purge_queue(self, queue: str, below: int, most: int) -> int:
         gone = 0
-        while runs := self.lookup.runs(queue, 0, below, PURGE_STEP):
+        while gone < most and (runs := self.lookup.runs(queue, 0, below, PURGE_STEP)):
             tokens: list[int] = []
             for run in runs:
                 first = token_of(run.priority, run.first)

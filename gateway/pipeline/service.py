@@ -21,6 +21,8 @@ from gateway.pipeline.owner import Owner
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 CHUNK_ROWS = 20_000
+PURGE_AT_ONCE = 100_000
+"""Two batches' worth with each acknowledgement: purging keeps up and the gateway is not kept from its devices."""
 PREFIX = "/api/pipeline/"
 
 
@@ -87,7 +89,7 @@ class PipelineService:
         given = json.loads(body)
         name, epoch, cursor = str(given["name"]), int(given["epoch"]), int(given["cursor"])
         group = self.owner.acknowledge(name, epoch, cursor, float(given["ttl"]))
-        self.owner.purge()
+        self.owner.purge(PURGE_AT_ONCE)
         return asdict(group)
 
     def _release(self, _query: Query, body: bytes) -> Any:
