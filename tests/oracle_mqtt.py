@@ -7,7 +7,8 @@ acknowledgements are written a second time.
 from __future__ import annotations
 
 from gateway.errors import MalformedPacket, PacketTooLarge, ProtocolError
-from gateway.mqtt.decoders import FROM_CLIENT, check_version, decode_connect, decode_rare, protocol_version
+from gateway.mqtt.connect import check_version, decode_connect, protocol_version
+from gateway.mqtt.decoders import FROM_CLIENT, decode_rare
 
 CLIENT_TYPES = {1, 3, 4, 5, 6, 7, 8, 10, 12, 14}
 

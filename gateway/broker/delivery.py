@@ -167,7 +167,7 @@ class Delivery:
             self.engine.send(connection, b"".join(out))
 
     def fetch(self, session: Session, out: list[bytes]) -> bool:
-        """The next stored messages of a session, in order; False when there are no more behind them. One released before
+        """The next stored messages of a session, in order; False when no more are behind them. One released before
         a restart goes on with PUBREL."""
         outflow = session.outflow
         page = self.engine.queue_manager.fetch(OUT, session.key, _PAGE, outflow.last_token)

@@ -33,7 +33,6 @@ from gateway.mqtt.packets import (
     V311,
     Auth,
     Connack,
-    Connect,
     Disconnect,
     Packet,
     Properties,
@@ -41,17 +40,14 @@ from gateway.mqtt.packets import (
     Subscribe,
     Subscription,
     Unsubscribe,
-    Will,
 )
 from gateway.mqtt.primitives import (
-    decode_binary,
     decode_string,
     decode_u8,
     decode_u16,
     decode_varint,
-    has_control,
 )
-from gateway.mqtt.topics import is_shared, name_error
+from gateway.mqtt.topics import is_shared
 
 NAMES = {
     CONNECT: "CONNECT", CONNACK: "CONNACK", PUBLISH: "PUBLISH", PUBACK: "PUBACK", PUBREC: "PUBREC", PUBREL: "PUBREL",
@@ -72,16 +68,18 @@ def property_block(body: bytes, offset: int) -> tuple[bytes, int]:
     return body[offset:end], end
 
 
-def _properties(
+def body_properties(
     body: bytes, offset: int, packet_type: int, version: int, *, from_server: bool
 ) -> tuple[Properties, int]:
+    """The properties at `offset`, decoded; none before 5.0."""
     if version != V5:
         return {}, offset
     block, offset = property_block(body, offset)
     return props.decode(block, packet_type, from_server=from_server), offset
 
 
-def _whole(body: bytes, offset: int, packet_type: int) -> None:
+def check_whole(body: bytes, offset: int, packet_type: int) -> None:
+    """Nothing follows the end of the packet."""
     if offset != len(body):
         raise MalformedPacket(
             f"{len(body) - offset} bytes follow the end of {NAMES[packet_type]}: its length is too large"
@@ -93,85 +91,6 @@ def _packet_id(body: bytes) -> int:
     if packet_id == 0:  # [MQTT-2.3.1-1] [MQTT-2.2.1-3]
         raise ProtocolError("packet identifier 0 is not valid: number packets from 1 to 65535")
     return packet_id
-
-
-# --- CONNECT ---------------------------------------------------------------------------------------------------------
-
-
-def protocol_version(body: bytes) -> tuple[str, int, int]:
-    """`(protocol name, level, next offset)`. The level decides how the rest is read and how a refusal looks."""
-    name, offset = decode_string(body, 0)
-    level, offset = decode_u8(body, offset)
-    return name, level, offset
-
-
-def check_version(name: str, level: int) -> None:
-    """Name and level belong together: MQIsdp 3, MQTT 4, MQTT 5."""
-    if (name, level) not in {("MQIsdp", V31), ("MQTT", V311), ("MQTT", V5)}:  # [MQTT-3.1.2-1] [MQTT-3.1.2-2]
-        text = f"protocol {name[:20]!r} level {level} is not spoken here: use MQIsdp 3, MQTT 4 or MQTT 5"
-        raise ProtocolError(text, reasons.UNSUPPORTED_PROTOCOL_VERSION)
-
-
-def decode_connect(first: int, body: bytes) -> Connect:
-    """CONNECT of any version."""
-    name, version, offset = protocol_version(body)
-    check_version(name, version)
-    if version != V31 and first & 0x0F:  # MQIsdp does not use these bits. [MQTT-2.2.2-2] [MQTT-2.1.3-1]
-        raise MalformedPacket(f"CONNECT begins with 0x{first:02X}: send 0x10")
-    flags, offset = decode_u8(body, offset)
-    _check_connect_flags(flags, version)
-    keep_alive, offset = decode_u16(body, offset)
-    properties, offset = _properties(body, offset, CONNECT, version, from_server=False)
-    client_id, offset = _name(body, offset)  # [MQTT-3.1.3-3] [MQTT-3.1.3-4]
-    will, offset = _will(body, offset, flags, version)
-    username, password, offset = _credentials(body, offset, flags, version)
-    _whole(body, offset, CONNECT)
-    return Connect(name, version, bool(flags & 0x02), keep_alive, client_id, will, username, password, properties)
-
-
-def _name(body: bytes, offset: int) -> tuple[str, int]:
-    text, offset = decode_string(body, offset)
-    if has_control(text):
-        raise MalformedPacket("client identifiers and user names may not contain control characters or non-characters")
-    return text, offset
-
-
-def _check_connect_flags(flags: int, version: int) -> None:
-    if flags & 0x18 == 0x18:  # [MQTT-3.1.2-14] [MQTT-3.1.2-12]
-        raise MalformedPacket("will QoS 3 does not exist: use 0, 1 or 2")
-    if version == V31:
-        return  # MQIsdp: bit 0 is unused, and so are the will's bits without a will
-    if flags & 0x01:  # [MQTT-3.1.2-3]
-        raise MalformedPacket("the reserved bit of the connect flags is set: send 0")
-    if not flags & 0x04 and flags & 0x38:  # [MQTT-3.1.2-11] [MQTT-3.1.2-13] [MQTT-3.1.2-15]
-        raise MalformedPacket("will QoS or will retain without a will: set the will flag or send 0")
-    if version == V311 and flags & 0xC0 == 0x40:  # [MQTT-3.1.2-22]
-        raise MalformedPacket("a password without a user name: MQTT 3.1.1 wants both")
-
-
-def _will(body: bytes, offset: int, flags: int, version: int) -> tuple[Will | None, int]:
-    if not flags & 0x04:
-        return None, offset
-    block = b""
-    if version == V5:
-        block, offset = property_block(body, offset)
-    topic, offset = decode_string(body, offset)  # [MQTT-3.1.3-10] [MQTT-3.1.3-11]
-    problem = name_error(topic)
-    if problem:
-        raise MalformedPacket(f"will topic: {problem}")  # 0x90 is for names that are well formed and not accepted
-    payload, offset = decode_binary(body, offset)
-    properties = props.decode(block, props.WILL)
-    return Will(topic, payload, flags >> 3 & 3, bool(flags & 0x20), properties, block), offset
-
-
-def _credentials(body: bytes, offset: int, flags: int, version: int) -> tuple[str | None, bytes | None, int]:
-    username = password = None
-    # MQTT 3.1, section 3.1: the length takes precedence over the flags; a string that is announced may be missing.
-    if flags & 0x80 and not (version == V31 and offset == len(body)):
-        username, offset = _name(body, offset)  # [MQTT-3.1.3-11] [MQTT-3.1.3-12]
-    if flags & 0x40 and not (version == V31 and offset == len(body)):
-        password, offset = decode_binary(body, offset)
-    return username, password, offset
 
 
 # --- CONNACK, acknowledgements, SUBSCRIBE and its kin ----------------------------------------------------------------
@@ -186,8 +105,8 @@ def _decode_connack(first: int, body: bytes, version: int) -> Packet:
         raise MalformedPacket("reserved bits of the connect acknowledge flags are set: send 0 or 1")
     if reason not in (reasons.VALID[CONNACK] if version == V5 else range(6)):
         raise MalformedPacket(f"CONNACK may not carry {reasons.name(reason)}")
-    properties, offset = _properties(body, offset, CONNACK, version, from_server=True)
-    _whole(body, offset, CONNACK)
+    properties, offset = body_properties(body, offset, CONNACK, version, from_server=True)
+    check_whole(body, offset, CONNACK)
     return first, Connack(bool(flags), reason, properties)
 
 
@@ -196,7 +115,7 @@ def _decode_ack(first: int, body: bytes, version: int) -> Packet:
     packet_type = first >> 4
     packet_id = _packet_id(body)
     if version != V5:
-        _whole(body, 2, packet_type)
+        check_whole(body, 2, packet_type)
     if len(body) == 2:
         return first, packet_id, 0, b""
     reason = body[2]
@@ -205,14 +124,14 @@ def _decode_ack(first: int, body: bytes, version: int) -> Packet:
     if len(body) == 3:
         return first, packet_id, reason, b""
     block, offset = property_block(body, 3)
-    _whole(body, offset, packet_type)
+    check_whole(body, offset, packet_type)
     props.decode(block, packet_type)
     return first, packet_id, reason, block
 
 
 def _decode_subscribe(first: int, body: bytes, version: int) -> Packet:
     packet_id = _packet_id(body)
-    properties, offset = _properties(body, 2, SUBSCRIBE, version, from_server=False)
+    properties, offset = body_properties(body, 2, SUBSCRIBE, version, from_server=False)
     subscriptions = []
     while offset < len(body):
         filter_, offset = decode_string(body, offset)  # [MQTT-3.8.3-1]
@@ -242,10 +161,10 @@ def _subscription(filter_: str, options: int, version: int) -> Subscription:
 def _decode_suback(first: int, body: bytes, version: int) -> Packet:
     packet_type = first >> 4
     packet_id = _packet_id(body)
-    properties, offset = _properties(body, 2, packet_type, version, from_server=True)
+    properties, offset = body_properties(body, 2, packet_type, version, from_server=True)
     codes = list(body[offset:])
     if version != V5 and packet_type == UNSUBACK:
-        _whole(body, offset, UNSUBACK)
+        check_whole(body, offset, UNSUBACK)
     valid = reasons.VALID[packet_type] if version == V5 else (0, 1, 2, 0x80)  # [MQTT-3.9.3-2]
     for code in codes:
         if code not in valid:
@@ -255,7 +174,7 @@ def _decode_suback(first: int, body: bytes, version: int) -> Packet:
 
 def _decode_unsubscribe(first: int, body: bytes, version: int) -> Packet:
     packet_id = _packet_id(body)
-    properties, offset = _properties(body, 2, UNSUBSCRIBE, version, from_server=False)
+    properties, offset = body_properties(body, 2, UNSUBSCRIBE, version, from_server=False)
     filters = []
     while offset < len(body):
         filter_, offset = decode_string(body, offset)  # [MQTT-3.10.3-1]
@@ -269,7 +188,7 @@ def _decode_unsubscribe(first: int, body: bytes, version: int) -> Packet:
 
 
 def _decode_ping(first: int, body: bytes, _version: int) -> Packet:
-    _whole(body, 0, first >> 4)
+    check_whole(body, 0, first >> 4)
     return (first,)
 
 
@@ -282,14 +201,14 @@ def _reason_and_properties(first: int, body: bytes, *, from_server: bool) -> tup
         raise MalformedPacket(f"{NAMES[packet_type]} may not carry {reasons.name(body[0])} here")
     if len(body) == 1:
         return body[0], {}
-    properties, offset = _properties(body, 1, packet_type, V5, from_server=from_server)
-    _whole(body, offset, packet_type)
+    properties, offset = body_properties(body, 1, packet_type, V5, from_server=from_server)
+    check_whole(body, offset, packet_type)
     return body[0], properties
 
 
 def _decode_disconnect(first: int, body: bytes, version: int) -> Packet:
     if version != V5:
-        _whole(body, 0, DISCONNECT)
+        check_whole(body, 0, DISCONNECT)
     return first, Disconnect(*_reason_and_properties(first, body, from_server=False))
 
 

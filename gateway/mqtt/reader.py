@@ -10,16 +10,14 @@ from __future__ import annotations
 import struct
 
 from gateway.errors import MalformedPacket, PacketTooLarge, ProtocolError
+from gateway.mqtt.connect import check_version, decode_connect, protocol_version
 from gateway.mqtt.decoders import (
     ACK,
     FROM_CLIENT,
     NAMES,
     PUBLISH_12,
     Grammars,
-    check_version,
-    decode_connect,
     decode_rare,
-    protocol_version,
 )
 from gateway.mqtt.packets import CONNECT, V5, V31, V311, Packet, Properties
 from gateway.mqtt.primitives import decode_varint

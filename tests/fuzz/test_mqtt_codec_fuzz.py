@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties, topics
 from gateway.mqtt.client import server_reader
-from gateway.mqtt.decoders import FROM_CLIENT, FROM_SERVER, decode_connect, decode_rare
+from gateway.mqtt.connect import decode_connect
+from gateway.mqtt.decoders import FROM_CLIENT, FROM_SERVER, decode_rare
 from gateway.mqtt.reader import Reader
 
 bodies = st.binary(max_size=80)
