@@ -55,12 +55,12 @@ class Lookup:
         return merge(*lanes, key=_first)
 
     def _lanes(self, patterns: str) -> Iterator[tuple[str, Lane]]:
+        """Of application queues: they have one key, the empty one; the gateway's state queues have others."""
         for name in self.queues(patterns):
-            for head in self.index.queues[name].lanes.values():
-                lane: Lane | None = head
-                while lane is not None:
-                    yield name, lane
-                    lane = lane.lower
+            lane = self.index.queues[name].lanes.get(b"")
+            while lane is not None:
+                yield name, lane
+                lane = lane.lower
 
     @staticmethod
     def _lane_runs(queue: str, lane: Lane, low: int, high: int | None) -> Iterator[Run]:
