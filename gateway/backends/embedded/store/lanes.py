@@ -67,12 +67,12 @@ class Lane:
         """Messages at the position their numbers say (carried forward or moved before a restart); none of them is
         there.
         """
+        if self.gone and not self.gone.isdisjoint(range(first, first + count)):
+            self._fold()  # their old runs are still here
         at = self._behind(first)
         if not self.runs:
             self.runs = array("Q")
         self.runs[at:at] = array("Q", (first, count, place))
-        if self.gone:
-            self.gone.difference_update(range(first, first + count))
         self.depth += count
         self.queue.depth += count
 
