@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.broker import sharing
 from gateway.broker.connack import connack_properties, refusal
+from gateway.broker.keep_alive import KeepAlive
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
 SESSIONS, WILLS = "MQGATE.SESSIONS", "MQGATE.WILLS"
-SHORT, FINE, COARSE = 10, 0.25, 1.0
-"""Keep-alives up to SHORT seconds are checked every FINE seconds, the others every COARSE (the engine's tick)."""
 PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
@@ -33,7 +32,7 @@ class Connecting:
         self.engine = engine
         self._asking = False
         """True while a CONNECT is being decided: an answer that comes at once goes out with the batch."""
-        self._close_watch: set[Connection] = set()
+        self.keep_alive = KeepAlive(engine)
 
     # -- CONNECT -------------------------------------------------------------------------------------------------------
 
@@ -184,10 +183,7 @@ class Connecting:
         keep_alive = connect.keep_alive
         if connect.version == V5 and limits.keep_alive_max and (not keep_alive or keep_alive > limits.keep_alive_max):
             keep_alive = limits.keep_alive_max  # [MQTT-3.1.2-21], announced as Server Keep Alive
-        # Not later than one and a half periods: the clock's own step is taken off [MQTT-3.1.2-22] [MQTT-3.1.2-24].
-        connection.keep_alive = keep_alive * 1.5 - (FINE if keep_alive <= SHORT else COARSE) if keep_alive else 0.0
-        if 0 < keep_alive <= SHORT:
-            self.watch_closely(connection)
+        self.keep_alive.begin(connection, keep_alive)
         receive_maximum = properties.get(prop.RECEIVE_MAXIMUM, 0xFFFF)
         window = min(int(receive_maximum), limits.max_inflight) if isinstance(receive_maximum, int) else 1
         largest = properties.get(prop.MAXIMUM_PACKET_SIZE, 0xFFFFFFFF)
@@ -241,7 +237,6 @@ class Connecting:
     def disconnect(self, connection: Connection, packet: Any) -> None:
         """The client leaves: its will goes unpublished, unless it says otherwise [MQTT-3.14.4-3]."""
         engine, session, record = self.engine, connection.session, packet[1]
-        engine.counters.packets_in[14] += 1
         if connection.state == ONLINE:
             wanted = record.properties.get(prop.SESSION_EXPIRY_INTERVAL)
             if isinstance(wanted, int):
@@ -343,37 +338,12 @@ class Connecting:
 
     # -- time --
 
-    def watch_closely(self, connection: Connection) -> None:
-        """Short keep-alives are looked at more often than the others."""
-        if not self._close_watch:
-            self.engine.scheduler.later(FINE, self.look)
-        self._close_watch.add(connection)
-
-    def look(self) -> None:
-        """Every quarter of a second while a client has a short keep-alive."""
-        engine, now = self.engine, self.engine.scheduler.monotonic()
-        engine.now = engine.scheduler.now()
-        for connection in list(self._close_watch):
-            if connection.state != ONLINE or self.check_silence(connection, now):
-                self._close_watch.discard(connection)
-        if self._close_watch:
-            engine.scheduler.later(FINE, self.look)
-        engine.flush()
-
-    def check_silence(self, connection: Connection, now: float) -> bool:
-        """End a connection whose keep-alive has run out [MQTT-3.1.2-24]."""
-        silent = bool(connection.keep_alive) and now - connection.last_read > connection.keep_alive
-        if silent:
-            text = "silent for 1.5 keep-alive periods"
-            self.engine.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
-        return silent
-
     def tick(self, now: float) -> None:
         """Silence, slow CONNECTs, expired tokens; sessions and wills that are due."""
         engine = self.engine
         for connection in list(engine.connections):
             if connection.state == ONLINE:
-                if self.check_silence(connection, now):
+                if self.keep_alive.check(connection, now):
                     continue
                 if connection.auth is not None and 0 < connection.auth.expires < engine.now:
                     engine.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", "the token has expired")
