@@ -20,6 +20,7 @@ from gateway.app.api import Tracer
 from gateway.app.api.state import latency
 from gateway.app.gauges import gauges_of
 from gateway.app.limits import limits_of
+from gateway.app.listening import listeners_of
 from gateway.app.mappings import read_table
 from gateway.app.secrets import mqi_users
 from gateway.app.site import admin_root, guard_of, private, warnings_about
@@ -158,7 +159,7 @@ class Gateway:
         found = recover(self.engine)
         self.recovered = True
         self.consumers.start(self.table)
-        for listener in self.settings.listeners:
+        for listener in listeners_of(self.settings):
             try:
                 listening = self.listeners.open(listener)
             except OSError as error:
