@@ -5,7 +5,7 @@ from __future__ import annotations
 from strategies_embedded import md, refused
 
 from gateway.backends.embedded.descriptor import Descriptor, text
-from gateway.mq import xqh
+from gateway.mq import situations, xqh
 from gateway.ports.mqi import ObjectDescriptor
 
 DEFINITIONS = """
@@ -62,6 +62,40 @@ def test_remote_queues_go_through_a_transmission_queue(mqi):
     assert (header.remote_q_name, header.remote_q_mgr_name, got.data[begin:]) == ("THERE", "QM2", b"data")
     embedded = Descriptor(inner)
     assert (embedded.msg_id, embedded.correl_id, embedded.format) == (original.msg_id, b"c" * 24, b"MQSTR   ")
+
+
+def test_the_separate_descriptor_is_the_senders_but_for_what_the_queue_manager_says(mqi):
+    mqi.mqsc(DEFINITIONS)
+    confirm, exception_with_data = 0x100 | 0x800, 0x3000000
+    given = md(
+        report=confirm | exception_with_data, type=1, expiry=600, reply_to_q=b"A", reply_to_qmgr=b"QM1",
+        flags=8, group_id=b"g" * 24, sequence=2,
+    )  # fmt: skip
+    mqi.put("REMOTE", b"data", descriptor=given)
+    got = mqi.get(mqi.open("QM2"))
+    outside = Descriptor(got.md)
+    assert (outside.report, outside.type, outside.expiry) == (exception_with_data, 1, 600)
+    assert (text(outside.reply_to_q), text(outside.reply_to_qmgr), text(outside.user)) == ("A", "QM1", "ana")
+    assert (outside.put_application_type, text(outside.put_application_name)) == (7, "QM1")
+    assert (outside.encoding, outside.ccsid) == (546, 1208)
+    assert (outside.group_id, outside.sequence, outside.flags) == (bytes(24), 1, 0)
+    arrived = situations.from_transmission(got.md, got.data)
+    inside = Descriptor(arrived.md)
+    assert (inside.report, inside.group_id, inside.sequence) == (confirm | exception_with_data, b"g" * 24, 2)
+    assert (inside.flags, arrived.data, mqi.depth("A")) == (8, b"data", 0)
+
+
+def test_an_expiry_on_the_transmission_queue_is_reported_as_that_of_the_message_put(mqi):
+    mqi.mqsc(DEFINITIONS)
+    given = md(report=0x600000, expiry=10, reply_to_q=b"A", format=b"MQSTR")
+    sent = Descriptor(mqi.put("REMOTE", b"data", descriptor=given).md)
+    mqi.scheduler.advance(5)
+    with refused(2033):
+        mqi.get(mqi.open("QM2"))
+    got = mqi.get(mqi.open("A"))
+    report = Descriptor(got.md)
+    assert (report.type, report.feedback, report.correl_id) == (4, 258, sent.msg_id)
+    assert (report.format, got.data) == (b"MQSTR   ", b"data")
 
 
 def test_transmission_queue_choice(mqi):

@@ -17,7 +17,8 @@ from gateway.backends.embedded.resolution import Target, resolve
 from gateway.backends.embedded.store.unit import LanePuts, StoreUnit
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
-from gateway.mq import dlh, xqh
+from gateway.mq import dlh, situations
+from gateway.mq.message_context import Putter
 from gateway.ports.batch import MQMD_LENGTH, Puts
 
 Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
@@ -68,26 +69,13 @@ class Placer:
 
     def _for_transmission(self, target: Target, md: bytes, data: bytes) -> tuple[bytes, bytes]:
         """MQXQH in front; the descriptor outside is the queue manager's own."""
-        header = xqh.build(target.remote_queue, target.remote_queue_manager, md)
-        outside = Descriptor(md)
-        outside.msg_id, outside.correl_id = self._core.new_identifier(), outside.msg_id
-        outside.format, outside.encoding, outside.ccsid = (
-            mq.MQFMT_XMIT_Q_HEADER,
-            descriptor.NATIVE,
-            self._core.attribute("CCSID"),
-        )
-        outside.report, outside.type, outside.feedback = 0, mq.MQMT_DATAGRAM, 0
-        outside.reply_to_q, outside.reply_to_qmgr = b" " * 48, b" " * 48
-        outside.put_application_type = mq.MQAT_QMGR
-        outside.put_application_name = self._core.name.encode()[:28].ljust(28)
-        outside.group_id, outside.sequence, outside.offset, outside.flags, outside.original_length = (
-            bytes(24),
-            1,
-            0,
-            0,
-            -1,
-        )
-        return outside.pack(), header + data
+        core = self._core
+        day, time = split_time(core.now())
+        putter = Putter("", core.name[:28], mq.MQAT_QMGR, day.decode(), time.decode())
+        return situations.to_transmission(
+            md, data, target.remote_queue, target.remote_queue_manager,
+            msg_id=core.new_identifier(), putter=putter, ccsid=core.attribute("CCSID"),
+        )  # fmt: skip
 
     # Reports
 
@@ -102,6 +90,8 @@ class Placer:
 
     def report(self, md: bytes, data: bytes, feedback: int, unit: StoreUnit) -> None:
         """A report about a message, to its ReplyToQ; to the dead-letter queue if that cannot be."""
+        if feedback == mq.MQFB_EXPIRATION and md[32:40] == mq.MQFMT_XMIT_Q_HEADER:
+            md, data = _as_put(md, data)
         about = Descriptor(md)
         if descriptor.text(about.reply_to_q) == "":
             return
@@ -192,6 +182,15 @@ def _data_options(feedback: int) -> tuple[int, int]:
     if feedback == mq.MQFB_EXPIRATION:
         return mq.MQRO_EXPIRATION_WITH_DATA, mq.MQRO_EXPIRATION_WITH_FULL_DATA
     return mq.MQRO_EXCEPTION_WITH_DATA, mq.MQRO_EXCEPTION_WITH_FULL_DATA
+
+
+def _as_put(md: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """What lies on a transmission queue as its sender knows it: a report about it is about that."""
+    try:
+        arrived = situations.from_transmission(md, data)
+    except HeaderError:
+        return md, data
+    return arrived.md, arrived.data
 
 
 def split_time(now: float) -> tuple[bytes, bytes]:
