@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.backends.access.gatekeeper import Gatekeeper
+from gateway.backends.access.gatekeeper import Gatekeeper, acl_of
 from gateway.config.model import Settings
 from gateway.ports.access import Access
 from gateway.ports.batch import Scheduler
+from gateway.routing.acl import PUBLISH, Subject, Why
 
 
 class ReloadableAccess(Access, Protocol):
@@ -19,6 +20,11 @@ class ReloadableAccess(Access, Protocol):
 
     def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
         """Which entry decides about a publication."""
+
+
+def why_publish(settings: Settings, client_id: str, user: str, topic: str, listener: str = "") -> Why:
+    """Whether the access list of the settings lets this client publish there, and which entry says so."""
+    return acl_of(settings).of(Subject(client_id, user, listener)).why(PUBLISH, topic)
 
 
 def access_of(settings: Settings, scheduler: Scheduler) -> ReloadableAccess:

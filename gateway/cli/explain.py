@@ -25,26 +25,30 @@ from gateway.rules.parse import load_mappings
 @click.option("--retain", is_flag=True)
 @click.option("--payload", default="", help="Text of the payload.")
 @click.option("--client", default="device", show_default=True, help="Client identifier.")
-@click.option("--as", "user", default="", help="User name.")
+@click.option("--as", "user", default="", help="User name; with -c its access list is asked too.")
+@click.option("--listener", default="", help="Listener the client came through.")
 @click.option("--property", "properties", multiple=True, help="MQTT 5 user property NAME=VALUE.")
 @click.option("-m", "--mapping", "files", multiple=True, type=click.Path(), help="Mapping files to use.")
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def explain(
-    topic: str, qos: int, retain: bool, payload: str, client: str, user: str, properties: tuple[str, ...],
-    files: tuple[str, ...], config: str | None, as_json: bool,
+    topic: str, qos: int, retain: bool, payload: str, client: str, user: str, listener: str,
+    properties: tuple[str, ...], files: tuple[str, ...], config: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Which rule matches TOPIC, why the others don't, the queue, and the MQMD and properties that would be put."""
     wrong = name_error(topic)
     if wrong is not None:
         raise click.UsageError(wrong)
+    access = None
     try:
         if files:
             table = compile_mappings(load_mappings(files))
         else:
+            from gateway.app.access import why_publish
             from gateway.app.mappings import read_table
 
-            table = read_table(read_settings(config, None))
+            settings = read_settings(config, None)
+            table, access = read_table(settings), why_publish(settings, client, user, topic, listener)
     except ConfigurationError as error:
         for finding in error.findings:
             click.echo(str(finding), err=True)
@@ -52,12 +56,16 @@ def explain(
     block: Properties = {}
     if properties:
         block[prop.USER_PROPERTY] = [(name, value) for name, _, value in (one.partition("=") for one in properties)]
-    answer = explained(table, Origin(client, user, topic, qos, retain), block, payload.encode(), time.time())
+    origin = Origin(client, user, topic, qos, retain, listener=listener)
+    answer = explained(table, origin, block, payload.encode(), time.time())
     if as_json:
-        show_json(answer.as_dict())
+        decided = {"allowed": access.allowed, "why": access.text} if access is not None else None
+        show_json({**answer.as_dict(), "access": decided})
     else:
+        if access is not None:
+            click.secho(f"access: {access.text}", fg=None if access.allowed else "red")
         show(answer)
-    sys.exit(0 if answer.puts else 1)
+    sys.exit(0 if answer.puts and (access is None or access.allowed) else 1)
 
 
 def show(answer: Explanation) -> None:

@@ -280,7 +280,7 @@ def _policy_of(settings: Settings) -> _Policy:
         hashed,
         tokens,
         own=_load(security.authenticator) if security.authenticator else None,
-        acl=compile_acl(_acl_entries(settings)),
+        acl=acl_of(settings),
         anonymous_on={one.name: settings.anonymous_on(one) for one in settings.listeners},
         certificates=security.certificate_user != "none",
         certificate_client_id=security.certificate_client_id,
@@ -297,6 +297,11 @@ def _first_line(name: str) -> bytes:
         return Path(name).read_bytes().split(b"\n", 1)[0].rstrip(b"\r")
     except OSError as error:
         raise ConfigurationError([Finding(name, 1, 1, f"cannot be read: {error}", "check the name")]) from error
+
+
+def acl_of(settings: Settings) -> Acl:
+    """The access list of the settings, or of the file they name (ConfigurationError)."""
+    return compile_acl(_acl_entries(settings))
 
 
 def _acl_entries(settings: Settings) -> list[AclEntry] | None:
