@@ -153,6 +153,8 @@ def test_wrong_commands(mqi, ask):
 
 
 def test_authority_records(mqi, ask):
+    for words in ("OBJTYPE(QMGR)", "PROFILE('**') OBJTYPE(QUEUE)"):
+        mqi.mqsc(f"SET AUTHREC {words} PRINCIPAL('ana') AUTHADD(ALL)")
     ask(90, pcf.string(3067, "A"), pcf.integer(1016, 1), pcf.strings(3065, ["eva"]), pcf.integers(1116, [10, 11]))
     ask(90, pcf.string(3067, "**"), pcf.integer(1016, 5), pcf.strings(3065, ["eva"]), pcf.integers(1116, [5]))
     eva = mqi.queue_manager.connect(user="eva")
@@ -161,6 +163,23 @@ def test_authority_records(mqi, ask):
         with pytest.raises(Exception, match="2035"):
             eva.open(ObjectDescriptor(queue), options)
     mqi.open("B")
+
+
+def test_commands_need_the_authority_of_who_sends_them(mqi, ask):
+    mqi.mqsc(
+        "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(ALLMQI)\n"
+        "SET AUTHREC PROFILE('**') OBJTYPE(QUEUE) PRINCIPAL('ana') AUTHADD(ALLMQI)\n"
+    )
+    grant = [pcf.string(3067, "**"), pcf.integer(1016, 1), pcf.strings(3065, ["ana"]), pcf.integers(1116, [-1])]
+    ask(90, *grant, fails=2035)
+    ask(38, pcf.integer(1017, 1), pcf.string(3014, "DEFINE QLOCAL(ESC)"), fails=2035)
+    ask(1, fails=2035)
+    ask(CREATE, name("ESC"), pcf.integer(Q_TYPE, 1), fails=2035)
+    ask(9, name("A"), fails=2035)
+    assert ask(40) == [{}]
+    mqi.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(CHG)")
+    ask(90, *grant)
+    ask(CREATE, name("ESC"), pcf.integer(Q_TYPE, 1))
 
 
 def test_mqsc_inside_pcf(mqi, ask):

@@ -1,13 +1,16 @@
 """Who may connect and who may do what: CONNAUTH with CHCKCLNT, users of the settings, authority records.
 
-Without a single authority record every known user may do everything, as the queue manager's own administrators may
-always.
+Administrators (the queue manager itself and the user its process runs as) may always do everything; so may everybody
+while there is no authority record at all. A user with records may do what they grant. A user without any is kept from
+objects that records of others cover, and from administering.
 """
 
 from __future__ import annotations
 
 import hmac
 import json
+import os
+import pwd
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -33,6 +36,9 @@ GROUPS_OF_RIGHTS = {
     "SET", "SETALL", "SETID", "SUB"}),
     "NONE": frozenset(),
 }  # fmt: skip
+_ADMINISTERING = frozenset({"CHG", "CLR", "CRT", "CTRL", "CTRLX", "DLT"})
+OWN_USER = "mqgate"
+"""The user the queue manager's own connections run as."""
 _OF_OPEN = (
     (INPUT, "GET"), (mq.MQOO_BROWSE, "BROWSE"), (mq.MQOO_OUTPUT, "PUT"), (mq.MQOO_INQUIRE, "INQ"), (mq.MQOO_SET, "SET"),
     (mq.MQOO_PASS_IDENTITY_CONTEXT, "PASSID"), (mq.MQOO_PASS_ALL_CONTEXT, "PASSALL"),
@@ -51,6 +57,7 @@ class Authority:
         self._core = core
         self._users: dict[str, str] = {}
         self._verify: Callable[[str, str], bool] | None = None
+        self._administrators = {OWN_USER, _process_user()}
         self.connections: set[Connection] = set()
         self.records: dict[Key, frozenset[str]] = {}
         for name, record in core.store.state().items():
@@ -107,14 +114,16 @@ class Authority:
                     self.check(user, "QUEUE", name, right)
 
     def rights(self, user: str, kind: str, name: str) -> frozenset[str]:
-        """What the user may do: the record of the most specific profile counts. Users without any record are
-        administrators."""
-        if not any(one == user for _, _, one in self.records):
+        """What the user may do: the user's record with the most specific profile counts."""
+        if not self.records or user in self._administrators:
             return RIGHTS
-        profiles = [
-            profile for of, profile, one in self.records if of == kind and one == user and _covers(profile, name)
-        ]
-        return self.records[kind, max(profiles, key=_specific), user] if profiles else frozenset()
+        own = [(of, profile) for of, profile, one in self.records if one == user]
+        profiles = [profile for of, profile in own if of == kind and _covers(profile, name)]
+        if profiles:
+            return self.records[kind, max(profiles, key=_specific), user]
+        if own or any(of == kind and _covers(profile, name) for of, profile, _ in self.records):
+            return frozenset()
+        return RIGHTS - _ADMINISTERING
 
     def set_record(self, kind: str, profile: str, user: str, add: Iterable[str], remove: Iterable[str]) -> None:
         """SET AUTHREC."""
@@ -131,6 +140,15 @@ class Authority:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no authority record of {user!r} for {kind} {profile!r}")
         del self.records[key]
         self._core.commit(StoreUnit(state={AUTHORITY_STATE + "/".join(key).encode(): None}))
+
+
+def _process_user() -> str:
+    """As the MQI socket names the program at its other end."""
+    uid = os.geteuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def expanded(rights: Iterable[str]) -> frozenset[str]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from gateway.backends.embedded import pcf_objects as objects
 from gateway.backends.embedded.administration import not_found
+from gateway.backends.embedded.authority import OWN_USER
 from gateway.backends.embedded.connection import Connection
 from gateway.backends.embedded.descriptor import Descriptor, default_descriptor, text
 from gateway.backends.embedded.local_queue import LocalQueue
@@ -38,6 +39,8 @@ RIGHT_OF_MQAUTH = {
 }  # fmt: skip
 KIND_OF_MQOT = {1: "QUEUE", 2: "NAMELIST", 3: "PROCESS", 5: "QMGR", 6: "CHANNEL", 7: "AUTHINFO", 8: "TOPIC"}
 MQAT_USER = 25
+_CHANGING = {38, 78, mq.MQCMD_SET_AUTH_REC, mq.MQCMD_SET_CHLAUTH_REC, mq.MQCMD_CHANGE_Q_MGR}
+"""Commands that need CHG on the queue manager; MQSC in an Escape (38) may be any of them."""
 
 
 class CommandServer:
@@ -92,10 +95,15 @@ class CommandServer:
         except HeaderError as error:
             few = error.field == "ParameterCount"
             comp_code, reason = mq.MQCC_FAILED, mq.MQRCCF_PARM_COUNT_TOO_SMALL if few else MQRCCF_CFH_LENGTH_ERROR
+        finally:
+            self._connection.user = OWN_USER
         if text(request.reply_to_q):
             self._reply(request, command, version, replies or [[]], comp_code, reason)
 
     def _run(self, message: pcf.Message, user: str) -> Iterable[Reply]:
+        """The command, with the authority of the user who sent it."""
+        connection = self._connection
+        connection.user = user
         handler = _COMMANDS.get(message.command)
         if handler is None:
             own = {
@@ -105,9 +113,9 @@ class CommandServer:
                 self._change_queue_manager, }.get(message.command)  # fmt: skip
             if own is None:
                 raise refuse(mq.MQRCCF_CFH_COMMAND_ERROR, f"command {message.command} is not offered")
+            if message.command in _CHANGING:
+                connection.authorise("QMGR", connection.core.name, "CHG")
             return own(message)
-        connection = self._connection
-        connection.user = user
         return handler(connection, message)
 
     def _reply(

@@ -9,7 +9,7 @@ from pathlib import Path
 from gateway.backends.embedded import completing
 from gateway.backends.embedded.administration import Administration
 from gateway.backends.embedded.attributes import BY_KEYWORD, Value
-from gateway.backends.embedded.authority import Authority
+from gateway.backends.embedded.authority import OWN_USER, Authority
 from gateway.backends.embedded.connection import Connection
 from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.expiring import Expirer
@@ -32,8 +32,6 @@ from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
 
-ADMINISTRATOR = "mqgate"
-"""The user the queue manager's own connections run as."""
 _STATE_ATTRIBUTES: dict[str, Value] = {
     "MAXDEPTH": 999_999_999,
     "MAXMSGL": 104_857_600,
@@ -97,7 +95,7 @@ class EmbeddedQueueManager:
             report = self._mqsc.run(objects_text)
         if report.ok:
             self._expirer = Expirer(self.core, self._placer, self.topics)
-            CommandServer(self._connection("command server", ADMINISTRATOR), self.mqsc)
+            CommandServer(self._connection("command server", OWN_USER), self.mqsc)
         else:
             findings = [
                 Finding("objects", line, 1, what, "write REPLACE" if "AMQ8150E" in what else "")

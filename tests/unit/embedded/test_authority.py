@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+
 import pytest
-from strategies_embedded import MqiRig, refused
+from strategies_embedded import MqiRig, md, refused
 
 from gateway.backends.embedded.authority import RIGHTS, _covers, expanded
-from gateway.ports.mqi import ObjectDescriptor
+from gateway.errors import MQError
+from gateway.ports.mqi import ObjectDescriptor, PutOptions
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,7 @@ def test_the_most_specific_profile_counts_and_survives_a_restart(tmp_path):
     rig = MqiRig(tmp_path / "data", "DEFINE QLOCAL(APP.ONE)\nDEFINE QLOCAL(APP.TWO)")
     rig.mqsc(
         "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('eva') AUTHADD(CONNECT)\n"
+        "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(CONNECT)\n"
         "SET AUTHREC PROFILE('APP.**') OBJTYPE(QUEUE) PRINCIPAL('eva') AUTHADD(ALLMQI)\n"
         "SET AUTHREC PROFILE(APP.TWO) OBJTYPE(QUEUE) PRINCIPAL('eva') AUTHADD(BROWSE)\n"
     )
@@ -52,3 +57,80 @@ def test_the_most_specific_profile_counts_and_survives_a_restart(tmp_path):
     rig.mqsc("DELETE AUTHREC PROFILE(APP.TWO) OBJTYPE(QUEUE) PRINCIPAL('eva')")
     eva.open(ObjectDescriptor("APP.TWO"), 16)
     rig.queue_manager.close()
+
+
+PUT, GET = 16, 1
+
+
+def outcome(connection, name, options=PUT):
+    """The reason MQOPEN ends with; 0 when it works."""
+    try:
+        connection.open(ObjectDescriptor(name), options)
+    except MQError as error:
+        return error.reason
+    return 0
+
+
+@pytest.fixture
+def rig():
+    """Three queues, no records."""
+    rig = MqiRig(None, "DEFINE QLOCAL(APP.ONE)\nDEFINE QLOCAL(APP.TWO)\nDEFINE QLOCAL(FREE)")
+    yield rig
+    rig.queue_manager.close()
+
+
+def connect(rig, user):
+    return rig.queue_manager.connect(user=user)
+
+
+def test_without_records_everybody_may_do_everything(rig):
+    assert [outcome(connect(rig, user), "APP.ONE") for user in ("eva", "bob", "")] == [0, 0, 0]
+    assert rig.queue_manager.authority.rights("bob", "QMGR", "QM1") == RIGHTS
+
+
+def test_what_records_cover_is_closed_to_everybody_they_do_not_name(rig):
+    rig.mqsc("SET AUTHREC PROFILE('APP.*') OBJTYPE(QUEUE) PRINCIPAL('eva') AUTHADD(PUT)")
+    bob = connect(rig, "bob")
+    assert [outcome(bob, name) for name in ("APP.ONE", "APP.TWO", "FREE")] == [2035, 2035, 0]
+    assert outcome(connect(rig, ""), "APP.ONE") == 2035
+    with refused(2035):
+        bob.put1(ObjectDescriptor("APP.ONE"), md(), PutOptions(4), b"x")
+    with refused(2035):  # named somewhere: needs a record for everything, CONNECT included
+        connect(rig, "eva")
+    rig.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('eva') AUTHADD(CONNECT)")
+    with refused(2035):  # now there is a record of the queue manager, and it does not name bob
+        connect(rig, "bob")
+    eva = connect(rig, "eva")
+    assert [outcome(eva, *what) for what in (("APP.ONE", PUT), ("APP.ONE", GET), ("FREE", PUT))] == [0, 2035, 2035]
+
+
+def test_the_last_record_gone_opens_everything_again(rig):
+    rig.mqsc("SET AUTHREC PROFILE(APP.ONE) OBJTYPE(QUEUE) PRINCIPAL('eva') AUTHADD(PUT)")
+    bob = connect(rig, "bob")
+    assert outcome(bob, "APP.ONE") == 2035
+    rig.mqsc("DELETE AUTHREC PROFILE(APP.ONE) OBJTYPE(QUEUE) PRINCIPAL('eva')")
+    assert outcome(bob, "APP.ONE") == 0
+
+
+def test_a_record_of_another_type_of_object_covers_nothing_here(rig):
+    rig.mqsc("SET AUTHREC PROFILE('**') OBJTYPE(TOPIC) PRINCIPAL('eva') AUTHADD(PUB)")
+    bob = connect(rig, "bob")
+    assert outcome(bob, "APP.ONE") == 0
+    with refused(2035):
+        bob.open(ObjectDescriptor(object_type=8, object_string="plant"), PUT)
+
+
+def test_administrators_may_always_do_everything(rig):
+    rig.mqsc("SET AUTHREC PROFILE('**') OBJTYPE(QUEUE) PRINCIPAL('eva') AUTHADD(PUT)")
+    rig.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('eva') AUTHADD(CONNECT)")
+    own = pwd.getpwuid(os.geteuid()).pw_name
+    rig.mqsc(f"SET AUTHREC PROFILE(FREE) OBJTYPE(QUEUE) PRINCIPAL('{own}') AUTHADD(NONE)")
+    for user in (own, "mqgate"):
+        assert [outcome(connect(rig, user), name) for name in ("APP.ONE", "FREE")] == [0, 0]
+        assert rig.queue_manager.authority.rights(user, "QMGR", "QM1") == RIGHTS
+
+
+def test_administering_needs_a_record_as_soon_as_there_is_any(rig):
+    rig.mqsc("SET AUTHREC PROFILE(APP.ONE) OBJTYPE(QUEUE) PRINCIPAL('eva') AUTHADD(PUT)")
+    found = rig.queue_manager.authority.rights("bob", "QUEUE", "FREE")
+    assert {"CHG", "CLR", "CRT", "CTRL", "CTRLX", "DLT"} == RIGHTS - found
