@@ -46,6 +46,7 @@ class Publishing:
         handlers, pubacks, pubrecs = engine.handlers, _PUBACK, _PUBREC
         packets_in = engine.counters.packets_in
         last_topic, last_first, hot = b"", -1, 0
+        longest = engine.limits.max_payload or engine.limits.max_packet
         replies = turn.replies.get(connection)
         heads: Any = None
         bodies: Any = None
@@ -74,7 +75,7 @@ class Publishing:
                         puts, staged = self.staging(session)
                         head, tails = self.staged_head(route, session.client_id), _LITTLE
                         heads, bodies = puts.heads.append, puts.bodies.append
-                if hot and not block:
+                if hot and not block and len(payload) <= longest:
                     if packet_id:
                         if replies is None:
                             replies = turn.replies[connection] = []
@@ -176,7 +177,7 @@ class Publishing:
             engine.trace(connection, "PUBLISH", packet)
         publication = self.publication(connection, topic, payload, first, block, properties)
         if qos == 2:
-            self.stage(connection, route, publication, packet_id)
+            self.stage(connection, route, publication, packet_id, properties)
             return
         reason = route.error or self.payload_error(payload, properties) or self.length_error(route, payload)
         if not reason:
@@ -266,17 +267,18 @@ class Publishing:
 
     # -- QoS 2 --
 
-    def stage(self, connection: Connection, route: Route, publication: Publication, packet_id: int) -> None:
+    def stage(
+        self, connection: Connection, route: Route, publication: Publication, packet_id: int, properties: Properties
+    ) -> None:
         """Stored, not visible, then PUBREC [MQTT-4.3.3-8]. The same id again changes nothing [MQTT-4.3.3-10]."""
         engine, session = self.engine, connection.session
         if packet_id not in session.inbound:
             payload = publication.payload
-            reason = route.error or self.payload_error(payload, {}) or self.length_error(route, payload)
+            reason = route.error or self.payload_error(payload, properties) or self.length_error(route, payload)
             if reason:
                 engine.counters.messages_dropped[route.rule or "_none", "denied"] += 1
-                if connection.version == V5:
-                    self.answer(connection, PUBREC, packet_id, reason)
-                    return
+                self.answer(connection, PUBREC, packet_id, reason)  # 3.x is not told: its PUBREL finds nothing
+                return
             session.inbound[packet_id] = publication
             puts, ids = self.staging(session)
             ids.append(packet_id)

@@ -123,7 +123,8 @@ class Router:
             and not route.shared
             and not route.first & 1
         )
-        route.hot = (STAGING if route.first & 4 else HOT) if alone else 0
+        offered = self.engine is None or route.first >> 1 & 3 <= self.engine.limits.max_qos  # [MQTT-3.2.2-11]
+        route.hot = (STAGING if route.first & 4 else HOT) if alone and offered else 0
 
     def shared(self, group: Group[Session], topic: str) -> Shared:
         """A shared subscription with the members that may have the topic."""

@@ -119,7 +119,9 @@ def _decode_ack(first: int, body: bytes, version: int) -> Packet:
     if len(body) == 2:
         return first, packet_id, 0, b""
     reason = body[2]
-    if reason not in reasons.VALID[packet_type]:
+    # 0x95 is not in the table of PUBACK and PUBREC, but what brokers say of a payload that is too long for them.
+    known = reasons.VALID[packet_type] | ({reasons.PACKET_TOO_LARGE} if packet_type in {PUBACK, PUBREC} else set())
+    if reason not in known:
         raise MalformedPacket(f"{NAMES[packet_type]} may not carry {reasons.name(reason)}")
     if len(body) == 3:
         return first, packet_id, reason, b""

@@ -1,0 +1,56 @@
+"""gateway.broker.publishing: what is refused is acknowledged as the version allows and goes nowhere."""
+
+from __future__ import annotations
+
+import pytest
+from broker_harness import Bench
+
+from gateway.mqtt import packets as p
+
+MAPPING = "version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n"
+
+
+@pytest.mark.parametrize("topic", ["a", "q/1"])
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_payload_that_is_too_long(version, qos, topic):
+    bench = Bench(MAPPING, max_payload=10)
+    listener = bench.device(4, "listener").connect()
+    listener.subscribe("a", 2)
+    listener.take()
+    sender = bench.device(version, "sender").connect()
+    sender.take()
+    sender.publish(topic, b"x" * 11, qos, 1 if qos else 0)
+    answers = sender.take()
+    if qos:
+        assert answers == [({1: 0x40, 2: 0x50}[qos], 1, 0x95 if version == 5 else 0, b"")]
+    if qos == 2:
+        sender.ack(p.PUBREL, 1)
+        assert [packet[:2] for packet in sender.take()] == [(0x70, 1)]
+    assert listener.take() == []
+    assert not bench.queues.rows.get("Q")
+    sender.publish(topic, b"x" * 10, 1, 2)
+    assert len(listener.take()) + len(bench.queues.rows.get("Q", {})) == 1
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_text_that_is_none_mqtt_3_3_2_4(qos):
+    bench = Bench()
+    listener, sender = bench.device(5, "listener").connect(), bench.device(5, "sender").connect()
+    listener.subscribe("a", 2)
+    listener.take(), sender.take()
+    sender.publish("a", b"\xff", qos, 1, properties=b"\x01\x01")
+    assert sender.take() == [({1: 0x40, 2: 0x50}[qos], 1, 0x99, b"")]
+    assert listener.take() == []
+
+
+@pytest.mark.parametrize("mapping", ["version: 1\n", MAPPING])
+def test_a_qos_that_is_not_offered_mqtt_3_2_2_11(mapping):
+    bench = Bench(mapping, max_qos=1)
+    sender = bench.device(5, "sender").connect()
+    sender.take()
+    sender.publish("q/1", b"x", 2, 1)
+    ((_, end),) = sender.take()
+    assert end.reason == 0x9B
+    assert sender.wire.closed
+    assert not bench.queues.rows.get("MQGATE.STAGED")
