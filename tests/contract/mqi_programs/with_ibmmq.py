@@ -268,6 +268,23 @@ def publish_and_subscribe(qmgr, queue):
     subscription.close(sub_close_options=0, close_sub_queue=True)
 
 
+def durable_subscription(qmgr, queue):
+    descriptor = mq.SD()
+    descriptor.Options = CMQC.MQSO_CREATE | CMQC.MQSO_MANAGED | CMQC.MQSO_DURABLE
+    descriptor.set_vs("ObjectString", "kept/#")
+    descriptor.set_vs("SubName", "KEPT")
+    made = mq.Subscription(qmgr)
+    made.sub(sub_desc=descriptor)
+    made.close(sub_close_options=CMQC.MQCO_KEEP_SUB, close_sub_queue=True)
+    again = mq.SD()
+    again.Options = CMQC.MQSO_RESUME
+    again.set_vs("SubName", "KEPT")
+    resumed = mq.Subscription(qmgr)
+    resumed.sub(sub_desc=again)
+    assert again.Options == CMQC.MQSO_RESUME | CMQC.MQSO_MANAGED | CMQC.MQSO_DURABLE, hex(again.Options)
+    resumed.close(sub_close_options=CMQC.MQCO_REMOVE_SUB, close_sub_queue=True)
+
+
 def callbacks(qmgr, queue):
     got, done = [], threading.Event()
 
@@ -322,6 +339,7 @@ PARTS = [
     put1,
     temporary_queue,
     publish_and_subscribe,
+    durable_subscription,
     callbacks,
     administration,
 ]

@@ -306,7 +306,7 @@ class Front:
         made = connection.subscribe(descriptor, max(handle, 0))
         reply = Writer(Verb.SUBSCRIBE, tag, made.comp_code, made.reason)
         reply.numbers(made.queue_handle, made.subscription_handle).fixed(descriptor.correl_id)
-        return reply.text(descriptor.resolved_string)
+        return reply.text(descriptor.resolved_string).numbers(descriptor.options)
 
     def _subscription_request(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
         handle, action = reader.numbers(_OPEN_PAIR)

@@ -592,6 +592,25 @@ static void publish_subscribe(void) {
     MQDISC(&hconn, &cc, &rc);
 }
 
+static void a_resumed_subscription_says_what_it_is(void) {
+    MQHCONN hconn = connected();
+    MQSD sd = {MQSD_DEFAULT}, again = {MQSD_DEFAULT};
+    MQHOBJ queue = MQHO_NONE, sub;
+    sd.Options = MQSO_CREATE | MQSO_MANAGED | MQSO_DURABLE;
+    sd.ObjectString = name_of("plant/#");
+    sd.SubName = again.SubName = name_of("KEPT");
+    MQSUB(hconn, &sd, &queue, &sub, &cc, &rc), EXPECT(0);
+    CHECK(sd.Options == (MQSO_CREATE | MQSO_MANAGED | MQSO_DURABLE));
+    MQCLOSE(hconn, &sub, MQCO_KEEP_SUB, &cc, &rc), EXPECT(0);
+    MQCLOSE(hconn, &queue, MQCO_NONE, &cc, &rc), EXPECT(0);
+    queue = MQHO_NONE;
+    again.Options = MQSO_RESUME;
+    MQSUB(hconn, &again, &queue, &sub, &cc, &rc), EXPECT(0);
+    CHECK(again.Options == (MQSO_RESUME | MQSO_MANAGED | MQSO_DURABLE));
+    MQCLOSE(hconn, &sub, MQCO_REMOVE_SUB, &cc, &rc), EXPECT(0);
+    MQDISC(&hconn, &cc, &rc);
+}
+
 static void refusals(void) {
     MQHBAG bag = 0;
     mqCreateBag(MQCBO_ADMIN_BAG, &bag, &cc, &rc), EXPECT(2298);
@@ -634,7 +653,8 @@ static const struct {
     TEST(wrong_structures), TEST(low_versions_stay_within_their_length), TEST(security_by_offset), TEST(truncation),
     TEST(priorities_and_backout), TEST(browse_survives_what_is_taken), TEST(expiry), TEST(property_names_and_conversions),
     TEST(property_names_come_back), TEST(buffers_and_handles), TEST(broken_headers), TEST(who_may_use_a_connection),
-    TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks), TEST(publish_subscribe), TEST(refusals),
+    TEST(a_forked_child_starts_anew), TEST(many_threads), TEST(callbacks), TEST(publish_subscribe),
+    TEST(a_resumed_subscription_says_what_it_is), TEST(refusals),
 };
 
 int main(int argc, char **argv) {

@@ -130,6 +130,7 @@ EXPORT void MQSUB(MQHCONN hconn, PMQVOID descriptor, PMQHOBJ hobj, PMQHOBJ hsub,
     if (!is_failed(o)) {
         *hobj = call.hobj;
         *hsub = call.hsub;
+        sd->Options = call.options;
         memcpy(sd->SubCorrelId, call.correl_id, sizeof sd->SubCorrelId);
         (void)charv_out(&sd->ResObjectString, sd, buffer_view(&call.resolved_string), RC_SD, 0);
     }

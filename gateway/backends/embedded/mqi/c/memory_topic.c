@@ -176,6 +176,7 @@ outcome memory_subscribe(connection *c, subscribe_call *call) {
     if (!is_failed(o)) o = handles(c, call, s);
     if (!is_failed(o)) {
         memcpy(call->correl_id, s->correl_id, 24);
+        call->options |= (s->managed ? MQSO_MANAGED : 0) | (s->name ? MQSO_DURABLE : 0);
         if (!buffer_text(&call->resolved_string, s->filter)) o = failed(RC_STORAGE);
         if (!(call->options & (MQSO_NEW_PUBLICATIONS_ONLY | MQSO_PUBLICATIONS_ON_REQUEST))) send_retained(c, s);
     }

@@ -157,7 +157,7 @@ typedef struct inquire_call {
 } inquire_call;
 
 typedef struct subscribe_call {
-    MQLONG options, expiry, level, priority;
+    MQLONG options, expiry, level, priority;           /* options in and out: a resumed one says what it is */
     char name[48], alternate[12];
     view object_string, sub_name, user_data, selection;
     MQBYTE correl_id[24];

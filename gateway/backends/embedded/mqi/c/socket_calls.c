@@ -278,6 +278,7 @@ static outcome socket_subscribe(connection *c, subscribe_call *call) {
     call->hsub = answer_i4(&a);
     view id = answer_bytes(&a, sizeof call->correl_id), string = answer_blob(&a);
     if (id.data) memcpy(call->correl_id, id.data, id.length);
+    if (a.rest.length) call->options = answer_i4(&a);  /* older gateways do not say */
     if (!buffer_add(&call->resolved_string, string.data, string.length)) return failed(RC_STORAGE);
     return answer_end(c, &a, o);
 }
