@@ -118,7 +118,7 @@ class Gateway:
         if ibm is not None:
             from gateway.app.ibm import open_ibm  # the drivers are optional
 
-            return open_ibm(self.settings, self.scheduler, self.counters)
+            return open_ibm(self.settings, self.scheduler, self.counters, self.table)
         embedded = self.settings.queue_manager.embedded
         assert embedded is not None  # noqa: S101 -- the settings see to it
         text = ""

@@ -12,12 +12,14 @@ from gateway.errors import ConfigurationError, Finding
 from gateway.observe import logs
 from gateway.ports.batch import Scheduler
 from gateway.ports.counters import Counters
+from gateway.routing.table import Table
 
 log = logs.get("mqgate.ibm")
 
 
-def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters) -> IbmQueueManager:
-    """Connect; DriverUnavailable says which library is missing, MQError what the queue manager refuses."""
+def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table: Table) -> IbmQueueManager:
+    """Connect; DriverUnavailable says which library is missing, MQError what the queue manager refuses,
+    ConfigurationError what its queues lack for these rules."""
     ibm = settings.queue_manager.ibm
     assert ibm is not None  # noqa: S101 -- the caller has looked
     queue_manager = IbmQueueManager(
@@ -29,8 +31,23 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters) -> Ib
         told=lambda text: log.warning("connection", text),
     )
     queue_manager.start()
+    problems = queue_manager.examine(*queues_of(table), settings.mqtt.max_packet)
+    for problem in problems:
+        if not problem.serious:
+            log.warning("advice", problem.text)
+    serious = [Finding(problem.subject, 1, 1, problem.text) for problem in problems if problem.serious]
+    if serious:
+        queue_manager.close()
+        raise ConfigurationError(serious)
     counters.mq_connect_attempts[queue_manager.name, "ok"] += ibm.connections
     return queue_manager
+
+
+def queues_of(table: Table) -> tuple[list[str], list[str]]:
+    """(put to, consumed): the queues that rules name outright; templates are known only when messages come."""
+    puts = {route.rule.spec.queue or "" for route in table.routes if not route.rule.spec.queue_manager}
+    consumes = {rule.spec.queue or rule.spec.transmission_queue or "" for rule in table.outbound}
+    return sorted(name for name in puts if name and "{" not in name), sorted(name for name in consumes if name)
 
 
 def connect_settings(settings: Settings, ibm: Ibm) -> ConnectSettings:

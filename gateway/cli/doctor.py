@@ -16,7 +16,7 @@ import click
 
 from gateway.cli.reach import show_json
 from gateway.config.load import load_settings
-from gateway.config.model import Settings
+from gateway.config.model import Ibm, Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, MqgateError
 
 
@@ -96,6 +96,9 @@ def _configured(settings: Settings) -> Iterator[Found]:
         yield Found("mappings", "ok", f"{len(table.routes)} rules to MQ, {len(table.outbound)} to devices")
     except MqgateError as error:
         yield Found("mappings", "wrong", str(error))
+    ibm = settings.queue_manager.ibm
+    if ibm is not None:
+        yield from _queue_manager(settings, ibm)
     embedded = settings.queue_manager.embedded
     if embedded is not None:
         path = Path(settings.resolve(embedded.path, "queue_manager.embedded.path")).absolute()
@@ -111,6 +114,25 @@ def _configured(settings: Settings) -> Iterator[Found]:
             yield _certificate(settings, listener.name, listener.tls.certificate)
         elif listener.bind not in {"127.0.0.1", "::1", "localhost"} and listener.unix is None:
             yield Found(f"listener {listener.name}", "missing", "it is plain and not on loopback: consider `tls`")
+
+
+def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
+    """What IBM MQ has of what the gateway and its rules need (deploy/mq defines it)."""
+    from gateway.app.ibm import connect_settings, queues_of
+    from gateway.app.mappings import read_table
+    from gateway.backends.ibm.examining import look
+
+    what = f"queue manager {ibm.name}"
+    try:
+        puts, consumes = queues_of(read_table(settings))
+        problems = look(connect_settings(settings, ibm), ibm.driver, puts, consumes, settings.mqtt.max_packet)
+    except MqgateError as error:
+        yield Found(what, "wrong", str(error))
+        return
+    for problem in problems:
+        yield Found(problem.subject, "wrong" if problem.serious else "missing", problem.text)
+    if not problems:
+        yield Found(what, "ok", "its queues are as the gateway needs them")
 
 
 def _certificate(settings: Settings, listener: str, name: str) -> Found:
