@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 RETAINED = "MQGATE.RETAINED"
 
 
+class _Kept(Publication):
+    """A publication that was retained while the process ran, with its place in the order of all of them."""
+
+    __slots__ = ("number",)
+    number: int
+
+
 class _Node:
     __slots__ = ("below", "publication")
 
@@ -32,6 +39,8 @@ class Retained:
         self._expiring: list[tuple[float, str]] = []
         self.count = 0
         self.bytes = 0
+        self.number = 0
+        """How many were retained: what came after a subscription reached it as any publication does."""
 
     def keep(self, publication: Publication) -> None:
         """Store or, with an empty payload, clear [MQTT-3.3.1-6] [MQTT-3.3.1-10]. Durable with the open turn."""
@@ -42,11 +51,13 @@ class Retained:
         if not self._room(publication):
             self.engine.counters.messages_dropped["_none", "other"] += 1
             return
-        kept = Publication(
+        kept = _Kept(
             publication.topic, publication.payload, publication.qos,
             retain=True, properties=publication.properties, expires=publication.expires,
             client_id=publication.client_id,
         )  # fmt: skip
+        self.number += 1
+        kept.number = self.number
         self.restore(kept)
         self.engine.turn.replace(RETAINED, key_of(publication.topic), encode_publication(kept, 0))
 
@@ -99,10 +110,10 @@ class Retained:
             del path[depth - 1].below[levels[depth - 1]]
         return True
 
-    def matching(self, filter_: str, now: float) -> Iterator[Publication]:
-        """Those a new subscription gets; expired ones are left out."""
+    def matching(self, filter_: str, now: float, until: int = 1 << 62) -> Iterator[Publication]:
+        """Those a subscription gets that was made when `number` was `until`; expired ones are left out."""
         for publication in self._walk(self._root, filter_.split("/"), 0):
-            if not publication.expired(now):
+            if not publication.expired(now) and getattr(publication, "number", 0) <= until:
                 yield publication
 
     def _walk(self, node: _Node, levels: list[str], depth: int) -> Iterator[Publication]:

@@ -59,7 +59,8 @@ class Subscribing:
             engine.connecting.persist(session)
         engine.turn.reply(connection, writer.encode_suback(connection.version, Suback(record.packet_id, answers)))
         if retained:
-            engine.turn.after.append(lambda: self.send_retained(connection, retained))
+            until = engine.retained.number
+            engine.turn.after.append(lambda: self.send_retained(connection, retained, until))
 
     def old_refusal(self, connection: Connection, wanted: Subscription) -> int:
         """3.1.1 has 0x80; MQIsdp has no refusal at all: the grant stands and nothing is ever delivered."""
@@ -116,24 +117,26 @@ class Subscribing:
         )  # fmt: skip
         return self.engine.router.subscribe(session, wanted.filter, interest)
 
-    def send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]]) -> None:
+    def send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int) -> None:
         """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one."""
         waiting = self._pouring.get(connection)
         if waiting is None:
-            self._pouring[connection] = deque([self._retained_for(connection, wanted)])
+            self._pouring[connection] = deque([self._retained_for(connection, wanted, until)])
             self._pour(connection)
         elif len(waiting) < MAX_POURING:
-            waiting.append(self._retained_for(connection, wanted))
+            waiting.append(self._retained_for(connection, wanted, until))
         else:
             text = "too many subscriptions to retained messages at once: wait for what they bring"
             self.engine.refuse(connection, reasons.QUOTA_EXCEEDED, "slow_consumer", text)
 
-    def _retained_for(self, connection: Connection, wanted: list[tuple[Subscription, int]]) -> Iterator[Item]:
+    def _retained_for(
+        self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int
+    ) -> Iterator[Item]:
         engine, publisher = self.engine, connection.publisher
         for subscription, identifier in wanted:
             if is_shared(subscription.filter):  # [MQTT-4.8.2]: no retained messages for shared subscriptions
                 continue
-            for publication in engine.retained.matching(subscription.filter, engine.now):
+            for publication in engine.retained.matching(subscription.filter, engine.now, until):
                 topic = publication.topic.decode()
                 if engine.access.may_receive(publisher.listener, publisher.client_id, publisher.user, topic):
                     qos = min(publication.qos, subscription.qos)
