@@ -36,7 +36,8 @@ def open_object(connection: Connection, wanted: ObjectDescriptor, options: int) 
     if wanted.records:
         return _distribution_list(connection, wanted, options)
     if wanted.object_type == mq.MQOT_Q:
-        handle = _queue(connection, wanted, options)
+        connection.authorise_open(wanted.name, wanted.queue_manager, options)
+        handle = open_queue(connection, wanted, options)
     elif wanted.object_type == mq.MQOT_TOPIC:
         handle = _topic(connection, wanted, options)
     elif wanted.object_type == mq.MQOT_Q_MGR:
@@ -105,9 +106,9 @@ def _topic(connection: Connection, wanted: ObjectDescriptor, options: int) -> Ha
     return Handle(0, options, mq.MQOT_TOPIC, definition, topic=topic)
 
 
-def _queue(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+def open_queue(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+    """A handle of a queue, made first when the object is a model; the caller has seen to options and authority."""
     core = connection.core
-    connection.authorise_open(wanted.name, wanted.queue_manager, options)
     gets = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_SET | mq.MQOO_INQUIRE)
     if gets and wanted.queue_manager not in {"", core.name}:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a queue of another queue manager is opened for output only")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gateway.backends.embedded.attributes import Value
 from gateway.backends.embedded.handles import Handle
 from gateway.backends.embedded.objects import Definition, defaults
-from gateway.backends.embedded.opening import open_object
+from gateway.backends.embedded.opening import open_queue
 from gateway.backends.embedded.selectors import compile_selector
 from gateway.backends.embedded.store.unit import StoreUnit
 from gateway.backends.embedded.topics import Subscription
@@ -98,8 +98,9 @@ def _managed_queue(connection: Connection, topic: str, *, durable: bool) -> Hand
 
 
 def _open_managed(connection: Connection, name: str) -> Handle:
+    """The right to subscribe is enough: nobody needs a record for a queue the queue manager has made for him."""
     options = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_BROWSE | mq.MQOO_INQUIRE
-    return open_object(connection, ObjectDescriptor(name), options)
+    return open_queue(connection, ObjectDescriptor(name), options)
 
 
 def _definition(
@@ -118,7 +119,7 @@ def _definition(
         "WSCHEMA": 1 if wanted.options & mq.MQSO_WILDCARD_CHAR else 2, "SUBTYPE": 1,
     }  # fmt: skip
     name = wanted.name or f"AMQ.{identifier.hex().upper()}"
-    extra: dict[str, Value] = {"SUBID": identifier.hex().upper()}
+    extra: dict[str, Value] = {"SUBID": identifier.hex().upper(), "TOPIC": wanted.topic_object}
     if wanted.expiry > 0:
         extra["EXPIRES"] = int(core.now() + wanted.expiry / 10)
     return Definition("SUB", name, defaults("SUB") | given, now, now, 0, extra)
@@ -134,6 +135,8 @@ def _resume(
         asked = connection.topics.full(wanted.topic_object, wanted.object_string)
         if asked != topic:
             raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {known.name!r} is to {topic!r}")
+    topic_object = known.text("TOPICOBJ") or str(known.extra.get("TOPIC", ""))
+    connection.authorise("TOPIC", topic_object or "SYSTEM.BASE.TOPIC", "RESUME")
     known = _altered(connection, wanted, known)
     _fill_in(wanted, known)
     managed = None

@@ -10,7 +10,7 @@ from strategies_embedded import MqiRig, md, refused
 
 from gateway.backends.embedded.authority import RIGHTS, _covers, expanded
 from gateway.errors import MQError
-from gateway.ports.mqi import ObjectDescriptor, PutOptions
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions, SubscriptionDescriptor
 
 
 @pytest.mark.parametrize(
@@ -134,3 +134,25 @@ def test_administering_needs_a_record_as_soon_as_there_is_any(rig):
     rig.mqsc("SET AUTHREC PROFILE(APP.ONE) OBJTYPE(QUEUE) PRINCIPAL('eva') AUTHADD(PUT)")
     found = rig.queue_manager.authority.rights("bob", "QUEUE", "FREE")
     assert {"CHG", "CLR", "CRT", "CTRL", "CTRLX", "DLT"} == RIGHTS - found
+
+
+def test_subscribing_needs_rights_on_the_topic_and_none_on_the_managed_queue(rig):
+    rig.mqsc("DEFINE TOPIC(NEWS) TOPICSTR('news')")
+    rig.mqsc(
+        "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('eva') AUTHADD(CONNECT)\n"
+        "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('bob') AUTHADD(CONNECT)\n"
+        "SET AUTHREC PROFILE(NEWS) OBJTYPE(TOPIC) PRINCIPAL('eva') AUTHADD(SUB,RESUME)\n"
+        "SET AUTHREC PROFILE(NEWS) OBJTYPE(TOPIC) PRINCIPAL('bob') AUTHADD(PUB)\n"
+    )
+    eva, bob = connect(rig, "eva"), connect(rig, "bob")
+    create, resume, durable, managed = 2, 4, 8, 32
+    made = eva.subscribe(SubscriptionDescriptor(create | durable | managed, topic_object="NEWS", name="S"), 0)
+    topic = bob.open(ObjectDescriptor("NEWS", object_type=8), PUT).handle
+    bob.put(topic, md(), PutOptions(4), b"first")
+    assert eva.get(made.queue_handle, md(), GetOptions(4), 100).data == b"first"
+    eva.close(made.subscription_handle)
+    with refused(2035):
+        bob.subscribe(SubscriptionDescriptor(create | managed, topic_object="NEWS"), 0)
+    with refused(2035):
+        bob.subscribe(SubscriptionDescriptor(resume, name="S"), 0)
+    eva.subscribe(SubscriptionDescriptor(resume, name="S"), 0)
