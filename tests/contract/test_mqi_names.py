@@ -146,3 +146,19 @@ def test_a_report_that_cannot_be_sent_is_dead_lettered(mqi):
     assert got.data[:4] == b"DLH "
     assert int.from_bytes(got.data[8:12], "little") == 2085
     assert got.data[12:16] == b"NONE"
+    header = situations.from_dead_letter(got.md, got.data).header
+    assert (header.dest_q_mgr_name, header.put_appl_type, header.put_appl_name) == ("QM1", 7, "QM1")
+
+
+def test_a_dead_letter_is_whole_or_the_put_is_refused(mqi):
+    mqi.mqsc("ALTER QLOCAL(A) MAXDEPTH(0)\nDEFINE SUB(S) TOPICSTR('t') DEST(A)")
+    mqi.mqsc("ALTER QLOCAL(SYSTEM.DEAD.LETTER.QUEUE) MAXMSGL(1000)")
+    topic = mqi.connection.open(ObjectDescriptor(object_type=8, object_string="t"), 16).handle
+    mqi.put(topic, b"x" * 500, descriptor=md(persistence=1))
+    with refused(2502):
+        mqi.put(topic, b"x" * 2000, descriptor=md(persistence=1))
+    got = mqi.get(mqi.open("SYSTEM.DEAD.LETTER.QUEUE"))
+    revived = situations.from_dead_letter(got.md, got.data)
+    assert (revived.header.reason, revived.header.dest_q_name) == (2053, "A")
+    assert revived.data.endswith(b"x" * 500)
+    assert mqi.depth("SYSTEM.DEAD.LETTER.QUEUE") == 0

@@ -17,7 +17,7 @@ from gateway.backends.embedded.resolution import Target, resolve
 from gateway.backends.embedded.store.unit import LanePuts, StoreUnit
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
-from gateway.mq import dlh, situations
+from gateway.mq import situations
 from gateway.mq.message_context import Putter
 from gateway.ports.batch import MQMD_LENGTH, Puts
 
@@ -70,12 +70,15 @@ class Placer:
     def _for_transmission(self, target: Target, md: bytes, data: bytes) -> tuple[bytes, bytes]:
         """MQXQH in front; the descriptor outside is the queue manager's own."""
         core = self._core
-        day, time = split_time(core.now())
-        putter = Putter("", core.name[:28], mq.MQAT_QMGR, day.decode(), time.decode())
         return situations.to_transmission(
             md, data, target.remote_queue, target.remote_queue_manager,
-            msg_id=core.new_identifier(), putter=putter, ccsid=core.attribute("CCSID"),
+            msg_id=core.new_identifier(), putter=self._putter(), ccsid=core.attribute("CCSID"),
         )  # fmt: skip
+
+    def _putter(self) -> Putter:
+        """The queue manager as who puts, now."""
+        day, time = split_time(self._core.now())
+        return Putter("", self._core.name[:28], mq.MQAT_QMGR, day.decode(), time.decode())
 
     # Reports
 
@@ -133,29 +136,21 @@ class Placer:
         md.application_origin = b" " * 4
 
     def dead_letter(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit) -> bool:
-        """To the dead-letter queue with an MQDLH in front; False when there is none that takes it."""
+        """To the dead-letter queue with an MQDLH in front, whole; False when there is none that takes it."""
         if descriptor.integer(md, "report") & mq.MQRO_DISCARD_MSG:
             return True
         name = self._core.catalogue.queue_manager.text("DEADQ")
         if not name:
             return False
-        about = Descriptor(md)
-        day, time = split_time(self._core.now())
-        header = dlh.Dlh(
-            reason, queue, queue_manager or self._core.name, about.encoding, about.ccsid, about.format, mq.MQAT_QMGR,
-            self._core.name[:28], day.decode(), time.decode(),
-        ).pack()  # fmt: skip
-        about.format, about.encoding, about.ccsid = (
-            mq.MQFMT_DEAD_LETTER_HEADER,
-            descriptor.NATIVE,
-            self._core.attribute("CCSID"),
-        )
         try:
             target = resolve(self._core, name)
             if target.queue is None:
                 return False
-            self.put_local(target.queue, about.pack(), header + data, unit)
-        except MQError:
+            letter = situations.to_dead_letter(
+                md, data, reason, queue, queue_manager or self._core.name, putter=self._putter()
+            )
+            self.put_local(target.queue, letter.md, letter.data, unit)
+        except (MQError, HeaderError):
             return False
         return True
 
