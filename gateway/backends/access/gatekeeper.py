@@ -71,11 +71,13 @@ class Gatekeeper:
         self._attempts = Attempts()
         self._exchanges: OrderedDict[object, Exchange] = OrderedDict()
         self._unknown = keys_of(secrets.token_bytes(16), secrets.token_bytes(16))
-        self._policy = _policy_of(settings)
+        self._reached = {one.name: one.bind for one in settings.listeners if not one.local}
+        """Listeners that other hosts reach, and go on reaching until a restart whatever a reload says of `bind`."""
+        self._policy = _policy_of(settings, self._reached)
 
     def prepare(self, settings: Settings) -> Callable[[], None]:
         """Read all files now (ConfigurationError: the old ones stay in force); the answer puts them into force."""
-        policy = _policy_of(settings)
+        policy = _policy_of(settings, self._reached)
 
         def use() -> None:
             self._policy = policy
@@ -254,8 +256,12 @@ def _certificate_verdict(connect: Connect, user: str, is_client_id: bool) -> Ver
     return Verdict(0, user, client_id=user if is_client_id else None)
 
 
-def _policy_of(settings: Settings) -> _Policy:
+def _policy_of(settings: Settings, reached: dict[str, str]) -> _Policy:
     security = settings.security
+    listeners = [
+        one.model_copy(update={"bind": reached[one.name], "unix": None}) if one.name in reached else one
+        for one in settings.listeners
+    ]
     plain = {
         name: _first_line(settings.resolve(one.password_file, f"security.users.{name}.password_file"))
         for name, one in security.users.items()
@@ -281,7 +287,7 @@ def _policy_of(settings: Settings) -> _Policy:
         tokens,
         own=_load(security.authenticator) if security.authenticator else None,
         acl=acl_of(settings),
-        anonymous_on={one.name: settings.anonymous_on(one) for one in settings.listeners},
+        anonymous_on={one.name: settings.anonymous_on(one) for one in listeners},
         certificates=security.certificate_user != "none",
         certificate_client_id=security.certificate_client_id,
         scram={name: keys_of(password, secrets.token_bytes(16)) for name, password in plain.items()},

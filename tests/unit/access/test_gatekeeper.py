@@ -135,3 +135,18 @@ def test_exchanges_that_are_never_finished_are_bounded(tmp_path: Path, monkeypat
         connect.properties = {prop.AUTHENTICATION_METHOD: "SCRAM-SHA-256", prop.AUTHENTICATION_DATA: b"n,,n=alice,r=x"}
         access.authenticate(connect, Link(), lambda _verdict: None)  # type: ignore[arg-type]
     assert len(access._exchanges) <= 10
+
+
+def test_a_listener_that_others_reach_is_not_opened_by_a_reload_that_waits_for_a_restart(tmp_path: Path) -> None:
+    (tmp_path / "alice").write_text("pw\n")
+    file = tmp_path / "settings.yaml"
+    text = "listeners: [{name: plain, port: 0, bind: 0.0.0.0}]\nsecurity: {users: {alice: {password_file: alice}}}\n"
+    file.write_text(text)
+    access = Gatekeeper(load_settings(str(file), {}, {}), ManualScheduler())
+    assert decide(access).reason == 0x87
+    file.write_text(text.replace("0.0.0.0", "127.0.0.1"))
+    access.reload(load_settings(str(file), {}, {}))
+    assert decide(access).reason == 0x87, "it is still bound to all addresses"
+    file.write_text(text.replace("0.0.0.0", "0.0.0.0, anonymous: true"))
+    access.reload(load_settings(str(file), {}, {}))
+    assert decide(access).reason == 0
