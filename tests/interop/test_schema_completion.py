@@ -13,7 +13,7 @@ import pytest
 from gateway.config.schema import settings_schema
 from gateway.rules.schema import mapping_schema
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("interop-schema")]  # one worker: one npm fills the cache
 
 VERSION = "1.25.0"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mqgate" / f"yaml-language-server-{VERSION}"
