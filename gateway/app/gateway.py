@@ -15,10 +15,11 @@ from typing import Any
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import LoopingCall
 
+from gateway.app import notices
 from gateway.app.access import access_of
 from gateway.app.api import Tracer
 from gateway.app.api.state import latency
-from gateway.app.gauges import gauges_of
+from gateway.app.gauges import gauges_of, totals_of
 from gateway.app.limits import limits_of
 from gateway.app.listening import listeners_of
 from gateway.app.mappings import read_table
@@ -48,7 +49,6 @@ from gateway.observe.service import ServiceManager
 from gateway.ports.batch import BatchQueueManager
 from gateway.ports.counters import Counters, Names
 from gateway.routing.table import Table
-from gateway.session.connection import Connection
 
 log = logs.get("mqgate")
 TICK_SECONDS = 1.0
@@ -77,16 +77,16 @@ class Gateway:
         self.engine.dead_letter_queue = self.dead_letter_queue()
         self.hub = Hub(reactor, self.engine)
         self.engine.on_pause = self.hub.pause
-        self.engine.on_end = self._ended
-        self.hub.on_defect = self._defect
-        self.hub.on_fatal = self._fatal
+        self.engine.on_end = notices.ended
+        self.hub.on_defect = notices.defect
+        self.hub.on_fatal = notices.fatal
         limits = settings.limits
         rates = ConnectRates(limits.connects_per_second, limits.connects_per_second_per_address, time.monotonic)
         self.hub.bytes_per_second = limits.bytes_per_second
         self.hub.publishes_per_second = limits.publishes_per_second
         self.listeners = Listeners(reactor, self.engine, self.hub, rates)
         self.listeners.certificate_user = settings.security.certificate_user
-        self.listeners.on_refused = self._not_admitted
+        self.listeners.on_refused = notices.not_admitted
         self.guard = Guard()
         self.consumers = Consumers(self.engine)
         self.admin_port: IListeningPort | None = None
@@ -177,7 +177,7 @@ class Gateway:
         admin = self.settings.admin
         if admin.port is not None:
             self.guard.use(guard_of(self.directory, self.settings))
-            self.guard.audit = self.audit
+            self.guard.audit = notices.audit
             self.admin_port = http.listen(self.reactor, admin_root(self, self.guard), admin.bind, admin.port)
             log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
         self._write_address()
@@ -315,75 +315,12 @@ class Gateway:
         if self._ticks % int(STEP_SECONDS) == 0:
             self.history.sample(time.time(), self.sample())
 
-    def totals(self) -> dict[str, int]:
-        """What was counted since the process started."""
-        counters = self.counters
-        return {
-            "received": sum(counters.mqtt_publish_received.values()),
-            "put": sum(counters.mq_put_messages.values()),
-            "fetched": sum(counters.mq_get_messages.values()),
-            "sent": counters.packets_out[3],
-            "acknowledged": sum(sum(one.buckets) for one in counters.mqtt_puback_seconds.values()),
-            "unrouted": counters.messages_unrouted,
-            "dropped": sum(counters.messages_dropped.values()),
-            "dead_lettered": sum(counters.dlq_messages.values()),
-            "failed": sum(counters.mq_errors.values()),
-            "bytes_in": counters.bytes_in,
-            "bytes_out": counters.bytes_out,
-            "connects": sum(n for (_, _, result), n in counters.mqtt_connects.items() if result == "accepted"),
-            "disconnects": sum(counters.mqtt_disconnects.values()),
-            "auth_failures": sum(counters.mqtt_auth_failures.values()),
-        }
-
     def sample(self) -> dict[str, float | None]:
         """What the charts of the admin page are made of."""
-        totals: dict[str, float | None] = dict(self.totals())
+        totals: dict[str, float | None] = dict(totals_of(self.counters))
         histogram = self.counters.mqtt_puback_seconds[1]
         totals |= {"connections": len(self.engine.connections), "latency_p99_ms": latency(histogram)["p99"]}
         return totals
-
-    def audit(self, peer: str, role: str, what: str, status: int) -> None:
-        """Every administrative act is in the log; of what was refused, lines that repeat are suppressed and counted."""
-        if status in {401, 403, 421}:
-            log.warning("audit", what, peer=peer, role=role or "none", status=status, reason=str(status))
-        else:
-            log.info("audit", what, peer=peer, role=role or "none", status=status)
-
-    def _fatal(self, error: Exception) -> None:
-        """Go down with a loud word rather than half-alive: nothing unacknowledged was promised to anybody."""
-        log.exception("fatal", "a defect in the gateway: it ends and has to be started again", error)  # noqa: LOG004
-        os._exit(70)
-
-    def _defect(self, error: Exception, peer: str) -> None:
-        log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
-
-    def _not_admitted(self, listener: str, peer: str, why: str) -> None:
-        """Refused before CONNECT; lines that repeat are suppressed and counted."""
-        log.warning("client.refused", why, listener=listener, peer=peer, reason=why)
-
-    def _ended(self, connection: Connection, why: str) -> None:
-        """One line a connection that was one; what was refused is warned of, what said nothing is for debugging."""
-        write = log.info if connection.publisher.client_id else log.debug
-        if connection.rejected:
-            request = connection.request
-            log.warning(
-                "client.refused",
-                connection.close_reason or why,
-                client_id=request.client_id if request is not None else None,
-                user=request.username if request is not None else None,
-                peer=connection.link.peer,
-                listener=connection.link.listener,
-                reason=why,
-            )
-            return
-        write(
-            "disconnected",
-            connection.close_reason or why,
-            client_id=connection.session.client_id,
-            peer=connection.link.peer,
-            listener=connection.link.listener,
-            reason=why,
-        )
 
     def snapshot(self) -> Snapshot:
         """What the probes are answered from."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.app.resources import certificate_ends, room_of
 from gateway.errors import MQError
 from gateway.observe.metrics import Gauges, build_info
+from gateway.ports.counters import Counters
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
 
@@ -83,3 +84,23 @@ def gauges_of(gateway: Gateway) -> Gauges:
         mq_connections=lambda: {(gateway.queue_manager.name, "0"): 0.0 if engine.failures.held_since else 1.0},
         backpressure_paused_connections=lambda: {(): float(gateway.hub.count if engine.paused else 0)},
     )
+
+
+def totals_of(counters: Counters) -> dict[str, int]:
+    """What was counted since the process started."""
+    return {
+        "received": sum(counters.mqtt_publish_received.values()),
+        "put": sum(counters.mq_put_messages.values()),
+        "fetched": sum(counters.mq_get_messages.values()),
+        "sent": counters.packets_out[3],
+        "acknowledged": sum(sum(one.buckets) for one in counters.mqtt_puback_seconds.values()),
+        "unrouted": counters.messages_unrouted,
+        "dropped": sum(counters.messages_dropped.values()),
+        "dead_lettered": sum(counters.dlq_messages.values()),
+        "failed": sum(counters.mq_errors.values()),
+        "bytes_in": counters.bytes_in,
+        "bytes_out": counters.bytes_out,
+        "connects": sum(n for (_, _, result), n in counters.mqtt_connects.items() if result == "accepted"),
+        "disconnects": sum(counters.mqtt_disconnects.values()),
+        "auth_failures": sum(counters.mqtt_auth_failures.values()),
+    }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.config.model import Password, Settings
+from gateway.config.model import Settings
+from gateway.config.security import Password
 from gateway.errors import ConfigurationError, Finding
 
 

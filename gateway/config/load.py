@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 
 from gateway.config.findings import Part, describe, did_you_mean
-from gateway.config.model import AclEntry, Settings
+from gateway.config.model import Settings
+from gateway.config.security import AclEntry
 from gateway.config.source import Document, Path, read_scalar, read_yaml
 from gateway.errors import ConfigurationError, Finding
 

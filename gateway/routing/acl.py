@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.config.model import AclEntry
+from gateway.config.security import AclEntry
 from gateway.mqtt.topics import split_shared
 from gateway.routing.table import is_plain, like
 from gateway.routing.trie import FilterTrie

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from gateway.bridge import outbound
 from gateway.bridge.inbound import Origin, plan
-from gateway.config.model import AclEntry
+from gateway.config.security import AclEntry
 from gateway.mq import mqmd
 from gateway.routing.acl import Subject, compile_acl
 from gateway.routing.filters import Interest, Subscriptions

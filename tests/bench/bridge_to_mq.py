@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import mqi_clients
+from free_ports import free_port
 
 from gateway.mqtt import client
 
@@ -54,12 +55,6 @@ time.sleep(seconds)
 print(json.dumps((count() - first) / (time.time() - begin)), flush=True)
 os._exit(0)
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(port: int) -> None:

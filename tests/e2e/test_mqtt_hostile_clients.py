@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from gateway_process import Gateway, free_port
+from free_ports import free_port
+from gateway_process import Gateway
 
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p

@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gateway_process import Gateway, free_port
+from free_ports import free_port
+from gateway_process import Gateway
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("interop-mqtt-js")]
 MQTT_JS = "5.10.4"

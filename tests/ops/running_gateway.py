@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ops_machine import free_port
+from free_ports import free_port
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from ops_machine import free_port
+from free_ports import free_port
 from running_gateway import TOKEN, Running, running
 
 pytestmark = pytest.mark.ops

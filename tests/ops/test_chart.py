@@ -25,7 +25,8 @@ from chart_rendering import (
     workload,
     write,
 )
-from ops_machine import CACHE, free_port, helm, run
+from free_ports import free_port
+from ops_machine import CACHE, helm, run
 
 from gateway.cli.probe import probe as probe_command
 from gateway.config.load import load_settings

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 from chart_rendering import CHART, Manifest, gateway, of_kind, rendered
-from ops_machine import free_port, helm
+from free_ports import free_port
+from ops_machine import helm
 from running_gateway import Running, until_ready
 
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("helm")]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ops_machine import free_port, program
+from free_ports import free_port
+from ops_machine import program
 from running_gateway import Running, publish, running
 from test_generated import GRAFANA
 

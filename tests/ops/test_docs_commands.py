@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from ops_machine import ROOT, free_port, program
+from free_ports import free_port
+from ops_machine import ROOT, program
 from running_gateway import Running, publish, until_ready
 
 from gateway.cli.main import main

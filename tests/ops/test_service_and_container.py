@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ops_machine import CACHE, DEPLOY, ROOT, free_port, program, run
+from free_ports import free_port
+from ops_machine import CACHE, DEPLOY, ROOT, program, run
 
 from gateway.config.load import load_settings
 

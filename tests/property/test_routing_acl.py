@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.config.model import AclEntry
+from gateway.config.security import AclEntry
 from gateway.routing.acl import Acl, Subject, covers, overlaps
 
 LEVEL = st.sampled_from(["a", "b", "$SYS", "{client}", "{user}"])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_ports import free_port
 
 from gateway.pipeline.job_file import parse_job
 
@@ -41,12 +42,6 @@ gold:
   - {{table: devices, kind: last, values: [n, temperature]}}
   - {{table: gaps, kind: gaps, sequence: n}}
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

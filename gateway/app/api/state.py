@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gateway.app.data import pipeline_state
+from gateway.app.gauges import totals_of
 from gateway.app.resources import certificate_ends, room_of
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.load import display
@@ -100,7 +101,7 @@ class StateViews:
             "spool": _spool(gateway),
             "dead_letters": gateway.queue_manager.depth(engine.dead_letter_queue) if engine.dead_letter_queue else 0,
             "latency_ms": latency(gateway.counters.mqtt_puback_seconds[1]),
-            "totals": gateway.totals(),
+            "totals": totals_of(gateway.counters),
             "last_reload": {"time": gateway.reloaded_at, "ok": gateway.reload_ok, "findings": gateway.reload_findings},
         }  # fmt: skip
 

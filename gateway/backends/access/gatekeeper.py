@@ -20,7 +20,8 @@ from gateway.backends.access.attempts import Attempts, address_of
 from gateway.backends.access.passwords import read_password_file, verify
 from gateway.backends.access.scram import Exchange, Keys, ScramError, keys_of
 from gateway.backends.access.tokens import Tokens
-from gateway.config.model import AclEntry, Settings
+from gateway.config.model import Settings
+from gateway.config.security import AclEntry
 from gateway.config.source import read_yaml
 from gateway.errors import ConfigurationError, Finding
 from gateway.mqtt import properties as prop

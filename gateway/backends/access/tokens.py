@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jwt
 
-from gateway.config.model import Jwt
+from gateway.config.security import Jwt
 from gateway.errors import ConfigurationError, Finding
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]

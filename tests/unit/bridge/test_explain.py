@@ -6,7 +6,7 @@ import json
 
 from gateway.bridge.explain import explain
 from gateway.bridge.inbound import Origin
-from gateway.config.model import AclEntry
+from gateway.config.security import AclEntry
 from gateway.routing.acl import Subject, compile_acl
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.config import load_acl, load_settings
-from gateway.config.model import AclEntry
+from gateway.config.security import AclEntry
 from gateway.errors import ConfigurationError
 from gateway.routing import acl
 from gateway.routing.acl import Subject, Verdict, compile_acl

@@ -1,0 +1,55 @@
+"""What the log says of connections, administrative acts and defects: one line each, never one per message."""
+
+from __future__ import annotations
+
+import os
+
+from gateway.observe import logs
+from gateway.session.connection import Connection
+
+log = logs.get("mqgate")
+
+
+def audit(peer: str, role: str, what: str, status: int) -> None:
+    """Every administrative act is in the log; of what was refused, lines that repeat are suppressed and counted."""
+    if status in {401, 403, 421}:
+        log.warning("audit", what, peer=peer, role=role or "none", status=status, reason=str(status))
+    else:
+        log.info("audit", what, peer=peer, role=role or "none", status=status)
+
+
+def fatal(error: Exception) -> None:
+    """Go down with a loud word rather than half-alive: nothing unacknowledged was promised to anybody."""
+    log.exception("fatal", "a defect in the gateway: it ends and has to be started again", error)  # noqa: LOG004
+    os._exit(70)
+
+
+def defect(error: Exception, peer: str) -> None:
+    """A connection was lost to it; the others go on."""
+    log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
+
+
+def not_admitted(listener: str, peer: str, why: str) -> None:
+    """Refused before CONNECT; lines that repeat are suppressed and counted."""
+    log.warning("client.refused", why, listener=listener, peer=peer, reason=why)
+
+
+def ended(connection: Connection, why: str) -> None:
+    """One line a connection that was one; what was refused is warned of, what said nothing is for debugging."""
+    link, said = connection.link, connection.close_reason or why
+    if connection.rejected:
+        request = connection.request
+        client_id, user = (request.client_id, request.username) if request is not None else (None, None)
+        log.warning(
+            "client.refused", said, client_id=client_id, user=user, peer=link.peer, listener=link.listener, reason=why
+        )
+        return
+    write = log.info if connection.publisher.client_id else log.debug
+    write(
+        "disconnected",
+        said,
+        client_id=connection.session.client_id,
+        peer=link.peer,
+        listener=link.listener,
+        reason=why,
+    )
