@@ -63,7 +63,7 @@ def read_chunks(
     folder: Path, runs: Iterable[Run], uses: dict[int, Use], rows: int, backouts: dict[int, int] | None = None
 ) -> Iterator[Chunk]:
     """The messages of `runs` in chunks of about `rows`."""
-    segments = Segments(folder)
+    segments = Segments(folder, pinned=True)
     parts: list[_Part] = []
     have = size = 0
     for part in _parts(segments, runs, uses, rows):

@@ -16,6 +16,7 @@ from gateway.backends.embedded.store.changes import apply
 from gateway.backends.embedded.store.index import Index
 from gateway.backends.embedded.store.lanes import LaneName
 from gateway.backends.embedded.store.place import ROW_BITS, frame_of, slot_of
+from gateway.errors import StoreCorrupt
 from gateway.pipeline.lookup import Lookup, Run
 from gateway.pipeline.segments import Segments, Use
 
@@ -72,15 +73,26 @@ class Follower(Lookup):
             if header.slot in self.index.space.by_slot:
                 return False
             position = self._begin(header)
-        while listed is None or position.sequence <= listed.last_sequence:
-            if not self._apply_next(position):
-                break
+        if not self._apply_new(position, listed):
+            return False
         if listed is None:
             return True
         extent = self.index.space.by_slot.get(header.slot)
         if extent is not None and not extent.sealed:
             self.index.space.seal(extent)
         return position.sequence > listed.last_sequence
+
+    def _apply_new(self, position: _Position, listed: Listed | None) -> bool:
+        """Up to the last whole frame; False when the segment was given another use meanwhile. The mapping is not
+        pinned, so what was read counts only when the use is still the same afterwards."""
+        try:
+            while listed is None or position.sequence <= listed.last_sequence:
+                if not self._apply_next(position):
+                    break
+        except StoreCorrupt:
+            if self.segments.is_still(position.use):
+                raise
+        return self.segments.is_still(position.use)
 
     def _begin(self, header: SegmentHeader) -> _Position:
         self.next_number = max(self.next_number, header.first_number)

@@ -1,19 +1,18 @@
-"""Segment files of a journal mapped for reading, beside a running gateway or after it stopped. Writes nothing.
+"""The segments of one journal as the pipeline reads them: frames by their place, and what is wrong told in its terms.
 
-Frames are used only when magic, salt and checksum agree, so a segment that is used again meanwhile is noticed, never
-misread. Layout and decoding are the journal's own.
+The files are opened by the journal's own door (`journal.mapping`), layout and decoding are the journal's. Frames count
+only when magic, salt and checksum agree, so a segment that is used again meanwhile is noticed, never misread.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 from gateway.backends.embedded.journal.decode import FrameHeader, Sections, frame_at, sections_of
 from gateway.backends.embedded.journal.layout import BLOCK
-from gateway.backends.embedded.journal.segment import SUFFIX, SegmentHeader, read_header, segment_path
+from gateway.backends.embedded.journal.mapping import MappedSegment, slots_in
+from gateway.backends.embedded.journal.segment import SegmentHeader, segment_path
 from gateway.backends.embedded.store.place import block_of
 from gateway.pipeline.failures import DataLost, QueueUnreachable
 
@@ -26,27 +25,13 @@ class Use(NamedTuple):
     salt: int
 
 
-class MappedSegment:
-    """One file. The mapping stays valid while somebody holds a view of it."""
-
-    def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self.size = os.fstat(descriptor).st_size
-            self.data = memoryview(mmap.mmap(descriptor, self.size, prot=mmap.PROT_READ))
-        finally:
-            os.close(descriptor)
-
-    def header(self) -> SegmentHeader | None:
-        """The header as it is now."""
-        return read_header(self.data, self.size)[0]
-
-
 class Segments:
-    """The mapped files of one data folder, opened when first asked for."""
+    """The mapped files of one data folder, opened when first asked for. Whoever hands out bytes pins them; the
+    follower, which lives as long as its query, does not, or the journal could never use a segment again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, pinned: bool = False) -> None:
         self.folder = folder
+        self.pinned = pinned
         self._mapped: dict[int, MappedSegment] = {}
 
     def segment(self, slot: int) -> MappedSegment:
@@ -54,7 +39,7 @@ class Segments:
         found = self._mapped.get(slot)
         if found is None:
             try:
-                found = self._mapped[slot] = MappedSegment(segment_path(self.folder, slot))
+                found = self._mapped[slot] = MappedSegment(self.folder, slot, pinned=self.pinned)
             except (OSError, ValueError) as error:
                 raise DataLost(f"{segment_path(self.folder, slot)} cannot be read: {error}") from error
         return found
@@ -67,11 +52,7 @@ class Segments:
         """The headers of all segments that have one, oldest use first."""
         if not self.folder.is_dir():
             raise QueueUnreachable(f"{self.folder} is not a folder: give the data folder of an embedded queue manager")
-        found = []
-        for path in self.folder.glob("*" + SUFFIX):
-            name = path.name.removesuffix(SUFFIX)
-            if name.isdigit() and path.stat().st_size:
-                found.append(self.segment(int(name)).header())
+        found = [self.segment(slot).header() for slot in slots_in(self.folder)]
         return sorted((header for header in found if header), key=lambda header: header.serial)
 
     def frame(self, use: Use, offset: int, sequence: int | None = None) -> FrameHeader | None:
@@ -81,6 +62,11 @@ class Segments:
     def sections(self, use: Use, offset: int, frame: FrameHeader) -> Sections:
         """The frame's sections, as views of the mapping."""
         return sections_of(self.segment(use.slot).data, offset, frame)
+
+    def is_still(self, use: Use) -> bool:
+        """Whether the segment has not begun another use: what was read from it until now is what it was."""
+        header = self.segment(use.slot).header()
+        return header is not None and header.serial == use.serial
 
     def frame_of_place(self, use: Use, frame_number: int) -> tuple[FrameHeader, Sections]:
         """The frame a place names; DataLost when its segment is used for something else by now."""
