@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import json
@@ -23,8 +24,10 @@ from gateway.app.gauges import gauges_of, totals_of
 from gateway.app.limits import limits_of
 from gateway.app.listening import listeners_of
 from gateway.app.mappings import read_table
+from gateway.app.resources import room_of
 from gateway.app.secrets import mqi_users
 from gateway.app.site import admin_root, guard_of, private, warnings_about
+from gateway.app.watching import Watch, watched_files
 from gateway.backends.embedded.inspection import Inspection
 from gateway.backends.embedded.journal import StoreOptions
 from gateway.backends.embedded.mqi.front import Front
@@ -33,6 +36,7 @@ from gateway.broker.consumers import Consumers
 from gateway.broker.engine import Engine
 from gateway.broker.recovery import recover
 from gateway.broker.router import Router
+from gateway.config.changes import Change, changes
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.net import http, mqi
@@ -58,7 +62,7 @@ class Gateway:
     """A running gateway."""
 
     def __init__(self, settings: Settings, reactor: Any) -> None:
-        self.settings = settings
+        self.settings = self.started_with = settings
         self.reread: Callable[[], Settings] = lambda: settings
         """Reads the settings again, for a reload."""
         self.reactor = reactor
@@ -106,6 +110,7 @@ class Gateway:
         self._ticking = LoopingCall(self._tick)
         self._ticking.clock = reactor
         self._ticks = 0
+        self._watch = Watch(lambda: watched_files(self.settings, self.table), self._files_changed)
         self.reports = Reports(self.counters, log)
         self.on_stopped: Callable[[], None] = lambda: None
 
@@ -178,6 +183,7 @@ class Gateway:
         if admin.port is not None:
             self.guard.use(guard_of(self.directory, self.settings))
             self.guard.audit = notices.audit
+            self.guard.on_defect = notices.defect
             self.admin_port = http.listen(self.reactor, admin_root(self, self.guard), admin.bind, admin.port)
             log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
         self._write_address()
@@ -233,8 +239,9 @@ class Gateway:
         port: Any = self.admin_port
         return 0 if port is None else int(port.getHost().port)
 
-    def drain(self, seconds: float = 10.0) -> None:
+    def drain(self, seconds: float | None = None) -> None:
         """Stop taking connections, tell clients, let what is under way be committed, close."""
+        seconds = self.settings.process.drain_timeout if seconds is None else seconds
         if self.engine.draining:
             return
         log.info("draining", f"{len(self.engine.connections)} connections are handed back")
@@ -293,6 +300,7 @@ class Gateway:
             raise
         self.reload_findings = []
         self.counters.config_reloads["ok"] += 1
+        changed = changes(self.settings, settings)
         self.settings, self.table = settings, table
         self.declare_names()
         self.engine.router.use(table)
@@ -301,8 +309,21 @@ class Gateway:
         self.guard.use(guard)
         self.listeners.certificate_user = settings.security.certificate_user
         self.engine.delivery.check_rights()
+        if any(change.key == "log.level" for change in changed):
+            logs.set_level(settings.log.level)
         self.reload_ok, self.reloaded_at = True, time.time()
+        for change in changed:
+            (log.info if change.live else log.warning)("setting", str(change))
         log.info("reloaded", f"{len(table.routes)} rules to MQ, {len(table.outbound)} to devices")
+
+    def waiting_for_restart(self) -> list[Change]:
+        """Settings that a reload has read and cannot put into force."""
+        return [change for change in changes(self.started_with, self.settings) if not change.live]
+
+    def _files_changed(self) -> None:
+        log.info("files_changed", "settings, mappings or files they name have changed")
+        with contextlib.suppress(ConfigurationError):  # said by the reload; what was in force still is
+            self.reload()
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -312,6 +333,9 @@ class Gateway:
         held = self.engine.failures.held_since
         self.reports.look(self.scheduler.now() - held if held else 0.0, lambda: self.engine.failures.last_text)
         self._ticks += 1
+        interval = self.settings.process.watch_interval
+        if interval and self._ticks % max(1, round(interval / TICK_SECONDS)) == 0:
+            self._watch.look()
         if self._ticks % int(STEP_SECONDS) == 0:
             self.history.sample(time.time(), self.sample())
 
@@ -325,6 +349,7 @@ class Gateway:
     def snapshot(self) -> Snapshot:
         """What the probes are answered from."""
         held = self.engine.failures.held_since
+        room = room_of(self.settings)
         return Snapshot(
             configured=True,
             recovered=self.recovered,
@@ -334,4 +359,6 @@ class Gateway:
             draining=self.engine.draining,
             heartbeat_ages={"0": time.monotonic() - self.heartbeat},
             queue_managers={self.queue_manager.name: not held},
+            spool_bytes=room.used if room else 0,
+            spool_limit_bytes=room.limit if room else 0,
         )

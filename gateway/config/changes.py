@@ -8,8 +8,8 @@ from typing import NamedTuple
 from gateway.config.load import MASK, display
 from gateway.config.model import Settings
 
-LIVE = ("mappings", "security")
-"""Sections that a reload puts into force. The others are read at start."""
+LIVE = ("mappings", "security", "log.level", "process", "admin.token_file", "admin.read_token_file", "admin.hosts")
+"""Sections and keys that a reload puts into force. The others are read at start."""
 
 
 class Change(NamedTuple):
@@ -31,10 +31,15 @@ def changes(before: Settings, after: Settings) -> list[Change]:
     old, new = dict(_values(before)), dict(_values(after))
     keys = [*old, *(key for key in new if key not in old)]
     return [
-        Change(key, _shown(old.get(key)), _shown(new.get(key)), key.partition(".")[0] in LIVE)
+        Change(key, _shown(old.get(key)), _shown(new.get(key)), is_live(key))
         for key in keys
         if old.get(key) != new.get(key)
     ]
+
+
+def is_live(key: str) -> bool:
+    """Whether a reload is enough for this setting."""
+    return any(key == one or key.startswith(f"{one}.") for one in LIVE)
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object]]:

@@ -48,7 +48,8 @@ def load_settings(
         findings += describe(error, document, Settings)
     if findings:
         raise ConfigurationError(findings)
-    settings.set_origins(origins, str(FilePath(path).parent) if path is not None else "")
+    base, source = ("", None) if path is None else (str(FilePath(path).parent), str(path))
+    settings.set_origins(origins, base, source)
     return settings
 
 

@@ -249,6 +249,20 @@ class Limits(Part):
     bytes_per_second: Size = Field(default=0, description="Bytes of one client; reading pauses beyond it.")
 
 
+class Process(Part):
+    """The process as a service: how it ends, and when it reads its files again."""
+
+    drain_timeout: Duration = Field(
+        default=10.0,
+        description="Longest drain after SIGTERM: connections are handed back, what was received is committed.",
+    )
+    watch_interval: Duration = Field(
+        default=0.0,
+        description="How often settings, mappings, password files, tokens and certificates are looked at; changed ones "
+        "are reloaded as by SIGHUP. 0: only when asked.",
+    )
+
+
 class Log(Part):
     """The log."""
 
@@ -275,9 +289,11 @@ class Settings(Part):
         default=[], description="Mapping files (`*` allowed), relative to this file; none: the shipped default mapping."
     )
     log: Log = Field(default_factory=Log, description="The log.")
+    process: Process = Field(default_factory=Process, description="The process as a service.")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _base: list[str] = PrivateAttr(default_factory=list)
+    _source: list[str] = PrivateAttr(default_factory=list)
 
     @model_validator(mode="after")
     def _distinct_listeners(self) -> Settings:
@@ -320,10 +336,16 @@ class Settings(Part):
             key = key.rpartition(".")[0]
         return "default"
 
-    def set_origins(self, origins: dict[str, str], base: str) -> None:
-        """Remember where values come from; `base` is the directory of the file."""
+    def set_origins(self, origins: dict[str, str], base: str, source: str | None = None) -> None:
+        """Remember where values come from; `base` is the directory of the file, `source` the file."""
         self._origins.update(origins)
         self._base[:] = [base]
+        self._source[:] = [source] if source is not None else []
+
+    @property
+    def source(self) -> str | None:
+        """The file of settings, if there is one."""
+        return self._source[0] if self._source else None
 
     def resolve(self, name: str, key: str = "") -> str:
         """A file name as the process can open it: relative to the file of settings if it was written there."""

@@ -223,6 +223,12 @@ def test_the_grace_period_outlasts_the_drain() -> None:
     assert "must be longer than drain.preStopSeconds" in refused("default", "drain.timeoutSeconds=85")
 
 
+@pytest.mark.parametrize("seconds", [30, 60])
+def test_the_process_drains_as_long_as_the_pod_may(seconds: int) -> None:
+    manifests = rendered("default", f"drain.timeoutSeconds={seconds}")
+    assert yaml.safe_load(settings(manifests))["process"] == {"drain_timeout": f"{seconds}s"}
+
+
 def test_disruption_budget_and_spread_with_more_than_one_pod() -> None:
     assert of_kind(rendered("default"), "PodDisruptionBudget") == []
     (budget,) = of_kind(rendered("ibm"), "PodDisruptionBudget")
@@ -328,6 +334,18 @@ def test_manual_reload_leaves_the_pods_alone_and_mounts_whole_directories() -> N
     manifests = rendered("everything")
     assert "checksum/config" not in workload(manifests)["spec"]["template"]["metadata"]["annotations"]
     assert not [each for each in gateway(manifests)["volumeMounts"] if "subPath" in each]
+
+
+def test_watched_mappings_leave_the_pods_alone_and_changed_settings_do_not() -> None:
+    def annotations(*sets: str) -> Any:
+        return workload(rendered("watch", *sets))["spec"]["template"]["metadata"]["annotations"]
+
+    assert "checksum/config" not in annotations()
+    assert yaml.safe_load(settings(rendered("watch")))["process"]["watch_interval"] == "10s"
+    plain = annotations()["checksum/settings"]
+    assert annotations("mappings.files.plant\\.yaml.version=2")["checksum/settings"] == plain
+    assert annotations("settings.mqtt.max_qos=1")["checksum/settings"] != plain
+    assert annotations("queueManager.embedded.objects=DEFINE QLOCAL(A)")["checksum/settings"] != plain
 
 
 def test_everything_that_is_passed_on_arrives_and_templates_are_filled_in() -> None:

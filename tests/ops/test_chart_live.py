@@ -11,7 +11,8 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -45,15 +46,26 @@ def mounted(manifests: list[Manifest], folder: Path) -> dict[str, str]:
         place = folder / mount["name"]
         place.mkdir()
         places[mount["mountPath"]] = str(place)
-        for name, text in contents.get(sources.get(mount["name"]) or "", {}).items():
-            (place / name).write_text(text)
+        project(place, contents.get(sources.get(mount["name"]) or "", {}))
     return places
+
+
+def project(place: Path, files: dict[str, str]) -> None:
+    """As the kubelet writes a ConfigMap or Secret: files in a directory of their own, one link swapped to it."""
+    fresh = place / f"..{len(list(place.iterdir()))}"
+    fresh.mkdir()
+    for name, text in files.items():
+        (fresh / name).write_text(text)
+        if not (place / name).is_symlink():
+            (place / name).symlink_to(Path("..data", name))
+    (place / "..new").symlink_to(fresh.name)
+    (place / "..new").replace(place / "..data")
 
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, list[Manifest], dict[str, str]]]:
     folder = tmp_path_factory.mktemp("release")
-    manifests = rendered("default")
+    manifests = rendered("watch", "mappings.watchSeconds=1")
     places = mounted(manifests, folder)
     settings = Path(places["/etc/mqgate/settings"]) / "mqgate.yaml"
     text = settings.read_text()
@@ -78,6 +90,33 @@ def test_a_release_starts_and_answers_its_probes(release: tuple[Running, list[Ma
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert running.text(gateway(manifests)[probe]["httpGet"]["path"]).endswith("ok\n")
     assert "mqgate_build_info" in running.text("/metrics")
+
+
+def test_a_changed_config_map_is_taken_over_by_the_running_pod(
+    release: tuple[Running, list[Manifest], dict[str, str]],
+) -> None:
+    running, manifests, places = release
+    (found,) = [each for each in of_kind(manifests, "ConfigMap") if each["metadata"]["name"].endswith("-mappings")]
+    place = Path(places["/etc/mqgate/mappings"])
+    text = found["data"]["plant.yaml"]
+    log = running.folder / "log"
+
+    project(place, {"plant.yaml": text.replace("queue:", "quue:")})
+    until(lambda: '"reload_refused"' in log.read_text())
+    assert "mqgate_config_last_reload_successful 0.0" in running.text("/metrics")
+
+    project(place, {"plant.yaml": text.replace("readings", "changed readings")})
+    until(lambda: 'mqgate_route_matched_total{route="changed readings"} 0.0' in running.text("/metrics"))
+    assert "mqgate_config_last_reload_successful 1.0" in running.text("/metrics")
+    assert log.read_text().count('"reload_refused"') == 1, "what was refused is not tried again as it is"
+    assert running.process.poll() is None
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_the_test_hook_finds_it_well(release: tuple[Running, list[Manifest], dict[str, str]]) -> None:

@@ -128,6 +128,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if $v.auth.user }}{{ $_ := set $security "users" (dict $v.auth.user (dict "password_file" "/etc/mqgate/auth/password")) }}{{ end }}
 {{- if $v.auth.passwordFileSecret }}{{ $_ := set $security "password_file" "/etc/mqgate/users/users" }}{{ end }}
 {{- $settings := dict "listeners" $listeners "admin" $admin "queue_manager" $manager "security" $security "log" (dict "format" "json") }}
+{{- $process := dict "drain_timeout" (printf "%ds" (int $v.drain.timeoutSeconds)) }}
+{{- if eq $v.mappings.reload "watch" }}{{ $_ := set $process "watch_interval" (printf "%ds" (int $v.mappings.watchSeconds)) }}{{ end }}
+{{- $_ := set $settings "process" $process }}
 {{- if include "mqgate.hasMappings" . }}{{ $_ := set $settings "mappings" (list "/etc/mqgate/mappings/*.yaml") }}{{ end }}
 {{- toYaml (mergeOverwrite $settings (deepCopy $v.settings)) }}
 {{- end }}

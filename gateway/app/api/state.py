@@ -11,6 +11,7 @@ from gateway.app.data import pipeline_state
 from gateway.app.gauges import totals_of
 from gateway.app.resources import certificate_ends, room_of
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.config.changes import is_live
 from gateway.config.load import display
 from gateway.errors import ConfigurationError
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
@@ -102,7 +103,10 @@ class StateViews:
             "dead_letters": gateway.queue_manager.depth(engine.dead_letter_queue) if engine.dead_letter_queue else 0,
             "latency_ms": latency(gateway.counters.mqtt_puback_seconds[1]),
             "totals": totals_of(gateway.counters),
-            "last_reload": {"time": gateway.reloaded_at, "ok": gateway.reload_ok, "findings": gateway.reload_findings},
+            "last_reload": {
+                "time": gateway.reloaded_at, "ok": gateway.reload_ok, "findings": gateway.reload_findings,
+                "waiting": [str(change) for change in gateway.waiting_for_restart()],
+            },
         }  # fmt: skip
 
     def _listener(self, listening: Any, ends: dict[str, float]) -> dict[str, object]:
@@ -127,7 +131,7 @@ class StateViews:
                 "key": key,
                 "value": value,
                 "origin": origin,
-                "reloadable": key.startswith(("mappings", "security", "log")),
+                "reloadable": is_live(key),
             }
             for key, value, origin in display(self._gateway.settings)
         ]

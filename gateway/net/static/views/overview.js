@@ -70,11 +70,13 @@ export default function overview(target, _rest, page, every) {
     managers.update(now.queue_managers);
     listeners.update(now.listeners);
     const list = now.problems.map((text) => h("li", {}, text));
-    const signature = JSON.stringify([now.problems, now.last_reload.findings]);
+    const delayed = now.last_reload.waiting;
+    const signature = JSON.stringify([now.problems, now.last_reload.findings, delayed]);
     if (problems.signature !== signature) {
       problems.signature = signature;
       put(problems, list.length ? h("div", { class: "alert", role: "alert" }, h("b", {}, "Not all is well"), h("ul", {}, list)) : null,
-        now.last_reload.findings.length ? findings(now.last_reload.findings, "The last reload was refused; what was in force before still is:") : null);
+        now.last_reload.findings.length ? findings(now.last_reload.findings, "The last reload was refused; what was in force before still is:") : null,
+        delayed.length ? h("div", { class: "alert warn" }, h("b", {}, "These settings take effect after a restart"), h("ul", {}, delayed.map((text) => h("li", {}, h("code", {}, text.replace(" (after a restart)", "")))))) : null);
     }
     put(facts, pairs({
       Version: now.version, Backend: now.backend, Started: format.time(now.started),
