@@ -43,7 +43,7 @@ class Connecting:
             engine.protocol_error(connection, ProtocolError("a second CONNECT"))
             return
         engine.counters.packets_in[1] += 1
-        connection.version = connect.version
+        connection.version, connection.request = connect.version, connect
         connection.problem_information = connect.properties.get(prop.REQUEST_PROBLEM_INFORMATION, 1) == 1
         found = refusal(
             connect, engine.limits, len(engine.sessions), engine.sessions.get(connect.client_id) is not None
@@ -52,7 +52,6 @@ class Connecting:
             self.refuse_connect(connection, *found)
             return
         connection.state = AUTHENTICATING
-        connection.request = connect
         self._asking = True
         try:
             engine.access.authenticate(connect, connection.link, lambda verdict: self.decided(connection, verdict))
@@ -71,12 +70,23 @@ class Connecting:
                 else reasons.connack_return_code(reason)
             )
         if code is not None and (connection.version or reason == reasons.UNSUPPORTED_PROTOCOL_VERSION or version == V5):
-            properties: dict[int, Any] = {prop.REASON_STRING: text} if version == V5 and text else {}
-            engine.send(connection, writer.encode_connack(version or 4, Connack(False, code, properties)))  # noqa: FBT003
+            self.send_refusal(connection, version or 4, code, text)
         result = _RESULTS.get(reason, "malformed" if malformed else "other")
         engine.counters.mqtt_connects[connection.link.listener, PROTOCOLS.get(version, "3.1.1"), result] += 1
         connection.rejected = True
         engine.close(connection, "protocol_error" if malformed else "not_authorized", text)
+
+    def send_refusal(self, connection: Connection, version: int, code: int, text: str) -> None:
+        """The CONNACK, without its text if the client takes no packet of that size [MQTT-3.2.2-19], else not at all."""
+        largest = 0xFFFFFFFF
+        if connection.request is not None:
+            largest = connection.request.properties.get(prop.MAXIMUM_PACKET_SIZE, largest)
+        with_text: dict[int, Any] = {prop.REASON_STRING: text} if version == V5 and text else {}
+        for properties in (with_text, {}):
+            connack = writer.encode_connack(version, Connack(False, code, properties))  # noqa: FBT003 -- not present
+            if len(connack) <= largest:
+                self.engine.send(connection, connack)
+                return
 
     def decided(self, connection: Connection, verdict: Verdict) -> None:
         """Authentication has answered (perhaps much later)."""

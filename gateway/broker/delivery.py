@@ -123,7 +123,6 @@ class Delivery:
             self.engine.counters.messages_dropped["_none", "too_large"] += 1
             return
         self.engine.send(connection, data)
-        self.engine.counters.packets_out[3] += 1
 
     def deliver(self, deliveries: list[tuple[Session, Item, Puts | None, int]]) -> None:
         """The turn is committed: hand the copies to their sessions, then fill each window once."""
@@ -163,8 +162,7 @@ class Delivery:
             if not self.fetch(session, out) and not outflow.pending:  # a page may hold nothing that can be sent
                 break
         if out:
-            self.engine.counters.packets_out[3] += len(out)
-            self.engine.send(connection, b"".join(out))
+            self.engine.send_all(connection, out)
 
     def fetch(self, session: Session, out: list[bytes]) -> bool:
         """The next stored messages of a session, in order; False when no more are behind them. One released before
@@ -232,11 +230,13 @@ class Delivery:
     # -- what the client answers --
 
     def puback(self, connection: Connection, packet: Any) -> None:
-        """QoS 1 is over. An id that is not in flight is ignored: it may answer a message that expired meanwhile."""
+        """QoS 1 is over. An id that is not in flight is ignored: it may answer what an earlier connection was sent."""
         session = connection.session
         inflight = session.outflow.inflight
         item = inflight.get(packet[1])
         if item is None or item.qos != 1:
+            if item is not None:
+                self.unexpected(connection, "PUBACK", packet[1])
             return
         del inflight[packet[1]]
         session.delivered += 1
@@ -253,6 +253,9 @@ class Delivery:
         session, engine = connection.session, self.engine
         refused = reason >= 0x80
         item = session.outflow.received(packet_id, refused)
+        if item is None and packet_id in session.outflow.inflight:
+            self.unexpected(connection, "PUBREC", packet_id)
+            return
         if item is None:
             answer = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
             if not refused:
@@ -292,6 +295,8 @@ class Delivery:
             connection.session.delivered += 1
             self.settle(connection.session, item)
             self.engine.refill[connection.session] = None
+        elif packet[1] in connection.session.outflow.inflight:
+            self.unexpected(connection, "PUBCOMP", packet[1])
 
     # -- reconnect and retry --
 
@@ -304,7 +309,7 @@ class Delivery:
         session.outflow.resend(self.engine.now, out)
         session.outflow.resumed = True
         if out:
-            self.engine.send(connection, b"".join(out))
+            self.engine.send_all(connection, out)
         self.fill(session)
 
     def tick(self, now: float) -> None:
@@ -320,8 +325,9 @@ class Delivery:
             connection.last_retry = now
             out: list[bytes] = []
             connection.session.outflow.resend(self.engine.now, out)
-            self.engine.send(connection, b"".join(out))
+            self.engine.send_all(connection, out)
 
-    def unexpected(self, connection: Connection, packet_id: int) -> None:
-        """An acknowledgement that fits no flow."""
-        self.engine.protocol_error(connection, ProtocolError(f"packet id {packet_id} is not in flight"))
+    def unexpected(self, connection: Connection, kind: str, packet_id: int) -> None:
+        """What is in flight is answered by the acknowledgement of another quality of service, or of another step."""
+        text = f"{kind} does not answer what was sent with packet identifier {packet_id}: acknowledge by its QoS"
+        self.engine.protocol_error(connection, ProtocolError(text))

@@ -73,7 +73,7 @@ class Subscribing:
         if self.malformed(connection, wanted.filter):
             return -1
         if filter_error(wanted.filter, engine.limits.max_topic_levels) is not None:
-            return reasons.TOPIC_FILTER_INVALID  # well formed, or `$share/...` of an older client, and not accepted
+            return reasons.TOPIC_FILTER_INVALID  # too many levels, or a `$share/...` [MQTT-4.8.2-1] [MQTT-4.8.2-2]
         if shared and wanted.no_local:  # [MQTT-3.8.3-4]
             engine.protocol_error(connection, ProtocolError("No Local on a shared subscription"))
             return -1
@@ -100,10 +100,10 @@ class Subscribing:
         return used + levels > DEEP * self.engine.limits.max_subscriptions
 
     def malformed(self, connection: Connection, filter_: str) -> bool:
-        """A filter that is none ends the connection [MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.8.2-1] [MQTT-4.8.2-2]; only
-        `$share/...` is an ordinary filter to clients before 5.0 and never hurts them."""
+        """A filter that is none ends the connection [MQTT-4.7.1-1] [MQTT-4.7.1-2]; one that only fails as a shared
+        subscription is refused in SUBACK, since `$share/...` was an ordinary filter before 5.0."""
         text = filter_error(filter_)
-        if text is None or (is_shared(filter_) and connection.version != V5):
+        if text is None or is_shared(filter_):
             return False
         self.engine.protocol_error(connection, MalformedPacket(text))
         return True

@@ -34,6 +34,25 @@ def decode_connect(first: int, body: bytes) -> Connect:
     flags, offset = decode_u8(body, offset)
     _check_connect_flags(flags, version)
     keep_alive, offset = decode_u16(body, offset)
+    return _payload((name, version, flags, keep_alive), body, offset)
+
+
+def layout(body: bytes, offset: int) -> int:
+    """Which version's layout a CONNECT of an unknown level of MQTT has behind its level: its refusal is written so."""
+    for version in (V311, V5):
+        try:
+            flags, place = decode_u8(body, offset)
+            keep_alive, place = decode_u16(body, place)
+            _payload(("MQTT", version, flags, keep_alive), body, place)
+        except ProtocolError:
+            continue
+        return version
+    return V311
+
+
+def _payload(head: tuple[str, int, int, int], body: bytes, offset: int) -> Connect:
+    """Properties and the fields that the flags announce, in their order [MQTT-3.1.3-1]."""
+    name, version, flags, keep_alive = head
     properties, offset = body_properties(body, offset, CONNECT, version, from_server=False)
     client_id, offset = _name(body, offset)  # [MQTT-3.1.3-3] [MQTT-3.1.3-4]
     will, offset = _will(body, offset, flags, version)

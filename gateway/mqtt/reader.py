@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from gateway.errors import MalformedPacket, PacketTooLarge, ProtocolError
-from gateway.mqtt.connect import check_version, decode_connect, protocol_version
+from gateway.mqtt.connect import check_version, decode_connect, layout, protocol_version
 from gateway.mqtt.decoders import (
     ACK,
     FROM_CLIENT,
@@ -100,11 +100,11 @@ class Reader:
 
     def _learn_version(self, body: bytes) -> None:
         """Remember how to answer before anything else in the packet can be refused."""
-        name, level, _ = protocol_version(body)
+        name, level, offset = protocol_version(body)
         if name == "MQIsdp":
             self.version = V31
-        elif name == "MQTT":  # any level but 5 is answered as 3.1.1 does. [MQTT-3.1.2-2]
-            self.version = V5 if level == V5 else V311
+        elif name == "MQTT":  # an unknown level is answered in the form its CONNECT is written in. [MQTT-3.1.2-2]
+            self.version = level if level in {V311, V5} else layout(body, offset)
         check_version(name, level)
 
     def _decode(self, data: bytes, packets: list[Packet], offset: int = 0) -> int:
