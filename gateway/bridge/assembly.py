@@ -141,7 +141,7 @@ class Recipe:
             if self.evaluates_md:
                 md = descriptors.build(self.rule, self.qos, self.properties, scope, self.request)
                 frame = frame.described(md)
-            usr = "".join([part if isinstance(part, str) else _element(part, scope) for part in self.usr])
+            usr = "".join([part if isinstance(part, str) else element_of(part, scope) for part in self.usr])
             return Made(destination, md.priority, md.persistent, frame.head(usr), frame.tails)
         except (HeaderError, UnicodeEncodeError) as error:  # a 100-digit number, half of a surrogate pair
             raise Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID) from None
@@ -163,7 +163,7 @@ def recipe(match: Match, origin: Origin, properties: Properties, scope: Scope) -
         rule, origin.qos, properties, request,
         destination=None if moves else destination_of(rule, scope),
         md=md,
-        frame=_frame(match, origin, properties, md, order),
+        frame=frame_of(match, origin, properties, md, order),
         evaluates_md=evaluates_md,
         usr=[_part(one, scope) for one in rule.properties] + [element(name, value) for name, value in carried],
     )  # fmt: skip
@@ -173,7 +173,7 @@ def plain(match: Match, origin: Origin, properties: Properties) -> Made:
     """The message without what the rule's templates add: what a dead letter carries."""
     md = descriptors.build_plain(match.rule, origin.qos, properties, origin.username or origin.client_id)
     carried, order = to_properties(user_properties(properties))
-    frame = _frame(match, origin, properties, md, order)
+    frame = frame_of(match, origin, properties, md, order)
     usr = "".join(element(name, value) for name, value in carried)
     return Made(Destination("", "", ""), md.priority, md.persistent, frame.head(usr), frame.tails)
 
@@ -202,29 +202,26 @@ def topic_string(text: str) -> str:
 
 
 def _part(one: PropertyRule, scope: Scope) -> str | PropertyRule:
-    return one if one[1].per_message else _element(one, scope)
+    return one if one[1].per_message else element_of(one, scope)
 
 
-def _element(one: PropertyRule, scope: Scope) -> str:
+def element_of(one: PropertyRule, scope: Scope) -> str:
     """A property as it stands in the folder; nothing when its only placeholder has no value."""
     name, template, type_name = one
     value = render_value(template, scope, type_name)
     return "" if value is None else element(name, value)
 
 
-def _frame(match: Match, origin: Origin, properties: Properties, md: Described, order: str) -> Frame:
-    """`mcd` first (PROPCTL(COMPAT) shows the header for it), `mqtt` last (its end is the packet identifier)."""
+def frame_of(match: Match, origin: Origin, properties: Properties, md: Described, order: str) -> Frame:
+    """An origin's messages but for `usr`: `mcd` first (PROPCTL(COMPAT) shows the header for it), `mqtt` last (its end
+    is the packet identifier)."""
     wanted = match.rule.spec.headers
     first = [folder("mcd", [("Msd", "jms_text" if md.is_text else "jms_bytes")])] if "mcd" in wanted else []
-    second = []
-    if "mqps" in wanted:
-        retained: list[Pair] = [("Ret", True)] if origin.retain else []
-        second = [folder("mqps", [("Top", origin.topic), *retained])]
-    texts = [*first, *second]
+    texts = [*first, mqps_folder(origin)] if "mqps" in wanted else first
     tails: dict[int, bytes] = NO_TAILS
     encoding, ccsid, name = md.encoding, md.ccsid, md.format.encode()
     if "mqtt" in wanted:
-        constant = _mqtt_folder(match, origin, properties, order)
+        constant = mqtt_folder(match, origin, properties, order)
         template = rfh2.build_template(
             texts, "mqtt", constant, "msgId", encoding=encoding, coded_char_set_id=ccsid, format_name=name
         )
@@ -236,7 +233,13 @@ def _frame(match: Match, origin: Origin, properties: Properties, md: Described, 
     return Frame(md.before_rfh2() + header[:8], length, header[12:cut], header[cut:], tails, md.alone())
 
 
-def _mqtt_folder(match: Match, origin: Origin, properties: Properties, order: str) -> Sequence[Pair]:
+def mqps_folder(origin: Origin) -> str:
+    """The topic, and whether the publication is to be retained."""
+    retained: list[Pair] = [("Ret", True)] if origin.retain else []
+    return folder("mqps", [("Top", origin.topic), *retained])
+
+
+def mqtt_folder(match: Match, origin: Origin, properties: Properties, order: str) -> Sequence[Pair]:
     """What MQ Telemetry writes (clientId, qos, and msgId at the end), and what MQTT 5 adds."""
     pairs: list[Pair] = [("clientId", origin.client_id), ("qos", origin.qos)]
     optional: list[tuple[str, object]] = [

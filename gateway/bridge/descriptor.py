@@ -110,12 +110,17 @@ def _base(rule: InboundRule) -> bytes:
 
 
 def _with_text(md: bytes, where: slice, text: str) -> bytes:
-    """`md` with a character field; what does not fit is cut between characters."""
+    """`md` with a character field."""
+    return md[: where.start] + field_of(text, where) + md[where.stop :]
+
+
+def field_of(text: str, where: slice) -> bytes:
+    """A character field; what does not fit is cut between characters."""
     size = where.stop - where.start
     raw = text.encode()
     if len(raw) > size:
         raw = raw[:size].decode("utf-8", "ignore").encode()
-    return md[: where.start] + raw.ljust(size) + md[where.stop :]
+    return raw.ljust(size)
 
 
 def _described(rule: InboundRule, md: bytes, qos: int, properties: Properties) -> Described:

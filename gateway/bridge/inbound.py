@@ -18,6 +18,7 @@ from gateway.bridge.mqtt5 import user_properties
 from gateway.bridge.origin import Origin
 from gateway.bridge.payload import Body, agrees, check_schema, check_text
 from gateway.bridge.request import Request
+from gateway.bridge.stencil import stencil_of
 from gateway.errors import Refused
 from gateway.mqtt.packets import Properties
 from gateway.routing.table import Context, Match, Route, Table, settle
@@ -157,8 +158,12 @@ def _varied(base: Plan, properties: Properties) -> Plan | None:
 
 
 def _with_properties(one: Prepared, properties: Properties) -> Prepared | None:
-    recipe = one.recipe.with_properties(properties) if one.recipe is not None and one.refused is None else None
-    if recipe is None or one.scope is None:
+    if one.scope is None:
+        return None
+    if one.recipe is None:  # it was made with a stencil
+        one.recipe = assembly.recipe(one.match, one.origin, one.properties, one.scope)
+    recipe = one.recipe.with_properties(properties)
+    if recipe is None:
         return None
     made = replace(one, properties=properties, recipe=recipe)
     if recipe.evaluated:
@@ -194,7 +199,12 @@ def prepare_origin(match: Match, origin: Origin, properties: Properties) -> Prep
     """As `prepare`, with everything that is known of the publication."""
     prepared = Prepared(match.rule, match, origin, properties)
     scope = _static_scope(match, origin, properties)
+    stencil = None if properties else stencil_of(match, origin)
     try:
+        if stencil is not None:
+            prepared.take(stencil.fill(match, origin, scope))
+            prepared.simple, prepared.scope = not _checked(match.rule), scope
+            return prepared
         recipe = assembly.recipe(match, origin, properties, scope)
         prepared.evaluated = recipe.evaluated
         prepared.take(assembly.plain(match, origin, properties) if recipe.evaluated else recipe.make(scope))

@@ -245,7 +245,7 @@ class Router:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             properties = prop.decode_publish(message.publication.properties)
-            plan = self._plans[key] = inbound.plan(self.table, origin, properties)
+            plan = self._plans[key] = inbound.plan(self.table, origin, properties, message.route.plan)
         return plan
 
     def _check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:

@@ -172,14 +172,25 @@ def build_template(
 ) -> Template:
     """A template: `folders`, then a folder `last` with `constant` elements and at its very end the number `varying`."""
     pairs = constant.items() if isinstance(constant, Mapping) else constant
-    begin = opening(last, content_properties=False) + "".join(element(name, value) for name, value in pairs)
-    close = f"</{varying}></{last}>".encode()
-    open_value = f"{begin}<{varying} dt='{dt}'>".encode()
-    size = (len(open_value) + digits + len(close) + 3) // 4 * 4
+    text, close = opened(last, pairs, varying, dt)
+    open_value = text.encode()
+    tails, size = tails_behind(len(open_value), close, digits)
     whole = build(
         [*folders, " " * size], encoding=encoding, coded_char_set_id=coded_char_set_id, format_name=format_name
     )
-    return Template(whole[:-size] + open_value, _tails(close, size - len(open_value)), len(whole))
+    return Template(whole[:-size] + open_value, tails, len(whole))
+
+
+def opened(last: str, pairs: Iterable[tuple[str, PropertyValue]], varying: str, dt: str = "i4") -> tuple[str, bytes]:
+    """A template's last folder up to the varying value, and what closes it."""
+    begin = opening(last, content_properties=False) + "".join(element(name, value) for name, value in pairs)
+    return f"{begin}<{varying} dt='{dt}'>", f"</{varying}></{last}>".encode()
+
+
+def tails_behind(length: int, close: bytes, digits: int = 5) -> tuple[Tails, int]:
+    """The tails of a template whose last folder has `length` bytes before the varying value, and the folder's size."""
+    size = (length + digits + len(close) + 3) // 4 * 4
+    return _tails(close, size - length), size
 
 
 class RowTemplate:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gateway.routing.trie import FilterTrie
@@ -42,6 +42,8 @@ class Route:
     """Whether the payload decides too."""
     gateway: str = ""
     """Name of the gateway that puts, by which it recognises its own publications when they come back."""
+    stencils: dict[Hashable, object] = field(default_factory=dict, repr=False, compare=False)
+    """What is prepared for the rule's messages, by the kind of origin; gone with the table."""
 
     def holds(self, context: Context) -> bool:
         return all(condition(context) for _, condition in self.conditions)

@@ -1,0 +1,167 @@
+"""A rule's message cut once at the places where origins differ: topic, client, user and the levels of the topic.
+
+`assembly` puts a message together from all a rule says; for most rules everything but these few texts is the same
+every time. A stencil is made by that code from an origin of marks, and filling it in costs a fifth. Rules whose
+messages need more than texts put in (a correlation from a template, values of each message) have none.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple, cast
+
+from gateway.bridge import assembly
+from gateway.bridge import descriptor as descriptors
+from gateway.bridge.assembly import NO_TAILS, Made, Scope
+from gateway.bridge.origin import Origin
+from gateway.errors import HeaderError, Refused
+from gateway.mq import mqmd, rfh2
+from gateway.mq.rfh2_folder import element, escape
+from gateway.routing.table import Match
+from gateway.rules.feedback import Feedback
+from gateway.rules.mappings import InboundRule, PropertyRule
+from gateway.rules.templates import Slot, Template, render
+
+_CLIENT, _USER, _TOPIC = "\ue000", "\ue001", "\ue002"
+"""Marks: characters for private use. A rule that has one in its own text gets no stencil."""
+_LENGTH = struct.Struct("<i").pack
+_TEXTS = ("level", "rest", "client", "user", "user_or_client", "topic", "listener")
+"""Placeholders whose value is text as it stands."""
+_BEFORE_LENGTH = 12
+"""Bytes of an MQRFH2 up to and with StrucLength."""
+
+Around = tuple[str, str, Slot]
+"""A property that is the text of one placeholder: what stands before and behind it."""
+Part = str | Around | PropertyRule
+
+
+class Stencil(NamedTuple):
+    """Everything of a rule's message but the texts of an origin."""
+
+    user: Template | None
+    """The user identifier, if origins differ in it: then `before` and `alone` end before it, `behind` follows it."""
+    before: bytes
+    behind: bytes
+    alone: bytes
+    """The descriptor of a message without MQRFH2, and what follows its user identifier."""
+    behind_alone: bytes
+    fixed: bytes
+    """The MQRFH2 from Encoding to the end of the `mcd` folder."""
+    has_header: bool
+    """Whether there is an MQRFH2 without a `usr` folder too."""
+    usr: tuple[Part, ...]
+    mqps: list[str]
+    """The folder around the topic; one text: there is no such folder."""
+    mqtt: list[str]
+    """The folder around the client identifier and the user name, up to the packet identifier."""
+    close: bytes
+    priority: int
+    persistent: bool
+
+    def fill(self, match: Match, origin: Origin, scope: Scope) -> Made:
+        """The message of this origin; refused as `Recipe.make` refuses."""
+        try:
+            destination = assembly.destination_of(match.rule, scope)
+            usr = "".join([one if isinstance(one, str) else _property(one, scope) for one in self.usr])
+            head, tails = self._message(origin, usr, scope)
+        except (HeaderError, UnicodeEncodeError) as error:
+            raise Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID) from None
+        return Made(destination, self.priority, self.persistent, head, tails)
+
+    def _message(self, origin: Origin, usr: str, scope: Scope) -> tuple[bytes, dict[int, bytes]]:
+        tails: dict[int, bytes] = NO_TAILS
+        if not usr and not self.has_header:
+            return self._descriptor(self.alone, self.behind_alone, scope), tails
+        pieces, rest = [self.fixed], 0
+        if usr:
+            pieces += _pair(f"<usr>{usr}</usr>")
+        if len(self.mqps) == 2:
+            pieces += _pair(escape(origin.topic).join(self.mqps))
+        if self.close:
+            client, *user = self.mqtt[1:]
+            text = f"{self.mqtt[0]}{escape(origin.client_id)}{client}"
+            opened = (f"{text}{escape(origin.username)}{user[0]}" if user else text).encode()
+            tails, size = rfh2.tails_behind(len(opened), self.close)
+            pieces += (_LENGTH(size), opened)
+            rest = size - len(opened)
+        length = _LENGTH(_BEFORE_LENGTH + sum(map(len, pieces)) + rest)
+        return b"".join((self._descriptor(self.before, self.behind, scope), length, *pieces)), tails
+
+    def _descriptor(self, before: bytes, behind: bytes, scope: Scope) -> bytes:
+        if self.user is None:
+            return before
+        return before + descriptors.field_of(render(self.user, scope), mqmd.USER_IDENTIFIER) + behind
+
+
+def _property(part: Around | PropertyRule, scope: Scope) -> str:
+    slot = part[2]
+    if not isinstance(slot, Slot):
+        return assembly.element_of(cast("PropertyRule", part), scope)
+    value = scope(slot)
+    return "" if value is None else f"{part[0]}{escape(str(value))}{part[1]}"
+
+
+def _pair(text: str) -> tuple[bytes, bytes]:
+    raw = text.encode()
+    raw += b" " * (-len(raw) % 4)
+    return _LENGTH(len(raw)), raw
+
+
+def stencil_of(match: Match, origin: Origin) -> Stencil | None:
+    """The stencil for origins of this kind (flags, with a user name or without); None: the rule has none."""
+    kind = (origin.qos, origin.retain, origin.dup, origin.will, not origin.username)
+    stencils = match.route.stencils
+    if kind not in stencils:
+        try:
+            stencils[kind] = _cut(match, origin)
+        except Refused:  # a constant that is not of its type: said for each message
+            stencils[kind] = None
+    return cast("Stencil | None", stencils[kind])
+
+
+def _cut(match: Match, origin: Origin) -> Stencil | None:
+    rule = match.rule
+    if not _can_be_cut(rule):
+        return None
+    marks = origin._replace(client_id=_CLIENT, username=origin.username and _USER, topic=_TOPIC)
+    wanted = rule.spec.headers
+    mqps = assembly.mqps_folder(marks).split(_TOPIC) if "mqps" in wanted else [""]
+    text, close = rfh2.opened("mqtt", assembly.mqtt_folder(match, marks, {}, ""), "msgId")
+    mqtt = text.replace(_USER, _CLIENT).split(_CLIENT)
+    if len(mqps) > 2 or len(mqtt) != (3 if origin.username else 2):
+        return None
+    md = descriptors.build(rule, origin.qos, {}, lambda _slot: "", None)
+    frame = assembly.frame_of(match, marks, {}, md, "")
+    user = rule.user if rule.user is not None and rule.user.slots else None
+    before, behind = _around_user(frame.before, user)
+    alone, behind_alone = _around_user(frame.alone, user)
+    return Stencil(
+        user, before, behind, alone, behind_alone, frame.fixed, bool(frame.length),
+        tuple(_cut_property(one) for one in rule.properties), mqps, mqtt, close if "mqtt" in wanted else b"",
+        md.priority, md.persistent,
+    )  # fmt: skip
+
+
+def _can_be_cut(rule: InboundRule) -> bool:
+    """Whether only its texts differ: nothing is computed from a template, and nothing is asked of each message."""
+    computed = (rule.correlation, rule.application_data, rule.group_by)
+    written = (rule.queue, rule.mq_topic, rule.queue_manager, rule.user, *(one[1] for one in rule.properties))
+    return not any(template is not None and template.slots for template in computed) and not any(
+        template is not None and template.per_message for template in written
+    )
+
+
+def _around_user(md: bytes, user: Template | None) -> tuple[bytes, bytes]:
+    return mqmd.split(md, mqmd.USER_IDENTIFIER) if user is not None else (md, b"")
+
+
+def _cut_property(one: PropertyRule) -> Part:
+    name, template, type_name = one
+    if not template.slots:
+        return assembly.element_of(one, lambda _slot: None)
+    slot = template.slots[0]
+    is_text = slot.kind in _TEXTS and not slot.case and (type_name or slot.type) in {"", "string"}
+    if len(template.parts) > 1 or not is_text:
+        return one
+    begin, end = element(name, _TOPIC).split(_TOPIC)
+    return begin, end, slot
