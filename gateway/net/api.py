@@ -1,7 +1,7 @@
 """The JSON API and the page beneath and beside it: tokens, roles, Host and Origin checks, security headers.
 
-Endpoints are plain functions of a `Call`; what they answer is JSON, or a `Stream` of server-sent events. This module
-knows HTTP and none of their business.
+Endpoints are plain functions of a `Call`; what they answer is JSON, or a `Stream` of server-sent events. What is not as
+openapi.json describes it is refused before they see it. This module knows HTTP and none of their business.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
+from gateway.net.contract import Unfit, read_json, shipped
 from gateway.net.http import MAX_BODY
 
 READ_ONLY, OPERATOR = "read_only", "operator"
@@ -76,6 +77,8 @@ class Endpoint:
     pattern: re.Pattern[str]
     role: str
     handle: Callable[[Call], tuple[int, object]]
+    path: str = ""
+    """As the document has it, with its parameters in braces."""
 
 
 @dataclass(slots=True)
@@ -86,6 +89,7 @@ class Guard:
     """Token: role."""
     hosts: frozenset[str] = frozenset()
     audit: Callable[[str, str, str, int], None] = lambda _peer, _role, _what, _status: None
+    on_defect: Callable[[Exception, str], None] = lambda _error, _what: None
 
     def use(self, fresh: Guard) -> None:
         """Other tokens and hosts, from the next request on."""
@@ -106,7 +110,7 @@ class Guard:
 def endpoint(method: str, path: str, role: str, handle: Callable[[Call], tuple[int, object]]) -> Endpoint:
     """`/queues/{queue}` matches one path segment, percent-encoded."""
     pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)
-    return Endpoint(method, re.compile(pattern + r"\Z"), role, handle)
+    return Endpoint(method, re.compile(pattern + r"\Z"), role, handle, path)
 
 
 class Api(Resource):
@@ -118,6 +122,7 @@ class Api(Resource):
         super().__init__()
         self._endpoints = endpoints
         self._guard = guard
+        self._contract = shipped()
 
     def render(self, request: Request) -> Any:
         """Answer a request."""
@@ -129,6 +134,9 @@ class Api(Resource):
             status, answer = self._dispatch(request, role, peer)
         except Problem as problem:
             status, answer = problem.status, problem.body
+        except Exception as error:  # noqa: BLE001 -- a defect costs this answer; what it was is in the log, not in it
+            self._guard.on_defect(error, peer)
+            status, answer = 500, Problem(500, "Defect", "the log says more: look for `defect`").body
         method = request.method.decode()
         if method != "GET" or status in {401, 403, 421}:
             self._guard.audit(peer, role or "", f"{method} {request.path.decode('latin-1')}", status)
@@ -141,7 +149,7 @@ class Api(Resource):
             return b""
         kind = "application/problem+json" if status >= 400 else "application/json"
         request.setHeader("content-type", kind)
-        return json.dumps(answer, ensure_ascii=False, default=str).encode()
+        return json.dumps(answer, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
     def _dispatch(self, request: Request, role: str | None, peer: str) -> tuple[int, object]:
         check_host(request, self._guard.hosts)
@@ -159,10 +167,20 @@ class Api(Resource):
                 if one.role == OPERATOR and role != OPERATOR:
                     raise Problem(403, "Not allowed", "this token may only read")
                 arguments = {name: unquote(value) for name, value in match.groupdict().items()}
-                call = Call(arguments, _query(request), _body(request, method), role, peer)
-                return one.handle(call)
+                return one.handle(self._call(request, one, arguments, role, peer))
         request.setHeader("allow", ", ".join(sorted({one.method for one, _ in found})))
         raise Problem(405, "Method not allowed", f"{method} is not offered at {path}")
+
+    def _call(self, request: Request, one: Endpoint, arguments: dict[str, str], role: str, peer: str) -> Call:
+        """The request as the document describes it (Problem)."""
+        query = {_text(name): [_text(value) for value in values] for name, values in request.args.items()}
+        body = _body(request, one.method)
+        try:
+            self._contract.check_query(one.method, one.path, query)
+            self._contract.check_body(one.method, one.path, body)
+        except Unfit as error:
+            raise Problem(400, "Bad request", str(error)) from error
+        return Call(arguments, {name: values[-1] for name, values in query.items()}, body or {}, role, peer)
 
 
 def header(request: Request, name: str) -> str:
@@ -181,23 +199,21 @@ def check_host(request: Request, hosts: frozenset[str]) -> None:
         raise Problem(403, "Foreign origin", "write from the gateway's own page, or without an Origin header")
 
 
-def _query(request: Request) -> dict[str, str]:
-    return {
-        name.decode("utf-8", "replace"): values[-1].decode("utf-8", "replace") for name, values in request.args.items()
-    }
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
 
 
-def _body(request: Request, method: str) -> dict[str, Any]:
+def _body(request: Request, method: str) -> dict[str, Any] | None:
     if method in {"GET", "DELETE"}:
-        return {}
+        return None
     content: Any = request.content
     raw = content.read(MAX_BODY + 1)
     if len(raw) > MAX_BODY:
         raise Problem(413, "Too long", f"a request has at most {MAX_BODY} bytes")
     if not raw.strip():
-        return {}
+        return None
     try:
-        value = json.loads(raw)
+        value = read_json(raw)
     except (ValueError, RecursionError) as error:
         raise Problem(400, "Bad request", f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import time
 from datetime import UTC, datetime
 from typing import Any
 
 from gateway.backends.embedded.inspection import Inspection, QueueRow, Seen, correl_id_of, hex_of
 from gateway.bridge.message import read_message
-from gateway.errors import MQError, Refused
+from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
@@ -132,7 +133,7 @@ class QueueViews:
 
 
 def _token(call: Call) -> int:
-    if not call.path["token"].isdigit():
+    if not re.fullmatch("[0-9]{1,20}", call.path["token"]):
         raise Problem(404, "Not found", "tokens come from a listing")
     return int(call.path["token"])
 
@@ -265,7 +266,10 @@ def new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
     front = b""
     outer = form
     if properties:
-        usr = folder("usr", list(properties.items()))
+        try:
+            usr = folder("usr", list(properties.items()))
+        except HeaderError as error:
+            raise Problem(400, "Bad request", f"properties: {error}") from error
         front = rfh2.build([usr], coded_char_set_id=ccsid, format_name=form.encode().ljust(8))
         outer = "MQHRF2"
     now = datetime.now(UTC)

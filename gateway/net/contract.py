@@ -1,0 +1,140 @@
+"""What the API's document (openapi.json) says of requests, enforced: handlers see only what is described there.
+
+One source for three things: what clients are told, what tests generate, and what is let through. Compiled once; bounded
+by the size of the body. No Twisted, no business.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+import jsonschema_rs
+
+MAX_FINDINGS = 5
+_INTEGER = re.compile(r"-?[0-9]{1,18}\Z")
+"""More digits than any number of ours has are not converted."""
+_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?\Z")
+
+
+class Unfit(Exception):
+    """A request the document does not describe; the text names the parts."""
+
+
+class _Operation:
+    __slots__ = ("body", "body_needed", "needed", "query")
+
+    def __init__(self, document: dict[str, Any], item: dict[str, Any], operation: dict[str, Any]) -> None:
+        described = [
+            _resolved(document, one) for one in (*item.get("parameters", ()), *operation.get("parameters", ()))
+        ]
+        in_query = [one for one in described if one["in"] == "query"]
+        self.query = {one["name"]: (one["schema"].get("type"), _compiled(document, one["schema"])) for one in in_query}
+        self.needed = frozenset(one["name"] for one in in_query if one.get("required"))
+        body = operation.get("requestBody", {})
+        schema = body.get("content", {}).get("application/json", {}).get("schema")
+        self.body = None if schema is None else _compiled(document, schema)
+        self.body_needed = bool(body.get("required"))
+
+
+class Contract:
+    """The operations of a document, by method and path template."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._operations = {
+            (method.upper(), path): _Operation(document, item, operation)
+            for path, item in document["paths"].items()
+            for method, operation in item.items()
+            if method in {"get", "put", "post", "delete"}
+        }
+
+    def describes(self, method: str, path: str) -> bool:
+        """Whether the document has this operation."""
+        return (method, path) in self._operations
+
+    def check_query(self, method: str, path: str, query: Mapping[str, Sequence[str]]) -> None:
+        """Unfit unless the parameters are those of the document."""
+        operation = self._operations.get((method, path))
+        if operation is None:
+            return
+        wrong = [f"{name} is needed" for name in sorted(operation.needed - query.keys())]
+        for name, values in query.items():
+            known = operation.query.get(name)
+            if known is None:
+                wrong.append(f"there is no parameter {name[:40]!r}; there are: {', '.join(operation.query) or 'none'}")
+            elif len(values) != 1:
+                wrong.append(f"{name} is given {len(values)} times")
+            else:
+                wrong += [f"{name}: {what}" for what in _wrong(known[1], _converted(values[0], known[0]))]
+        _raise(wrong)
+
+    def check_body(self, method: str, path: str, body: object) -> None:
+        """Unfit unless the body (None: none came) is as the document says."""
+        operation = self._operations.get((method, path))
+        if operation is None or operation.body is None or (body is None and not operation.body_needed):
+            return
+        if body is None:
+            raise Unfit("a body is needed: a JSON object")
+        _raise(_wrong(operation.body, body))
+
+
+def shipped() -> Contract:
+    """The document of this package."""
+    return Contract(json.loads(files("gateway.net").joinpath("static", "openapi.json").read_bytes()))
+
+
+def read_json(raw: bytes) -> object:
+    """JSON as RFC 8259 has it: no NaN, and no half characters, which could not be written again (ValueError)."""
+    value: object = json.loads(raw, parse_constant=_no_constant)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("half of a surrogate pair is no character") from error
+    return value
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _resolved(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    found: Any = document
+    if "$ref" not in node:
+        return node
+    for part in node["$ref"].split("/")[1:]:
+        found = found[part]
+    return dict(found)
+
+
+def _compiled(document: dict[str, Any], schema: dict[str, Any]) -> Any:
+    return jsonschema_rs.validator_for({"components": document.get("components", {}), **schema})
+
+
+def _converted(text: str, kind: object) -> object:
+    """A parameter as what its schema means; what cannot be stays a text, and the schema refuses it."""
+    if kind == "integer" and _INTEGER.match(text):
+        return int(text)
+    if kind == "number" and _NUMBER.match(text):
+        return float(text)
+    if kind == "boolean" and text in {"true", "false"}:
+        return text == "true"
+    return text
+
+
+def _wrong(validator: Any, value: object) -> list[str]:
+    found = []
+    for error in validator.iter_errors(value):
+        place = ".".join(str(part) for part in error.instance_path)
+        text = error.message if len(error.message) <= 200 else error.message[:200] + "..."
+        found.append(f"{place}: {text}" if place else text)
+        if len(found) == MAX_FINDINGS:
+            break
+    return found
+
+
+def _raise(wrong: list[str]) -> None:
+    if wrong:
+        raise Unfit("; ".join(wrong[:MAX_FINDINGS]))
