@@ -57,6 +57,18 @@ def gauges_of(gateway: Gateway) -> Gauges:
                 found[(name,)] = float(gateway.queue_manager.depth(name))
         return found
 
+    def routes() -> dict[tuple[object, ...], float]:
+        name = gateway.queue_manager.name
+        inbound = [
+            (one.rule.name, one.rule.spec.queue_manager or name, one.rule.spec.queue or one.rule.spec.mq_topic, "in")
+            for one in gateway.table.routes
+        ]
+        outbound = [
+            (one.name, name, one.spec.queue or one.spec.transmission_queue or "", "out")
+            for one in gateway.table.outbound
+        ]
+        return dict.fromkeys([*inbound, *outbound], 1.0)
+
     def spool(part: int) -> dict[tuple[object, ...], float]:
         room = room_of(gateway.settings)
         return {(): float(room[part])} if room else {}
@@ -67,6 +79,7 @@ def gauges_of(gateway: Gateway) -> Gauges:
 
     return Gauges(
         build_info=build_info(VERSION, "ibm" if gateway.settings.queue_manager.ibm else "embedded"),
+        route_info=routes,
         config_last_reload_successful=lambda: {(): float(gateway.reload_ok)},
         config_last_reload_timestamp_seconds=lambda: {(): gateway.reloaded_at},
         worker_up=lambda: {("0",): 1.0},

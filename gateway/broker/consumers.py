@@ -114,16 +114,21 @@ class Consumers:
             source.running, source.waiting = False, True
             return
         engine.problems.pop(f"queue {source.queue}", None)
+        fetched = engine.scheduler.monotonic()
         for stored in page:
             self._one(source, stored)
             engine.turn.take(source.queue, b"", stored.token)
         if page:
-            engine.turn.after.append(lambda: self._again(source))
+            messages = len(page)
+            engine.turn.after.append(lambda: self._again(source, fetched, messages))
             engine.flush()
         else:
             source.running = False
 
-    def _again(self, source: Source) -> None:
+    def _again(self, source: Source, fetched: float, messages: int) -> None:
+        """The unit of work is committed, and what it led to handed to connections or stored for sessions."""
+        took = self.engine.scheduler.monotonic() - fetched
+        self.engine.counters.bridge_latency_seconds["out"].observe_many(took, messages)
         self.engine.scheduler.soon(lambda: self.pump(source))
 
     def _congested(self) -> bool:

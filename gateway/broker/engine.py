@@ -7,6 +7,7 @@ submitted; if one is, the turn grows until it returns. Nothing of `Turn.replies`
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add
 from typing import Any
 
 from gateway.broker.connecting import Connecting
@@ -168,12 +169,29 @@ class Engine:
         self.connecting.ended(connection, why)
 
     def send(self, connection: Connection, data: bytes) -> None:
-        """Bytes for a connection; all of a batch are written at once by `flush`, none before CONNACK [MQTT-3.2.0-1]."""
+        """A packet for a connection; all of a batch are written at once by `flush`, none before CONNACK
+        [MQTT-3.2.0-1]."""
         if not connection.greeted and connection.state == ONLINE:
             self.turn.reply(connection, data)
             return
+        self.counters.packets_out[data[0] >> 4] += 1
+        self.send_counted(connection, data)
+
+    def send_counted(self, connection: Connection, data: bytes) -> None:
+        """One or several packets that are counted already."""
         connection.out.append(data)
         self._dirty.add(connection)
+
+    def send_all(self, connection: Connection, packets: list[bytes]) -> None:
+        """Several packets."""
+        if len(packets) == 1 or not connection.greeted:
+            for data in packets:
+                self.send(connection, data)
+            return
+        out = self.counters.packets_out
+        for data in packets:
+            out[data[0] >> 4] += 1
+        self.send_counted(connection, b"".join(packets))
 
     def close(self, connection: Connection, why: DisconnectReason, text: str = "") -> None:
         """Write what is waiting, close, and end the connection's part of the session."""
@@ -356,6 +374,7 @@ class Engine:
         dirty = self._dirty
         for connection, count in turn.pending.items():
             connection.inbound_pending -= count
+        self.counters.packets_out[:] = map(add, self.counters.packets_out, turn.answered)
         for connection, replies in turn.replies.items():
             if connection.state != CLOSED and not self.parking.defer(connection, replies):
                 connection.out.extend(replies)

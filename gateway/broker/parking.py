@@ -168,7 +168,7 @@ class Parking:
         while entries and (entries[0][0] is None or entries[0][0].done):
             data = entries.popleft()[1]
             if data and connection.state != CLOSED:
-                self.engine.send(connection, data)
+                self.engine.send_counted(connection, data)
         if not entries:
             del self._deferred[connection]
 

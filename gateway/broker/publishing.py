@@ -54,7 +54,7 @@ class Publishing:
         inbound = session.inbound
         head = b""
         tails: dict[int, bytes] = {}
-        rows = acknowledged = 0
+        rows = acknowledged = received = 0
         for packet in packets:
             first = packet[0]
             if 0x30 <= first < 0x40:
@@ -83,6 +83,7 @@ class Publishing:
                             acknowledged += 1
                             replies.append(pubacks[packet_id])
                         else:
+                            received += 1
                             replies.append(pubrecs[packet_id])
                             if packet_id in inbound:  # [MQTT-4.3.3-10]: resent; nothing changes
                                 continue
@@ -102,6 +103,8 @@ class Publishing:
             if replies is None:
                 replies = turn.replies.get(connection)
         packets_in[3] += rows
+        turn.answered[4] += acknowledged
+        turn.answered[5] += received
         turn.rows += rows
         if acknowledged:
             connection.inbound_pending += acknowledged

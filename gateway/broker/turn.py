@@ -26,8 +26,9 @@ Run = tuple[str, str, int, bool, bytes]
 class Turn:
     """One batch on its way to a commit."""
 
-    __slots__ = ("after", "contributors", "deliveries", "joint", "moves", "opened", "parked", "pending", "released",
-                 "replaces", "replies", "rows", "runs", "staged", "started", "takes", "targets")  # fmt: skip
+    __slots__ = ("after", "answered", "contributors", "deliveries", "joint", "moves", "opened", "parked", "pending",
+                 "released", "replaces", "replies", "rows", "runs", "staged", "started", "takes",
+                 "targets")  # fmt: skip
 
     def __init__(self) -> None:
         self.runs: dict[Run, Puts] = {}
@@ -38,6 +39,8 @@ class Turn:
         self.replaces: dict[tuple[str, bytes], Replace] = {}
         self.replies: dict[Connection, list[bytes]] = {}
         """What is sent when the commit has returned, by connection, in order."""
+        self.answered = [0] * 16
+        """The packets among them, by type."""
         self.pending: dict[Connection, int] = {}
         """QoS 1 publications to be taken off the connection's Receive Maximum by then."""
         self.after: list[Callable[[], None]] = []
@@ -100,7 +103,8 @@ class Turn:
         self.replaces[queue, key] = Replace(queue, key, body)
 
     def reply(self, connection: Connection, data: bytes) -> None:
-        """Bytes that may exist only when the commit has returned (design decision 1)."""
+        """A packet that may exist only when the commit has returned (design decision 1)."""
+        self.answered[data[0] >> 4] += 1
         replies = self.replies.get(connection)
         if replies is None:
             self.replies[connection] = [data]

@@ -216,7 +216,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _histogram("mq_call_seconds", (QMGR, CALL), LATENCY_BUCKETS, "Time of one MQI call, or one batch of them."),
     _histogram("mq_batch_messages", (QMGR,), BATCH_BUCKETS, "Messages in one unit of work."),
     _histogram("bridge_latency_seconds", (DIRECTION,), LATENCY_BUCKETS,
-               "`in`: PUBLISH read until the commit returned; `out`: message fetched until written to the device."),
+               "`in`: PUBLISH read until the commit returned; `out`: message fetched until the commit "
+               "returned and it was given to the devices."),
     _gauge("backpressure_paused_connections", (), "Connections whose reading is paused."),
     _counter("backpressure_events", (_closed("cause", PauseCause),), "Times reading was paused."),
     _histogram("reactor_lag_seconds", (WORKER,), LAG_BUCKETS, "How late a timer of the reactor ran."),
