@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,77 +29,95 @@ def queue_names(gateway: Gateway) -> list[str]:
     return sorted(name for name in names if name and "{" not in name)
 
 
+Values = dict[tuple[object, ...], float]
+
+
 def gauges_of(gateway: Gateway) -> Gauges:
     """Every gauge, bound to the running gateway."""
-    engine = gateway.engine
+    engine, manager = gateway.engine, gateway.queue_manager
 
-    def connections() -> dict[tuple[object, ...], float]:
-        found: dict[tuple[object, ...], float] = {}
-        for connection in engine.connections:
-            if connection.state == ONLINE:
-                key = (connection.link.listener, _PROTOCOLS[connection.version])
-                found[key] = found.get(key, 0.0) + 1
-        return found
-
-    def limits() -> dict[tuple[object, ...], float]:
-        total = gateway.settings.mqtt.max_connections
-        return {(one.name,): float(one.max_connections or total) for one in gateway.settings.listeners}
-
-    def sessions() -> dict[tuple[object, ...], float]:
-        connected = sum(1 for session in engine.sessions if session.connection is not None)
-        return {("connected",): float(connected), ("disconnected",): float(len(engine.sessions) - connected)}
-
-    def inflight() -> dict[tuple[object, ...], float]:
-        out = sum(len(session.outflow.inflight) + len(session.inbound) for session in engine.sessions)
-        return {(): float(out + sum(one.inbound_pending for one in engine.connections))}
-
-    def queues() -> dict[tuple[object, ...], float]:
-        found: dict[tuple[object, ...], float] = {}
-        for name in queue_names(gateway):
-            with suppress(MQError):  # not defined (yet): the dead letters tell
-                found[(name,)] = float(gateway.queue_manager.depth(name))
-        return found
-
-    def routes() -> dict[tuple[object, ...], float]:
-        name = gateway.queue_manager.name
-        inbound = [
-            (one.rule.name, one.rule.spec.queue_manager or name, one.rule.spec.queue or one.rule.spec.mq_topic, "in")
-            for one in gateway.table.routes
-        ]
-        outbound = [
-            (one.name, name, one.spec.queue or one.spec.transmission_queue or "", "out")
-            for one in gateway.table.outbound
-        ]
-        return dict.fromkeys([*inbound, *outbound], 1.0)
-
-    def spool(part: int) -> dict[tuple[object, ...], float]:
-        room = room_of(gateway.settings)
-        return {(): float(room[part])} if room else {}
-
-    def dead_letters() -> dict[tuple[object, ...], float]:
-        name = engine.dead_letter_queue
-        return {(name,): float(gateway.queue_manager.depth(name))} if name else {}
+    def one(read: Callable[[], float]) -> Callable[[], Values]:
+        return lambda: {(): float(read())}
 
     return Gauges(
         build_info=build_info(VERSION, "ibm" if gateway.settings.queue_manager.ibm else "embedded"),
-        route_info=routes,
-        config_last_reload_successful=lambda: {(): float(gateway.reload_ok)},
-        config_last_reload_timestamp_seconds=lambda: {(): gateway.reloaded_at},
+        route_info=lambda: _routes(gateway),
+        config_last_reload_successful=one(lambda: gateway.reload_ok),
+        config_last_reload_timestamp_seconds=one(lambda: gateway.reloaded_at),
         worker_up=lambda: {("0",): 1.0},
-        mqtt_connections=connections,
-        mqtt_connections_limit=limits,
-        mqtt_sessions=sessions,
-        mqtt_inflight_messages=inflight,
-        mqtt_subscriptions=lambda: {(): float(len(engine.router.subscriptions))},
-        mqtt_retained_messages=lambda: {(): float(engine.retained.count)},
-        queue_depth=queues,
-        dlq_depth=dead_letters,
-        spool_bytes=lambda: spool(0),
-        spool_limit_bytes=lambda: spool(1),
+        mqtt_connections=lambda: _connections(gateway),
+        mqtt_connections_limit=lambda: _limits(gateway),
+        mqtt_sessions=lambda: _sessions(gateway),
+        mqtt_inflight_messages=one(lambda: _inflight(gateway)),
+        mqtt_subscriptions=one(lambda: len(engine.router.subscriptions)),
+        mqtt_retained_messages=one(lambda: engine.retained.count),
+        queue_depth=lambda: _depths(gateway),
+        queue_oldest_message_age_seconds=lambda: _ages(gateway),
+        dlq_depth=lambda: _dead_letters(gateway),
+        spool_bytes=lambda: _room(gateway, 0),
+        spool_limit_bytes=lambda: _room(gateway, 1),
         tls_certificate_not_after_timestamp_seconds=lambda: dict(certificate_ends(gateway.settings)),
-        mq_connections=lambda: {(gateway.queue_manager.name, "0"): 0.0 if engine.failures.held_since else 1.0},
-        backpressure_paused_connections=lambda: {(): float(gateway.hub.count if engine.paused else 0)},
+        mq_connections=lambda: {(manager.name, "0"): 0.0 if engine.failures.held_since else 1.0},
+        backpressure_paused_connections=one(lambda: gateway.hub.count if engine.paused else 0),
     )
+
+
+def _connections(gateway: Gateway) -> Values:
+    online = [one for one in gateway.engine.connections if one.state == ONLINE]
+    return {key: float(n) for key, n in Counter((one.link.listener, _PROTOCOLS[one.version]) for one in online).items()}
+
+
+def _limits(gateway: Gateway) -> Values:
+    total = gateway.settings.mqtt.max_connections
+    return {(one.name,): float(one.max_connections or total) for one in gateway.settings.listeners}
+
+
+def _sessions(gateway: Gateway) -> Values:
+    sessions = gateway.engine.sessions
+    connected = sum(1 for session in sessions if session.connection is not None)
+    return {("connected",): float(connected), ("disconnected",): float(len(sessions) - connected)}
+
+
+def _inflight(gateway: Gateway) -> float:
+    engine = gateway.engine
+    stored = sum(len(session.outflow.inflight) + len(session.inbound) for session in engine.sessions)
+    return stored + sum(one.inbound_pending for one in engine.connections)
+
+
+def _depths(gateway: Gateway) -> Values:
+    found: Values = {}
+    for name in queue_names(gateway):
+        with suppress(MQError):  # not defined (yet): the dead letters tell
+            found[(name,)] = float(gateway.queue_manager.depth(name))
+    return found
+
+
+def _ages(gateway: Gateway) -> Values:
+    inspection, now = gateway.inspection, time.time()
+    if inspection is None:
+        return {}  # IBM MQ's own exporter tells
+    put = {name: inspection.oldest(name) for name in queue_names(gateway)}
+    return {(name,): max(0.0, now - since) if since else 0.0 for name, since in put.items()}
+
+
+def _dead_letters(gateway: Gateway) -> Values:
+    name = gateway.engine.dead_letter_queue
+    return {(name,): float(gateway.queue_manager.depth(name))} if name else {}
+
+
+def _routes(gateway: Gateway) -> Values:
+    name = gateway.queue_manager.name
+    into = [route.rule.spec for route in gateway.table.routes]
+    out = [rule.spec for rule in gateway.table.outbound]
+    return {
+        **{(one.name, one.queue_manager or name, one.queue or one.mq_topic or "", "in"): 1.0 for one in into},
+        **{(one.name, name, one.queue or one.transmission_queue or "", "out"): 1.0 for one in out},
+    }
+
+
+def _room(gateway: Gateway, part: int) -> Values:
+    room = room_of(gateway.settings)
+    return {(): float(room[part])} if room else {}
 
 
 def totals_of(counters: Counters) -> dict[str, int]:

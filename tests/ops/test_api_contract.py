@@ -121,11 +121,15 @@ def test_dead_letters_are_listed_replayed_and_purged(gateway: Running) -> None:
     assert [each["count"] for each in listed["summary"]] == [2]
     letter = listed["items"][0]
     assert letter["reason_name"] == "MQRC_UNKNOWN_OBJECT_NAME"
+    assert letter["rule"] == "lost"
     call(gateway, "GET /queues/{queue}/messages/{token}", queue=letter["queue"], token=letter["token"])
     dry = call(gateway, "POST /dlq/replay", {"dry_run": True}).body
     assert (dry["matched"], dry["done"]) == (2, 0)
     replayed = call(gateway, "POST /dlq/replay", {"tokens": [letter["token"]], "to": "MQGATE.DEFAULT"}).body
     assert replayed["done"] == 1, replayed
+    assert 'mqgate_dlq_replayed_total{result="ok",route="lost"} 1.0' in gateway.text("/metrics").replace(
+        'route="lost",result="ok"', 'result="ok",route="lost"'
+    )
     assert call(gateway, "POST /dlq/purge", {"reason": letter["reason"]}).body["done"] == 1
     assert call(gateway, "GET /dlq").body["total"] == 0
 

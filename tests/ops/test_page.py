@@ -122,6 +122,7 @@ def test_a_queue_manager_that_is_away_and_a_refused_reload_are_said_on_top(chrom
         page.goto(address)
         page.wait_for_selector(".alert:has-text('no connection to QM1')")
         page.wait_for_selector(".alert:has-text('mappings/plant.yaml:12:5')")
+        page.wait_for_selector(".alert.warn:has-text('mqtt.max_qos: 2 -> 1')")
         page.wait_for_selector("header .badge:has-text('not ready')")
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert max(int(part) for part in background[4:-1].split(",")) < 60

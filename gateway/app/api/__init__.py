@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gateway.app.api.clients import client_endpoints
 from gateway.app.api.dead_letters import dead_letter_endpoints
 from gateway.app.api.queues import queue_endpoints
-from gateway.app.api.rules import rule_endpoints
+from gateway.app.api.rules import count_replayed, rule_endpoints, rule_of
 from gateway.app.api.state import state_endpoints
 from gateway.app.api.trace import Tracer, trace_endpoints
 from gateway.net.api import Endpoint
@@ -25,6 +25,11 @@ def endpoints(gateway: Gateway) -> list[Endpoint]:
         *rule_endpoints(gateway),
         *client_endpoints(gateway),
         *queue_endpoints(gateway.inspection),
-        *dead_letter_endpoints(gateway.inspection, lambda: gateway.engine.dead_letter_queue),
+        *dead_letter_endpoints(
+            gateway.inspection,
+            lambda: gateway.engine.dead_letter_queue,
+            lambda destination, topic: rule_of(gateway, destination, topic),
+            lambda rule, ok: count_replayed(gateway, rule, ok=ok),
+        ),
         *trace_endpoints(gateway),
     ]

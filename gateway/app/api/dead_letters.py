@@ -22,9 +22,18 @@ PAGE = 500
 REPLAY_AT_ONCE = 100
 
 
-def dead_letter_endpoints(inspection: Inspection | None, queue: Callable[[], str]) -> list[Endpoint]:
-    """The endpoints of this module; `queue` names the dead-letter queue."""
-    views = DeadLetterViews(inspection, queue)
+RuleOf = Callable[[str, str | None], str | None]
+"""Destination and topic of a dead letter to the rule it came by, as the rules are now."""
+
+
+def dead_letter_endpoints(
+    inspection: Inspection | None,
+    queue: Callable[[], str],
+    rule_of: RuleOf = lambda _destination, _topic: None,
+    replayed: Callable[[str | None, bool], None] = lambda _rule, _ok: None,
+) -> list[Endpoint]:
+    """The endpoints of this module; `queue` names the dead-letter queue, `replayed` is told what became of each."""
+    views = DeadLetterViews(inspection, queue, rule_of, replayed)
     return [
         endpoint("GET", "/dlq", READ_ONLY, views.listing),
         endpoint("POST", "/dlq/replay", OPERATOR, views.replay),
@@ -35,9 +44,17 @@ def dead_letter_endpoints(inspection: Inspection | None, queue: Callable[[], str
 class DeadLetterViews(QueueViews):
     """What the API says of dead letters."""
 
-    def __init__(self, inspection: Inspection | None, queue: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        inspection: Inspection | None,
+        queue: Callable[[], str],
+        rule_of: RuleOf,
+        replayed: Callable[[str | None, bool], None],
+    ) -> None:
         super().__init__(inspection)
         self._queue = queue
+        self._rule_of = rule_of
+        self._replayed = replayed
 
     def listing(self, call: Call) -> tuple[int, object]:
         """GET /dlq."""
@@ -86,22 +103,19 @@ class DeadLetterViews(QueueViews):
                 return
             after = page[-1].token
 
+    def _rule(self, header: dlh.Dlh | None, topic: str | None) -> str | None:
+        return self._rule_of(header.dest_q_name.strip() if header is not None else "", topic)
+
     def _shown(self, seen: Seen, header: dlh.Dlh | None) -> dict[str, object]:
-        row = summary(seen)
-        topic = client = None
-        try:
-            message = read_message(seen.md, seen.data)
-            topic, client = message.property("mqps", "Top"), message.property("mqtt", "clientId")
-        except Refused:
-            pass
+        topic, client = _origin(seen)
         return {
-            **row,
+            **summary(seen),
             "queue": self._queue(),
             "reason": header.reason if header else 0,
             "reason_name": reason_text(header.reason) if header else "no dead-letter header",
             "destination": header.dest_q_name if header else "",
             "destination_manager": header.dest_q_mgr_name if header else "",
-            "rule": None,
+            "rule": self._rule(header, topic),
             "topic": topic,
             "client_id": client,
             "dead_since": _when(header) if header else None,
@@ -118,6 +132,7 @@ class DeadLetterViews(QueueViews):
             if selection.get("dry_run"):
                 continue
             problem = self._replay_one(seen, header, str(selection.get("to") or ""))
+            self._replayed(self._rule(header, _origin(seen)[0]), problem is None)
             if problem is None:
                 done += 1
             else:
@@ -133,10 +148,10 @@ class DeadLetterViews(QueueViews):
     def _replay_one(self, seen: Seen, header: dlh.Dlh | None, to: str) -> MQError | None:
         if seen.locked:
             return MQError(2042, "somebody has it in a unit of work")
-        if header is None:
-            return MQError(2141, "it has no dead-letter header: say where to with `to`") if not to else None
-        _, md, data = deadletter.strip(seen.md, seen.data)
-        queue = to or header.dest_q_name.strip()
+        if header is None and not to:
+            return MQError(2141, "it has no dead-letter header: say where to with `to`")
+        _, md, data = deadletter.strip(seen.md, seen.data) if header is not None else (None, seen.md, seen.data)
+        queue = to or (header.dest_q_name.strip() if header is not None else "")
         if not queue:
             return MQError(2085, "its header names no destination: say where to with `to`")
         persistent = mqmd.number(md, mqmd.AT_PERSISTENCE) == 1
@@ -159,6 +174,16 @@ class DeadLetterViews(QueueViews):
             for start in range(0, len(tokens), 1000):
                 done += self.inspection.remove(self._queue(), tokens[start : start + 1000])
         return 200, {"matched": len(tokens), "done": done, "failed": []}
+
+
+def _origin(seen: Seen) -> tuple[str | None, str | None]:
+    """Topic and client a message came from, where its headers say."""
+    try:
+        message = read_message(seen.md, seen.data)
+    except Refused:
+        return None, None
+    topic, client = message.property("mqps", "Top"), message.property("mqtt", "clientId")
+    return None if topic is None else str(topic), None if client is None else str(client)
 
 
 def header_of(seen: Seen) -> dlh.Dlh | None:

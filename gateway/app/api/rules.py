@@ -14,6 +14,7 @@ from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
 from gateway.net.api import READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.ports.counters import NO_ROUTE
 from gateway.routing.table import compile_mappings
 from gateway.rules.mappings import InboundRule, OutboundRule
 from gateway.rules.parse import parse_mappings
@@ -89,6 +90,23 @@ def _outbound(gateway: Gateway, rule: OutboundRule) -> dict[str, object]:
         "done": sum(n for (_, one), n in counters.mq_get_messages.items() if one == name),
         **_counts(gateway, name),
     }
+
+
+def rule_of(gateway: Gateway, destination: str, topic: str | None) -> str | None:
+    """The rule a dead letter came by, as the rules are now: by the queue it was for, else by its topic."""
+    table = gateway.table
+    outbound = [rule for rule in table.outbound if destination in {rule.spec.queue, rule.spec.transmission_queue}]
+    if outbound and destination:
+        return outbound[0].name
+    named = [route.rule for route in table.routes if destination and route.rule.spec.queue == destination]
+    matches = [route.rule for route in table.candidates(topic)] if topic else []
+    found = [rule for rule in matches if rule in named] + matches + named
+    return found[0].name if found else None
+
+
+def count_replayed(gateway: Gateway, rule: str | None, *, ok: bool) -> None:
+    """A dead letter was put back, or could not be."""
+    gateway.counters.dlq_replayed[rule or NO_ROUTE, "ok" if ok else "failed"] += 1
 
 
 def try_out(gateway: Gateway, given: dict[str, Any]) -> dict[str, object]:

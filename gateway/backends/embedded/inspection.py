@@ -69,6 +69,13 @@ class Inspection:
                     return self._row(definition)
         raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"there is no queue {name!r}")
 
+    def oldest(self, name: str) -> float | None:
+        """When the oldest message of a local queue was put; None: there is no message or no such queue."""
+        with self._core.entered():
+            local = self._core.queues.get(name)
+            first = self._core.store.fetch(local.name, b"", 1, None, locked=True) if local is not None else ()
+            return first[0].put_time / 1e6 if first else None
+
     def _definitions(self) -> Iterator[Definition]:
         for kind in KINDS:
             yield from self._core.catalogue.matching((kind,))
