@@ -15,7 +15,7 @@ COMMANDS = {
     "mqsc": ("gateway.cli.mqsc", "Define, alter, delete, display objects."),
     "dlq": ("gateway.cli.dlq", "Dead letters: list, show, replay, export, purge."),
     "client": ("gateway.cli.client", "Devices: list, show, kick, purge."),
-    "pipeline": ("gateway.pipeline.commands", "The Spark jobs: run, status, report, replay, compact."),
+    "pipeline": ("gateway.cli.pipeline", "The Spark jobs: run, drain, status, report, replay, compact."),
     "passwd": ("gateway.cli.passwd", "Users of a password file."),
     "schema": ("gateway.cli.schema", "JSON Schema of settings and mappings."),
     "mqi": ("gateway.cli.mqi", "The MQI library for programs that use ibmmq or pymqi."),

@@ -1,47 +1,47 @@
 """Real IBM MQ to a journal: MQGET under syncpoint, append with sync, MQCMIT. What Spark then reads is the journal.
 
-Only the last unit of work can be in doubt: it may be in the journal and come again from the queue. Its MsgIds stand in
-a state record written in the same frame as its messages, so redelivered ones are recognised, each as often as it was
-there, and taken without being appended again. The record is cleared when the queue runs empty, so MsgIds need to be
-unique only within the units around a crash.
+Only the last unit of work can be in doubt: it may be in the journal and be back on the queue. What names its messages
+stands in a state record written in the same frame as they are. Before anything else is got, a drainer asks for each of
+them by its MsgId: those that are back are taken, each as often as it was there, and not appended again. A message that
+only has the same MsgId is another one. So MsgIds need not be unique, and nothing stays in doubt.
 """
 
 from __future__ import annotations
 
-import json
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from itertools import islice
+from typing import Protocol
 
-from gateway.backends.embedded.store.unit import LanePuts, StoreUnit
-from gateway.errors import MQError
-from gateway.mq import constants as mq
-from gateway.mq import mqmd
+from xxhash import xxh3_64_digest
+
+from gateway.backends.embedded.store.unit import ID_LENGTH, LanePuts, StoreUnit
+from gateway.mq import rfh2
+from gateway.pipeline.drained_queue import Got
 from gateway.pipeline.failpoint import failpoint
+from gateway.pipeline.heads import put_micros
 from gateway.pipeline.owner import Journal
 from gateway.ports.batch import MQMD_LENGTH
-from gateway.ports.mqi import GetOptions, ObjectDescriptor, QueueManagerConnection
 
 STATE_PREFIX = b"pipeline/drain/"
-MSG_ID = slice(48, 72)
-POLL = 0.05
-EMPTY_MD = mqmd.build()
-
-
-class Got(NamedTuple):
-    """One message: descriptor (364 bytes) and data."""
-
-    md: bytes
-    data: bytes
+NAME_LENGTH = ID_LENGTH + 8
+_PRIORITY = slice(40, 44)
+_FORMAT = slice(32, 40)
+_MSG_ID, _CORREL_ID, _BEHIND_IDS = 48, 72, 96
+_PUT_DATE, _PUT_TIME, _BEHIND_TIMES = 304, 312, 320
+_NO_IDS, _NO_TIMES = bytes(48), b" " * 16
 
 
 class DrainedQueue(Protocol):
-    """A queue of IBM MQ under syncpoint. One thread, one connection, exclusive input."""
+    """A queue under syncpoint. One thread, one connection, exclusive input."""
 
     def get(self, limit: int, wait: float) -> Sequence[Got]:
         """Up to `limit` messages in one unit of work; empty when none came within `wait` seconds."""
+
+    def get_by_id(self, msg_id: bytes) -> Got | None:
+        """The next message with this MsgId, in the same unit of work; None when there is none."""
 
     def commit(self) -> None:
         """MQCMIT. An error means that the outcome is not known."""
@@ -60,86 +60,85 @@ class Drained:
     """Messages that came again after a crash and were in the journal already."""
 
 
-class MqiQueue:
-    """A queue of any queue manager with the MQI port, opened for exclusive input."""
-
-    def __init__(self, connection: QueueManagerConnection, queue: str, longest: int = 4 * 1024 * 1024) -> None:
-        self._connection = connection
-        self._longest = longest
-        options = mq.MQOO_INPUT_EXCLUSIVE | mq.MQOO_FAIL_IF_QUIESCING
-        self._handle = connection.open(ObjectDescriptor(name=queue), options).handle
-        self._options = GetOptions(options=mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING, match=0)
-
-    def get(self, limit: int, wait: float) -> Sequence[Got]:
-        """What is there now; looks again for `wait` seconds when there is nothing."""
-        until = time.monotonic() + wait
-        while True:
-            found = list(self._available(limit))
-            if found or time.monotonic() >= until:
-                return found
-            time.sleep(POLL)
-
-    def _available(self, limit: int) -> Iterator[Got]:
-        for _ in range(limit):
-            try:
-                got = self._connection.get(self._handle, EMPTY_MD, self._options, self._longest)
-            except MQError as error:
-                if error.reason == mq.MQRC_NO_MSG_AVAILABLE:
-                    return
-                raise
-            yield Got(got.md, got.data)
-
-    def commit(self) -> None:
-        """MQCMIT."""
-        self._connection.commit()
-
-    def back_out(self) -> None:
-        """MQBACK."""
-        self._connection.back()
-
-
 class Drainer:
-    """One queue to the queue of the same name (or `target`) of a journal."""
+    """One queue to the queue of the same name (or `target`) of a journal. After an error of the queue's a new one is
+    made: what is in doubt is read back from the journal."""
 
-    def __init__(self, source: DrainedQueue, journal: Journal, queue: str, target: str = "", batch: int = 1000) -> None:
+    def __init__(
+        self,
+        source: DrainedQueue,
+        journal: Journal,
+        queue: str,
+        target: str = "",
+        batch: int = 1000,
+        drained: Drained | None = None,
+    ) -> None:
         self.source = source
         self.journal = journal
         self.target = target or queue
         self.batch = batch
-        self.drained = Drained()
+        self.drained = drained or Drained()
         self._key = STATE_PREFIX + queue.encode()
         self._in_doubt = self._load()
 
     def _load(self) -> Counter[bytes]:
-        """The MsgIds of the last unit, which may come again."""
-        record = self.journal.index.state.get(self._key)
-        return Counter(bytes.fromhex(each) for each in json.loads(record)) if record else Counter()
+        """The names of the last unit's messages, which may be back on the queue."""
+        record = self.journal.index.state.get(self._key, b"")
+        return Counter(record[at : at + NAME_LENGTH] for at in range(0, len(record), NAME_LENGTH))
 
     def step(self, wait: float) -> int:
         """One unit of work; how many messages were got."""
-        try:
+        if self._in_doubt:
+            self._resolve()
+        with self._unit():
             messages = self.source.get(self.batch, wait)
-            failpoint("drain.get.after")
-            fresh, left = self._without_repeated(messages)
-            if fresh:
-                self._append(fresh)
+            self._take(messages)
+        if not messages:
+            self._settle()
+        return len(messages)
+
+    def _resolve(self) -> None:
+        """What of the last unit is back on the queue leaves it, in units of work of its own."""
+        for msg_id in dict.fromkeys(name[:ID_LENGTH] for name in self._in_doubt):
+            while True:
+                with self._unit():
+                    found = list(islice(self._with_id(msg_id), self.batch))
+                    self._take(found)
+                if len(found) < self.batch:
+                    break
+        self._in_doubt.clear()
+
+    def _with_id(self, msg_id: bytes) -> Iterator[Got]:
+        while (found := self.source.get_by_id(msg_id)) is not None:
+            yield found
+
+    @contextmanager
+    def _unit(self) -> Iterator[None]:
+        """A unit of work that is backed out when anything in it fails."""
+        try:
+            yield
         except BaseException:
             self.source.back_out()
             raise
-        if messages:
-            self.source.commit()
-            failpoint("drain.commit.after")
-            self._in_doubt = left
-        else:
-            self._settle()
+
+    def _take(self, messages: Sequence[Got]) -> None:
+        """The rest of a unit of work: append what is new, then let it leave the queue."""
+        failpoint("drain.get.after")
+        if not messages:
+            return
+        fresh, left = self._without_repeated(messages)
+        if fresh:
+            self._append(fresh)
+        failpoint("drain.commit.before")
+        self.source.commit()
+        failpoint("drain.commit.after")
+        self._in_doubt = left
         self.drained.messages += len(fresh)
         self.drained.repeated += len(messages) - len(fresh)
-        self.drained.units += bool(messages)
-        return len(messages)
+        self.drained.units += 1
 
     def _settle(self) -> None:
-        """The queue is empty and nothing is in doubt: forget the last unit."""
-        self._in_doubt.clear()
+        """The queue is empty: nothing is in doubt."""
         if self._key in self.journal.index.state:
             self.journal.commit(StoreUnit(state={self._key: None}))
 
@@ -150,26 +149,20 @@ class Drainer:
             return list(messages), Counter()
         fresh, left = [], Counter(self._in_doubt)
         for message in messages:
-            identifier = message.md[MSG_ID]
-            if left[identifier] > 0:
-                left[identifier] -= 1
+            name = name_of(message)
+            if left[name] > 0:
+                left[name] -= 1
             else:
                 fresh.append(message)
         return fresh, +left
 
     def _append(self, messages: list[Got]) -> None:
-        """Messages and their MsgIds in one frame, on disk when this returns. What was in doubt stays in the record: all
-        of it may come again until MQCMIT."""
-        in_doubt = Counter(message.md[MSG_ID] for message in messages) + self._in_doubt
-        record = json.dumps([each.hex() for each in in_doubt.elements()]).encode()
-        puts = LanePuts(
-            self.target,
-            priority=0,
-            heads=[message.md[:MQMD_LENGTH] for message in messages],
-            bodies=[message.data for message in messages],
-        )
+        """Messages and their names in one frame, on disk when this returns. What was in doubt stays in the record: all
+        of it may be back on the queue until MQCMIT."""
+        in_doubt = Counter(map(name_of, messages)) + self._in_doubt
+        unit = StoreUnit(puts=lanes_of(self.target, messages), state={self._key: b"".join(in_doubt.elements())})
         failpoint("drain.append.before")
-        self.journal.commit(StoreUnit(puts=[puts], state={self._key: record}))
+        self.journal.commit(unit)
         failpoint("drain.append.after")
 
     def run(self, *, stop_when_empty: bool, wait: float = 5.0) -> Drained:
@@ -177,3 +170,48 @@ class Drainer:
         while self.step(wait) or not stop_when_empty:
             pass
         return self.drained
+
+
+def name_of(message: Got) -> bytes:
+    """The same for the same message each time it comes: its MsgId, and a digest of CorrelId, put time and data. Not of
+    its expiry and backout count, which change."""
+    md = message.md
+    rest = md[_CORREL_ID:_BEHIND_IDS] + md[_PUT_DATE:_BEHIND_TIMES] + message.data
+    return md[_MSG_ID:_CORREL_ID] + xxh3_64_digest(rest)
+
+
+def lanes_of(queue: str, messages: Sequence[Got]) -> list[LanePuts]:
+    """The messages by priority, as the store takes them: what differs in every message stands in columns of its own, so
+    that messages of one kind share their head."""
+    lanes: dict[int, LanePuts] = {}
+    shared: dict[bytes, bytes] = {}
+    for md, data in messages:
+        priority = min(max(int.from_bytes(md[_PRIORITY], "little", signed=True), 0), 9)
+        lane = lanes.get(priority)
+        if lane is None:
+            lane = LanePuts(queue, priority=priority, msg_ids=[], correl_ids=[], put_times=[])
+            lanes[priority] = lane
+        cut = header_length(md, data)
+        head, micros = blanked(md)
+        head += data[:cut]
+        lane.heads.append(shared.setdefault(head, head))
+        lane.bodies.append(data[cut:])
+        lane.msg_ids.append(md[_MSG_ID:_CORREL_ID])  # type: ignore[union-attr]
+        lane.correl_ids.append(md[_CORREL_ID:_BEHIND_IDS])  # type: ignore[union-attr]
+        lane.put_times.append(micros)  # type: ignore[union-attr]
+    return list(lanes.values())
+
+
+def blanked(md: bytes) -> tuple[bytes, int]:
+    """The descriptor without identifiers and put time, and the put time in microseconds; 0 when it stays there."""
+    micros = put_micros(md[_PUT_DATE:_PUT_TIME].decode("latin-1"), md[_PUT_TIME:_BEHIND_TIMES].decode("latin-1")) or 0
+    times = _NO_TIMES if micros else md[_PUT_DATE:_BEHIND_TIMES]
+    return b"".join((md[:_MSG_ID], _NO_IDS, md[_BEHIND_IDS:_PUT_DATE], times, md[_BEHIND_TIMES:MQMD_LENGTH])), micros
+
+
+def header_length(md: bytes, data: bytes) -> int:
+    """How much of the data is an MQRFH2 in our byte order: it belongs to the head. Anything else stays in the body."""
+    if md[_FORMAT] != rfh2.FORMAT or data[:4] != b"RFH " or len(data) < 36:
+        return 0
+    length = int.from_bytes(data[8:12], "little", signed=True)
+    return length if 36 <= length <= len(data) else 0

@@ -29,7 +29,8 @@ POINTS = (
     "purge.after",
     "drain.get.after",
     "drain.append.before",
-    "drain.append.after",   # in the journal with fsync, MQCMIT not called
+    "drain.append.after",   # in the journal with fsync
+    "drain.commit.before",  # MQCMIT not called
     "drain.commit.after",
 )  # fmt: skip
 

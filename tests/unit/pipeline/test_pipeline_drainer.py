@@ -11,9 +11,12 @@ import pytest
 from strategies_pipeline import SMALL
 
 from gateway.backends.embedded.journal.store import Store
-from gateway.mq import mqmd
+from gateway.mq import mqmd, rfh2
+from gateway.mq.rfh2_folder import folder
 from gateway.pipeline import drainer
-from gateway.pipeline.drainer import Drainer, Got
+from gateway.pipeline.drained_queue import Got
+from gateway.pipeline.drainer import Drainer
+from gateway.pipeline.failpoint import POINTS
 from gateway.pipeline.owner import StoreJournal
 
 
@@ -29,11 +32,18 @@ class Queue:
         self.open: list[Got] = []
 
     def get(self, limit: int, wait: float) -> list[Got]:
-        self.open = self.waiting[:limit]
+        self.open = list(self.waiting[:limit])
         return self.open
 
+    def get_by_id(self, msg_id: bytes) -> Got | None:
+        for each in self.waiting:
+            if each.md[48:72] == msg_id and not any(each is other for other in self.open):
+                self.open.append(each)
+                return each
+        return None
+
     def commit(self) -> None:
-        self.waiting = self.waiting[len(self.open) :]
+        self.waiting = [each for each in self.waiting if not any(each is other for other in self.open)]
         self.open = []
 
     def back_out(self) -> None:
@@ -68,9 +78,7 @@ def dying(point: str, times: int) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize(
-    "point", ["drain.get.after", "drain.append.before", "drain.append.after", "drain.commit.after"]
-)
+@pytest.mark.parametrize("point", [point for point in POINTS if point.startswith("drain.")])
 def test_nothing_lost_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, times: int) -> None:
     queue = Queue(47)
     with monkeypatch.context() as patched:
@@ -79,7 +87,7 @@ def test_nothing_lost_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             drain(queue, tmp_path)
     done = drain(queue, tmp_path)
     assert bodies(tmp_path) == [b"%d" % at for at in range(47)]
-    assert done.repeated == (10 if point == "drain.append.after" else 0)
+    assert done.repeated == (10 if point in ("drain.append.after", "drain.commit.before") else 0)
 
 
 def test_redelivered_in_another_order_and_killed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +107,51 @@ def test_the_same_msgid_later_is_another_message(tmp_path: Path) -> None:
     drain(first, tmp_path)
     drain(second, tmp_path)
     assert len(bodies(tmp_path)) == 10
+
+
+def test_another_message_with_the_msgid_of_one_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the message that was appended is dropped, each copy as often as it was there."""
+    same = mqmd.build(msg_id=b"S" * 24)
+    queue = Queue(0)
+    queue.waiting = [Got(same, b"one"), Got(same, b"one"), Got(same, b"two")]
+    with monkeypatch.context() as patched:
+        patched.setattr(drainer, "failpoint", dying("drain.append.after", 1))
+        with pytest.raises(Killed):
+            drain(queue, tmp_path)
+    queue.waiting = [Got(same, b"three"), *queue.waiting, *[Got(same, b"one") for _ in range(15)]]
+    done = drain(queue, tmp_path)
+    assert done.repeated == 3
+    assert sorted(bodies(tmp_path)) == sorted([b"one"] * 17 + [b"two", b"three"])
+
+
+def test_what_differs_in_every_message_stands_in_columns(tmp_path: Path) -> None:
+    """Heads are shared, and the message is what it was when it is read back."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+    from gateway.pipeline.access import LocalAccess
+    from gateway.pipeline.columns import COLUMNS
+    from gateway.pipeline.rows import RowDecoder
+
+    front = rfh2.build([folder("usr", {"site": "lima"})], format_name=b"MQSTR   ")
+    queue = Queue(0)
+    for at in range(20):
+        md = mqmd.build(
+            format=rfh2.FORMAT, encoding=546, msg_id=bytes([at + 1]) * 24, correl_id=bytes([at + 7]) * 24,
+            put_date=b"20261121", put_time=b"204501%02d" % at, priority=at % 2 * 4,
+        )  # fmt: skip
+        queue.waiting.append(Got(md, front + b"%d" % at))
+    sent = {each.md[48:72]: each for each in queue.waiting}
+    drain(queue, tmp_path)
+    found = [chunk for piece in LocalAccess(tmp_path).pieces("Q", 0, 1 << 40, 1) for chunk in piece.chunks(1000)]
+    assert sum(chunk.rows for chunk in found) == 20
+    assert sum(len(chunk.heads) for chunk in found) == 2, "one for each priority"
+    for chunk in found:
+        rows = RowDecoder("QM1", COLUMNS).batch(chunk).to_pylist()
+        for row in rows:
+            at = int(row["payload"])
+            was = sent[row["msg_id"]]
+            assert row["correl_id"] == was.md[72:96]
+            assert row["put_ts"].isoformat() == f"2026-11-21T20:45:01.{at:02}0000+00:00".replace(".000000", "")
+            assert (row["priority"], dict(row["properties"]), row["format"]) == (at % 2 * 4, {"site": "lima"}, "MQSTR")
 
 
 def test_the_drainer_without_its_record_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,100 @@
+"""`mqgate pipeline`: the jobs of gateway.pipeline.commands, and `drain`, which needs the settings of IBM MQ."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli.reach import Refused, read_settings, show_json
+from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError
+from gateway.pipeline.commands import pipeline
+
+__all__ = ["pipeline"]
+
+
+@pipeline.command()
+@click.argument("queues", nargs=-1, required=True, metavar="QUEUE...")
+@click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings with queue_manager.ibm.")
+@click.option(
+    "--journal", type=click.Path(path_type=Path, file_okay=False), default=Path("mqgate-drained"), show_default=True,
+    help="Folder of the journal; this process owns it.",
+)  # fmt: skip
+@click.option("--target", default="", help="Name of the queue in the journal; QUEUE itself when left out.")
+@click.option("--once", is_flag=True, help="Until the queues are empty, then end.")
+@click.option("--batch", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="Messages in a unit.")
+@click.option("--port", type=int, default=0, help="Serve the journal on this port; readers give it as url.")
+@click.option("--bind", default="127.0.0.1", show_default=True, help="Address to serve on.")
+@click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Token that readers must show.")
+@click.option("--certificate", type=click.Path(path_type=Path, dir_okay=False), help="Serve https with this.")
+@click.option("--key", type=click.Path(path_type=Path, dir_okay=False), help="The certificate's key.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def drain(queues: tuple[str, ...], config: str | None, journal: Path, once: bool, as_json: bool, **given: Any) -> None:
+    """Queues of IBM MQ into a journal, from which Spark reads: each message once, whatever is killed when."""
+    settings = read_settings(config, None)
+    if settings.queue_manager.ibm is None:
+        raise Refused("drain reads IBM MQ: give settings with queue_manager.ibm (-c FILE)", 2)
+    if given["target"] and len(queues) > 1:
+        raise click.UsageError("--target names one queue: drain several with a command each, or leave it out")
+    try:
+        _drain(settings, queues, journal, given, once=once, as_json=as_json)
+    except (StoreError, DriverUnavailable, MQError, OSError) as error:
+        click.echo(f"mqgate: {error}", err=True)
+        sys.exit(3)
+    except ConfigurationError as error:
+        click.echo("\n".join(map(str, error.findings)), err=True)
+        sys.exit(1)
+
+
+def _drain(
+    settings: Any, queues: tuple[str, ...], folder: Path, given: dict[str, Any], *, once: bool, as_json: bool
+) -> None:
+    from gateway.app.ibm import connect_settings
+    from gateway.app.site import private
+    from gateway.backends.ibm.driver import load
+    from gateway.pipeline.draining import Draining, connector, open_journal
+
+    ibm = settings.queue_manager.ibm
+    connect = connector(load(ibm.driver), connect_settings(settings, ibm))
+    private(folder)
+    journal = open_journal(folder)
+    draining = Draining(
+        connect, journal, queues, given["target"], given["batch"], told=lambda text: click.echo(text, err=True)
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: draining.stopping.set())
+    server = _served(draining, folder, given) if given["port"] else None
+    try:
+        draining.run(once=once, pause=ibm.reconnect_from)
+    finally:
+        if server is not None:
+            server.shutdown()
+        journal.store.close()
+    if as_json:
+        show_json(draining.figures())
+        return
+    for queue, done in draining.done.items():
+        click.echo(f"{queue}: {done.messages:,} messages in {done.units:,} units, {done.repeated:,} had come before")
+
+
+def _served(draining: Any, folder: Path, given: dict[str, Any]) -> Any:
+    """The journal over HTTP while this process owns it."""
+    from gateway.app.site import own_token
+    from gateway.pipeline.drain_server import serve
+    from gateway.pipeline.owner import Owner
+    from gateway.pipeline.service import PipelineService
+
+    token = own_token(folder)
+    if given["token_file"] is not None:
+        token = given["token_file"].read_text(encoding="utf-8").split("\n", 1)[0].strip()
+    pair = (given["certificate"], given["key"] or given["certificate"]) if given["certificate"] is not None else None
+    service = PipelineService(Owner(draining.journal), folder)
+    handle = draining.journal.guarded(service.handle)
+    server = serve(given["bind"], given["port"], handle, token, draining.metrics, pair)
+    where = f"{'https' if pair else 'http'}://{given['bind']}:{server.server_port}"
+    shown = given["token_file"] or folder / "admin.token"
+    click.echo(f"serving {folder} at {where}, token in {shown}", err=True)
+    return server
