@@ -20,13 +20,15 @@ def refusal(connect: Connect, limits: Limits, sessions: int, known: bool) -> Ref
 
 
 def _client_id(connect: Connect, limits: Limits) -> Refusal | None:
+    """Any identifier of a later version is accepted [MQTT-3.1.3-5]; what is not ends in a refusal [MQTT3-3.1.3-9]
+    [MQTT5-3.1.3-8]."""
     client_id = connect.client_id
     if connect.version == V31:
         if not client_id:
             return reasons.CLIENT_IDENTIFIER_NOT_VALID, "MQIsdp needs a client identifier"
         if limits.strict_client_ids and len(client_id) > 23:
             return reasons.CLIENT_IDENTIFIER_NOT_VALID, "MQIsdp client identifiers have at most 23 characters"
-    if connect.version == V311 and not client_id and not connect.clean_start:  # [MQTT-3.1.3-8]
+    if connect.version == V311 and not client_id and not connect.clean_start:  # [MQTT3-3.1.3-8]
         return reasons.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier needs a clean session"
     return None
 
@@ -54,7 +56,8 @@ def _room(limits: Limits, sessions: int, known: bool) -> Refusal | None:
 
 
 def connack_properties(connect: Connect, limits: Limits, assigned: str, expiry: int, verdict: Verdict) -> Properties:
-    """Everything a 5.0 client has to know that differs from the default."""
+    """Everything a 5.0 client has to know that differs from the default. Nothing has to be known that the
+    specification does not tell [MQTT-7.0.0-2]."""
     if connect.version != V5:
         return {}
     properties: Properties = {
@@ -63,22 +66,22 @@ def connack_properties(connect: Connect, limits: Limits, assigned: str, expiry: 
     }
     if connect.properties.get(prop.SESSION_EXPIRY_INTERVAL, 0) != expiry:
         properties[prop.SESSION_EXPIRY_INTERVAL] = expiry
-    if limits.max_qos < 2:
+    if limits.max_qos < 2:  # [MQTT-3.2.2-9]
         properties[prop.MAXIMUM_QOS] = limits.max_qos
     if not limits.retain:
         properties[prop.RETAIN_AVAILABLE] = 0
     if not limits.shared_subscriptions:
         properties[prop.SHARED_SUBSCRIPTION_AVAILABLE] = 0
-    if assigned:  # [MQTT-3.2.2-16]
+    if assigned:  # [MQTT-3.2.2-16] [MQTT5-3.1.3-7]
         properties[prop.ASSIGNED_CLIENT_IDENTIFIER] = assigned
     if limits.topic_aliases:
         properties[prop.TOPIC_ALIAS_MAXIMUM] = limits.topic_aliases
     if limits.keep_alive_max and (not connect.keep_alive or connect.keep_alive > limits.keep_alive_max):
         properties[prop.SERVER_KEEP_ALIVE] = limits.keep_alive_max
-    if connect.properties.get(prop.REQUEST_RESPONSE_INFORMATION) == 1:
+    if connect.properties.get(prop.REQUEST_RESPONSE_INFORMATION) == 1:  # [MQTT-3.1.2-28]
         properties[prop.RESPONSE_INFORMATION] = limits.response_prefix + (assigned or connect.client_id)
     method = connect.properties.get(prop.AUTHENTICATION_METHOD)
-    if method is not None:
+    if method is not None:  # [MQTT-4.12.0-5] [MQTT-4.12.0-6]
         properties[prop.AUTHENTICATION_METHOD] = method
         if verdict.data:
             properties[prop.AUTHENTICATION_DATA] = verdict.data

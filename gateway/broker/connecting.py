@@ -59,7 +59,8 @@ class Connecting:
             self._asking = False
 
     def refuse_connect(self, connection: Connection, reason: int, text: str, malformed: bool = False) -> None:
-        """CONNACK with the reason, then close [MQTT-3.2.2-6]. A refused CONNECT publishes no will."""
+        """CONNACK with the reason, then close; a refused CONNECT publishes no will. [MQTT3-3.2.2-4] [MQTT3-3.2.2-5]
+        [MQTT3-3.2.2-6] [MQTT5-3.2.2-6] [MQTT-3.2.2-7] [MQTT5-3.1.4-2] [MQTT-4.13.2-1]"""
         engine = self.engine
         version = connection.version or connection.reader.version
         code: int | None = reason
@@ -93,9 +94,9 @@ class Connecting:
         if connection.state != AUTHENTICATING:
             return
         engine, connect = self.engine, connection.request
-        if verdict.reason == reasons.CONTINUE_AUTHENTICATION:
+        if verdict.reason == reasons.CONTINUE_AUTHENTICATION:  # [MQTT-4.12.0-2]
             engine.send(connection, writer.encode_auth(_auth(verdict, connect)))
-        elif verdict.reason:
+        elif verdict.reason:  # [MQTT-4.12.0-1] [MQTT-4.12.0-4]
             if verdict.reason in {reasons.BAD_USER_NAME_OR_PASSWORD, reasons.NOT_AUTHORIZED}:
                 engine.counters.mqtt_auth_failures[connection.link.listener, "credentials"] += 1
             self.refuse_connect(connection, verdict.reason, verdict.text)
@@ -108,11 +109,11 @@ class Connecting:
             engine.flush()
 
     def accept(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
-        """The client is who it says: give it its session."""
+        """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2]"""
         engine = self.engine
         client_id = verdict.client_id or connect.client_id
         assigned = not client_id
-        if assigned:
+        if assigned:  # [MQTT-3.1.3-6]
             client_id = engine.router.new_client_id()
         connection.user = verdict.user
         connection.publisher = Publisher(connection.link.listener, client_id, verdict.user, connect.version)
@@ -136,7 +137,7 @@ class Connecting:
         connack = writer.encode_connack(connect.version, Connack(present, 0, properties))
         if session.durable:
             self.persist(session)
-        if len(connack) > session.outflow.max_packet:  # [MQTT-3.1.2-24]: nothing can be said to such a client
+        if len(connack) > session.outflow.max_packet:  # [MQTT5-3.1.2-24]: nothing can be said to such a client
             self.drop_will(session)
             engine.close(connection, "packet_too_large", "its Maximum Packet Size leaves no room for CONNACK")
             return
@@ -154,17 +155,18 @@ class Connecting:
         return self.engine.access.may_publish(publisher.listener, publisher.client_id, publisher.user, will.topic)
 
     def claim(self, connection: Connection, connect: Connect, client_id: str) -> tuple[Session, bool]:
-        """The session for this CONNECT: taken over, resumed or new. (session, session present)."""
+        """The session, taken over, resumed or new, and session present. [MQTT3-3.1.2-4] [MQTT5-3.1.2-5] [MQTT5-3.1.2-6]
+        [MQTT3-3.2.2-1] [MQTT3-3.2.2-2] [MQTT3-3.2.2-3] [MQTT5-3.2.2-2] [MQTT5-3.2.2-3]"""
         engine = self.engine
         session = engine.sessions.get(client_id)
         if session is not None and session.connection is None and 0 < session.ends_at <= engine.now:
-            self.end_due(session)  # over since its expiry, not since the next tick [MQTT-3.1.2-23]
+            self.end_due(session)  # over since its expiry, not since the next tick [MQTT5-3.1.2-23]
             session = None
-        if session is not None and session.connection is not None:  # [MQTT-3.1.4-3]
+        if session is not None and session.connection is not None:  # [MQTT3-3.1.4-2]
             self.take_over(session.connection)
             session = engine.sessions.get(client_id)
-        if session is not None and connect.clean_start:  # [MQTT-3.1.4-4]
-            self.fire_will(session)  # [MQTT-3.1.3-9]: the old session ends, its delayed will is due
+        if session is not None and connect.clean_start:  # [MQTT3-3.1.4-3] [MQTT5-3.1.4-4]
+            self.fire_will(session)  # the old session ends [MQTT3-3.1.2-6] [MQTT5-3.1.2-4], its delayed will is due
             self.end(session)
             session = None
         present = session is not None
@@ -172,7 +174,7 @@ class Connecting:
             session = Session(client_id, connect.version)
             engine.sessions.add(session)
         session.version = connect.version
-        session.will, session.will_at, session.ends_at = None, 0.0, 0.0
+        session.will, session.will_at, session.ends_at = None, 0.0, 0.0  # [MQTT5-3.1.3-9]
         was_durable = session.durable
         session.expiry = session_expiry(
             connect.version, connect.clean_start, connect.properties, engine.limits.session_expiry_max
@@ -184,15 +186,15 @@ class Connecting:
         return session, present
 
     def take_over(self, old: Connection) -> None:
-        """[MQTT-3.1.4-3]: the same client connects again, the older connection goes."""
+        """[MQTT5-3.1.4-3]: the same client connects again, the older connection goes."""
         self.engine.refuse(old, reasons.SESSION_TAKEN_OVER, "taken_over", "the same client connected again")
 
     def apply_limits(self, connection: Connection, session: Session, connect: Connect) -> None:
-        """What this connection may do, from CONNECT and the settings."""
+        """What this connection may do. [MQTT-3.2.2-22] [MQTT-4.9.0-1] [MQTT-3.1.2-26] [MQTT-3.1.2-27]"""
         limits, properties = self.engine.limits, connect.properties
         keep_alive = connect.keep_alive
         if connect.version == V5 and limits.keep_alive_max and (not keep_alive or keep_alive > limits.keep_alive_max):
-            keep_alive = limits.keep_alive_max  # [MQTT-3.1.2-21], announced as Server Keep Alive
+            keep_alive = limits.keep_alive_max  # [MQTT5-3.1.2-21] [MQTT-3.2.2-21], announced as Server Keep Alive
         self.keep_alive.begin(connection, keep_alive)
         receive_maximum = properties.get(prop.RECEIVE_MAXIMUM, 0xFFFF)
         window = min(int(receive_maximum), limits.max_inflight) if isinstance(receive_maximum, int) else 1
@@ -203,7 +205,8 @@ class Connecting:
         session.outflow.connected(connect.version, window, largest, alias_limit)
 
     def keep_will(self, session: Session, connect: Connect) -> None:
-        """The will lies on a state queue while the connection lives: it is published even after a kill."""
+        """The will lies on a state queue while the connection lives: it is published even after a kill. [MQTT5-3.1.2-7]
+        Without one none is published [MQTT3-3.1.2-12]."""
         session.will = connect.will
         if connect.will is not None:
             delay = connect.will.properties.get(prop.WILL_DELAY_INTERVAL, 0)
@@ -221,8 +224,12 @@ class Connecting:
         engine, connect = self.engine, connection.request
         method = packet[1].properties.get(prop.AUTHENTICATION_METHOD)
         agreed = connect.properties.get(prop.AUTHENTICATION_METHOD) if connect is not None else None
-        if connection.version != V5 or agreed is None or method != agreed:
-            engine.protocol_error(connection, ProtocolError("AUTH with a method that CONNECT did not name"))
+        wanted = {reasons.CONTINUE_AUTHENTICATION, reasons.REAUTHENTICATE}
+        if connection.state == AUTHENTICATING:
+            wanted = {reasons.CONTINUE_AUTHENTICATION}  # [MQTT-4.12.0-3]
+        if packet[1].reason not in wanted or connection.version != V5 or agreed is None or method != agreed:
+            text = "AUTH continues an exchange (0x18) or begins one (0x19), with the method that CONNECT named"
+            engine.protocol_error(connection, ProtocolError(text))  # [MQTT-4.12.0-7]
             return
         data = packet[1].properties.get(prop.AUTHENTICATION_DATA, b"")
         if connection.state == AUTHENTICATING:
@@ -250,7 +257,7 @@ class Connecting:
         if connection.state == ONLINE:
             wanted = record.properties.get(prop.SESSION_EXPIRY_INTERVAL)
             if isinstance(wanted, int):
-                if session.expiry == 0 and wanted:  # [MQTT-3.14.2-2]
+                if session.expiry == 0 and wanted:
                     engine.protocol_error(
                         connection, ProtocolError("Session Expiry Interval set at DISCONNECT, 0 at CONNECT")
                     )
@@ -261,7 +268,7 @@ class Connecting:
         engine.leave_when_committed(connection)
 
     def ended(self, connection: Connection, why: DisconnectReason) -> None:
-        """The connection is over, for whatever reason. Called once."""
+        """The connection is over, for whatever reason: only now may its session end [MQTT-4.1.0-1] [MQTT3-4.1.0-2]."""
         engine = self.engine
         if connection.state == CLOSED:
             return
@@ -286,7 +293,7 @@ class Connecting:
             self.persist(session)
 
     def schedule_will(self, session: Session) -> None:
-        """A will is due at once, or after its delay, or when the session ends, whichever is first [MQTT-3.1.3-9]."""
+        """A will is due at once, or after its delay, or when the session ends, whichever is first [MQTT-3.1.2-8]."""
         if session.will is None:
             return
         delay = session.will.properties.get(prop.WILL_DELAY_INTERVAL, 0)
@@ -296,7 +303,7 @@ class Connecting:
             self.fire_will(session)
 
     def fire_will(self, session: Session) -> None:
-        """Publish the will, in the same unit of work that forgets it."""
+        """Publish the will, in the same unit of work that forgets it [MQTT-3.1.2-10]."""
         will, session.will, session.will_at = session.will, None, 0.0
         if will is None:
             return
@@ -311,7 +318,7 @@ class Connecting:
             self.engine.turn.replace(WILLS, session.key, None)
 
     def end(self, session: Session) -> None:
-        """The session is over: nothing of it is kept."""
+        """The session is over: nothing of it is kept but what it had retained [MQTT3-3.1.2-7] [MQTT5-4.1.0-2]."""
         engine = self.engine
         left = sharing.orphans(engine, session)
         engine.subscribing.drop_all(session)
@@ -326,7 +333,7 @@ class Connecting:
         sharing.hand_over(engine, left)
 
     def end_due(self, session: Session) -> None:
-        """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.3-9]."""
+        """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.2-8]."""
         self.engine.sys_topics.expired_clients += 1
         self.fire_will(session)
         self.end(session)

@@ -38,7 +38,7 @@ class Delivery:
     # -- fan-out -------------------------------------------------------------------------------------------------------
 
     def fan_out(self, route: Route, publication: Publication) -> None:
-        """A copy for every receiver; QoS 0 at once, the rest when the turn is committed."""
+        """A copy for every receiver [MQTT-4.5.0-1]; QoS 0 at once, the rest when the turn is committed."""
         plain = not publication.properties and not publication.expires
         prefixes: Prefixes = route.stored if plain else {}
         for receiver in route.receivers:
@@ -65,8 +65,8 @@ class Delivery:
     def copy(self, receiver: Receiver, publication: Publication, prefixes: Prefixes, share: str = "") -> None:
         """One copy for one session."""
         session, engine = receiver.session, self.engine
-        qos = min(publication.qos, receiver.qos)
-        retain = publication.retain and receiver.retain_as_published  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+        qos = min(publication.qos, receiver.qos)  # [MQTT3-3.8.4-6] [MQTT5-3.8.4-8] [MQTT-4.8.2-3]
+        retain = publication.retain and receiver.retain_as_published  # [MQTT3-3.3.1-9] [MQTT5-3.3.1-12] [MQTT-3.3.1-13]
         item = Item(publication, qos, retain, receiver.sub_ids)
         item.share = share
         if qos == 0:
@@ -80,7 +80,8 @@ class Delivery:
             self.store(session, item, prefixes)
 
     def store(self, session: Session, item: Item, prefixes: Prefixes | None = None) -> None:
-        """A row on the session's stored queue, in the same unit of work as everything else of the turn."""
+        """A row on the session's stored queue, in the same unit of work as everything else of the turn
+        [MQTT3-3.1.2-5]."""
         engine = self.engine
         size = len(item.publication.payload)
         limits = engine.limits
@@ -108,7 +109,7 @@ class Delivery:
         return encode_prefix(item.publication, item.qos, item.retain, item.sub_ids, flags)
 
     def send_at_once(self, session: Session, item: Item) -> None:
-        """QoS 0: to the wire, unless the client is far behind."""
+        """QoS 0: to the wire whatever is in flight [MQTT-4.9.0-3] [MQTT-3.3.4-10], unless the client is far behind."""
         connection = session.connection
         if connection is None or connection.state != ONLINE:
             return
@@ -119,7 +120,7 @@ class Delivery:
             self.engine.counters.messages_dropped["_none", "expired"] += 1
             return
         data = session.outflow.encode(item, self.engine.now)
-        if len(data) > session.outflow.max_packet:
+        if len(data) > session.outflow.max_packet:  # [MQTT-3.1.2-25]
             self.engine.counters.messages_dropped["_none", "too_large"] += 1
             return
         self.engine.send(connection, data)
@@ -230,7 +231,8 @@ class Delivery:
     # -- what the client answers --
 
     def puback(self, connection: Connection, packet: Any) -> None:
-        """QoS 1 is over. An id that is not in flight is ignored: it may answer what an earlier connection was sent."""
+        """QoS 1 is over, also with a failure [MQTT-4.4.0-2] [MQTT-4.8.2-6]. An id that is not in flight is ignored: it
+        may answer what an earlier connection was sent."""
         session = connection.session
         inflight = session.outflow.inflight
         item = inflight.get(packet[1])
@@ -261,17 +263,17 @@ class Delivery:
             if not refused:
                 engine.send(connection, writer.encode_ack(connection.version, PUBREL, packet_id, answer, {}))
             return
-        if refused:  # [MQTT-4.3.3-4]: over
+        if refused:  # [MQTT-4.4.0-2]: over
             self.settle(session, item)
             self.fill(session)
             return
         if item.token is not None and not item.released:
             self.mark_released(session, item)
         item.released = True
-        engine.turn.reply(connection, b"\x62\x02" + packet_id.to_bytes(2, "big"))
+        engine.turn.reply(connection, b"\x62\x02" + packet_id.to_bytes(2, "big"))  # [MQTT-4.3.3-4]
 
     def mark_released(self, session: Session, item: Item) -> None:
-        """Replace the stored row by one that says `released` and needs no payload any more."""
+        """Replace the stored row by one that says `released` and needs no payload any more [MQTT-4.3.3-5]."""
         engine = self.engine
         engine.turn.take(OUT, session.key, item.token)
         puts = engine.turn.run((OUT, "", 9, True, session.key))

@@ -144,12 +144,13 @@ class Engine:
             self.protocol_error(connection, error)
 
     def early(self, connection: Connection, packets: list[Any]) -> None:
-        """Packets before CONNACK: the first must be CONNECT [MQTT-3.1.0-1]; what follows waits for its verdict."""
+        """Packets before CONNACK: the first must be CONNECT [MQTT-3.1.0-1]; what follows waits for its verdict, and
+        is dropped with a refusal [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]."""
         for index, packet in enumerate(packets):
             if connection.state == NEW and isinstance(packet[-1], Connect):
                 self.connecting.connect(connection, packet)
             elif connection.state == AUTHENTICATING:
-                if packet[0] >> 4 in {14, 15}:
+                if packet[0] >> 4 in {14, 15}:  # [MQTT-3.1.2-30]
                     self.handlers[packet[0] >> 4](connection, packet)
                 elif len(connection.held) < 1000:
                     connection.held.append(packet)
@@ -211,7 +212,8 @@ class Engine:
         self.turn.after.append(connection.link.close)
 
     def refuse(self, connection: Connection, reason: int, why: DisconnectReason, text: str) -> None:
-        """DISCONNECT with a reason (5.0), then close; 3.x has no such packet from a server."""
+        """DISCONNECT with a reason (5.0), then close; 3.x has no such packet from a server. [MQTT-3.14.0-1]
+        [MQTT-3.14.4-1] [MQTT-3.14.4-2] [MQTT-3.1.2-29]"""
         if connection.version == V5 and connection.state == ONLINE:
             properties: dict[int, Any] = {0x1F: text} if text and connection.problem_information else {}
             if reason in {0x9C, 0x9D} and self.limits.server_reference:
@@ -223,7 +225,7 @@ class Engine:
         self.close(connection, why, text)
 
     def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
-        """The peer broke the protocol [MQTT-4.13.1-1]."""
+        """The peer broke the protocol [MQTT-4.13.1-1] [MQTT-4.8.0-1]."""
         if connection.state in {NEW, AUTHENTICATING}:
             self.connecting.refuse_connect(connection, error.reason, str(error), malformed=True)
             return

@@ -15,7 +15,7 @@ SHORT, FINE, COARSE = 10, 0.25, 1.0
 
 
 class KeepAlive:
-    """Ends connections whose keep-alive has run out [MQTT-3.1.2-24] (3.1.1) [MQTT-3.1.2-22] (5.0)."""
+    """Ends connections whose keep-alive has run out [MQTT3-3.1.2-24] [MQTT5-3.1.2-22]."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

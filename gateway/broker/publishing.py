@@ -128,7 +128,7 @@ class Publishing:
         return route.staged_head
 
     def check_receive_maximum(self, connection: Connection) -> None:
-        """[MQTT-3.3.4-9]: more than we announced is 0x93."""
+        """[MQTT-3.3.4-7]: more than we announced is 0x93."""
         if connection.inbound_pending + len(connection.session.inbound) > self.engine.limits.receive_maximum:
             self.engine.refuse(
                 connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", "more in flight than Receive Maximum"
@@ -193,7 +193,8 @@ class Publishing:
             self.answer(connection, PUBACK, packet_id, reason)
 
     def answer(self, connection: Connection, packet_type: int, packet_id: int, reason: int) -> None:
-        """PUBACK or PUBREC when the turn is committed; 3.x knows no reason and gets the plain form."""
+        """PUBACK or PUBREC when the turn is committed; 3.x knows no reason and gets the plain form. [MQTT-3.3.4-1]
+        [MQTT3-4.3.2-2] [MQTT-4.3.2-4] [MQTT-4.3.2-5] [MQTT-3.3.5-2]"""
         if packet_type == PUBACK:
             turn = self.engine.turn
             connection.inbound_pending += 1
@@ -204,7 +205,7 @@ class Publishing:
         self.engine.turn.reply(connection, data)
 
     def resolve_alias(self, connection: Connection, topic: bytes, properties: Properties) -> bytes:
-        """Topic Alias: learn or use it [MQTT-3.3.2-7..12]."""
+        """Topic Alias: learn or use it. [MQTT-3.3.2-9] [MQTT-3.3.2-12] [MQTT-3.2.2-17] [MQTT-3.2.2-18]"""
         alias = properties.get(prop.TOPIC_ALIAS)
         if alias is None:
             if not topic and connection.version == V5:
@@ -256,7 +257,8 @@ class Publishing:
     def publication(
         self, connection: Connection, topic: bytes, payload: bytes, first: int, block: bytes, properties: Properties
     ) -> Publication:
-        """What subscribers get: the properties that travel, without those that belong to this hop."""
+        """What subscribers get: the properties that travel, as they are and in their order, without those of this hop.
+        [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-20]"""
         expires = 0.0
         if properties:
             expiry = properties.get(prop.MESSAGE_EXPIRY_INTERVAL)
@@ -273,7 +275,8 @@ class Publishing:
     def stage(
         self, connection: Connection, route: Route, publication: Publication, packet_id: int, properties: Properties
     ) -> None:
-        """Stored, not visible, then PUBREC [MQTT-4.3.3-8]. The same id again changes nothing [MQTT-4.3.3-10]."""
+        """Stored, not visible, then PUBREC [MQTT-4.3.3-8]. The same id again changes nothing [MQTT-4.3.3-10], unless it
+        had been refused [MQTT-4.3.3-9]."""
         engine, session = self.engine, connection.session
         if packet_id not in session.inbound:
             payload = publication.payload
@@ -294,7 +297,8 @@ class Publishing:
             engine.turn.reply(connection, _PUBREC[packet_id])
 
     def pubrel(self, connection: Connection, packet: Any) -> None:
-        """Unstaged and put on its destination in one unit of work, then PUBCOMP (design decision 3)."""
+        """Unstaged and put on its destination in one unit of work, then PUBCOMP (design decision 3). [MQTT3-4.3.3-2]
+        [MQTT-4.3.3-11] [MQTT-4.3.3-12] [MQTT-4.3.3-13]"""
         packet_id = packet[1]
         engine, session = self.engine, connection.session
         turn = engine.turn
@@ -339,7 +343,7 @@ class Publishing:
     ) -> None:  # fmt: skip
         """Make a publication available: retained, on its queues, to local subscribers."""
         engine = self.engine
-        if publication.retain:
+        if publication.retain:  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
             engine.retained.keep(publication)
         if route.plan is not None:
             engine.router.put(

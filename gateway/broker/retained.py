@@ -43,7 +43,8 @@ class Retained:
         """How many were retained: what came after a subscription reached it as any publication does."""
 
     def keep(self, publication: Publication) -> None:
-        """Store or, with an empty payload, clear [MQTT-3.3.1-6] [MQTT-3.3.1-10]. Durable with the open turn."""
+        """Store or, with an empty payload, clear. Durable with the open turn. [MQTT-3.3.1-5] [MQTT3-3.3.1-7]
+        [MQTT3-3.3.1-10] [MQTT3-3.3.1-11] [MQTT5-3.3.1-6] [MQTT5-3.3.1-7]"""
         if not publication.payload:
             if self.forget(publication.topic.decode()):
                 self.engine.turn.replace(RETAINED, key_of(publication.topic), None)

@@ -109,7 +109,7 @@ class Router:
         route.receivers = tuple(
             _receiver(session, interest)
             for session, interest in matched.direct.items()
-            if not (interest.no_local and session.client_id == publisher.client_id)  # [MQTT-3.8.3-3]
+            if not (interest.no_local and session.client_id == publisher.client_id)  # [MQTT5-3.8.3-3]
             and self.may_receive(session, route.topic)
         )
         route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
@@ -308,7 +308,8 @@ class Router:
         return head
 
     def publish_will(self, publisher: Publisher, will: Will) -> None:
-        """A will becomes a publication [MQTT-3.1.2-8]: it follows access lists, rules and retention like any other."""
+        """A will becomes a publication [MQTT-3.1.2-8]: it follows access lists, rules and retention like any other.
+        [MQTT3-3.1.2-16] [MQTT3-3.1.2-17] [MQTT5-3.1.2-14] [MQTT5-3.1.2-15] [MQTT5-3.1.3-10]"""
         engine = self.engine
         assert engine is not None  # noqa: S101 -- set when the engine is built
         first = will.qos << 1 | (1 if will.retain else 0)

@@ -36,7 +36,8 @@ class Subscribing:
         """Retained messages that are still to be sent, by subscription and in order."""
 
     def subscribe(self, connection: Connection, packet: Any) -> None:
-        """Grant or refuse each filter; SUBACK when durable, then the retained messages [MQTT-3.8.4-4]."""
+        """Grant or refuse each filter; SUBACK when durable, then the retained messages. [MQTT-3.8.4-1]
+        [MQTT3-3.8.4-4] [MQTT5-3.8.4-4] [MQTT5-3.8.4-5] [MQTT-3.8.4-7]"""
         record = packet[1]
         identifiers = record.properties.get(prop.SUBSCRIPTION_IDENTIFIER)
         identifier = identifiers[0] if identifiers else 0
@@ -50,10 +51,11 @@ class Subscribing:
             if problem:
                 answers.append(problem if connection.version == V5 else self.old_refusal(connection, wanted))
                 continue
-            wanted.qos = min(wanted.qos, engine.limits.max_qos)
+            wanted.qos = min(wanted.qos, engine.limits.max_qos)  # [MQTT-3.2.2-10]
             new = self.add(session, wanted, identifier)
             answers.append(wanted.qos)
-            if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new):  # [MQTT-3.3.1-9..11]
+            # [MQTT5-3.3.1-9] [MQTT5-3.3.1-10] [MQTT5-3.3.1-11]
+            if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new):
                 retained.append((wanted, identifier))
         if session.durable:
             engine.connecting.persist(session)
@@ -74,7 +76,7 @@ class Subscribing:
             return -1
         if filter_error(wanted.filter, engine.limits.max_topic_levels) is not None:
             return reasons.TOPIC_FILTER_INVALID  # too many levels, or a `$share/...` [MQTT-4.8.2-1] [MQTT-4.8.2-2]
-        if shared and wanted.no_local:  # [MQTT-3.8.3-4]
+        if shared and wanted.no_local:  # [MQTT5-3.8.3-4]
             engine.protocol_error(connection, ProtocolError("No Local on a shared subscription"))
             return -1
         if is_shared(wanted.filter) and not engine.limits.shared_subscriptions:
@@ -100,7 +102,7 @@ class Subscribing:
         return used + levels > DEEP * self.engine.limits.max_subscriptions
 
     def malformed(self, connection: Connection, filter_: str) -> bool:
-        """A filter that is none ends the connection [MQTT-4.7.1-1] [MQTT-4.7.1-2]; one that only fails as a shared
+        """A filter that is none ends the connection [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]; one that only fails as a shared
         subscription is refused in SUBACK, since `$share/...` was an ordinary filter before 5.0."""
         text = filter_error(filter_)
         if text is None or is_shared(filter_):
@@ -118,7 +120,8 @@ class Subscribing:
         return self.engine.router.subscribe(session, wanted.filter, interest)
 
     def send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int) -> None:
-        """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one."""
+        """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one.
+        [MQTT3-3.3.1-6] [MQTT3-3.3.1-8]"""
         waiting = self._pouring.get(connection)
         if waiting is None:
             self._pouring[connection] = deque([self._retained_for(connection, wanted, until)])
@@ -178,7 +181,8 @@ class Subscribing:
         engine.flush()
 
     def unsubscribe(self, connection: Connection, packet: Any) -> None:
-        """[MQTT-3.10.4-4]: an UNSUBACK in any case; 5.0 says per filter whether there was a subscription."""
+        """An UNSUBACK in any case; 5.0 says per filter whether there was a subscription. What is in flight goes on.
+        [MQTT-3.10.4-2] [MQTT-3.10.4-3] [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.10.4-6]"""
         record = packet[1]
         engine, session = self.engine, connection.session
         answers = []

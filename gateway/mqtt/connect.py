@@ -29,7 +29,7 @@ def decode_connect(first: int, body: bytes) -> Connect:
     """CONNECT of any version."""
     name, version, offset = protocol_version(body)
     check_version(name, version)
-    if version != V31 and first & 0x0F:  # MQIsdp does not use these bits. [MQTT-2.2.2-2] [MQTT-2.1.3-1]
+    if version != V31 and first & 0x0F:  # MQIsdp does not use them. [MQTT-2.2.2-2] [MQTT-2.1.3-1]
         raise MalformedPacket(f"CONNECT begins with 0x{first:02X}: send 0x10")
     flags, offset = decode_u8(body, offset)
     _check_connect_flags(flags, version)
@@ -57,7 +57,7 @@ def _payload(head: tuple[str, int, int, int], body: bytes, offset: int) -> Conne
     client_id, offset = _name(body, offset)  # [MQTT-3.1.3-3] [MQTT-3.1.3-4]
     will, offset = _will(body, offset, flags, version)
     username, password, offset = _credentials(body, offset, flags, version)
-    check_whole(body, offset, CONNECT)
+    check_whole(body, offset, CONNECT)  # [MQTT-3.1.4-1]
     return Connect(name, version, bool(flags & 0x02), keep_alive, client_id, will, username, password, properties)
 
 
@@ -69,25 +69,26 @@ def _name(body: bytes, offset: int) -> tuple[str, int]:
 
 
 def _check_connect_flags(flags: int, version: int) -> None:
-    if flags & 0x18 == 0x18:  # [MQTT-3.1.2-14] [MQTT-3.1.2-12]
+    if flags & 0x18 == 0x18:  # [MQTT3-3.1.2-14] [MQTT5-3.1.2-12]
         raise MalformedPacket("will QoS 3 does not exist: use 0, 1 or 2")
     if version == V31:
         return  # MQIsdp: bit 0 is unused, and so are the will's bits without a will
     if flags & 0x01:  # [MQTT-3.1.2-3]
         raise MalformedPacket("the reserved bit of the connect flags is set: send 0")
-    if not flags & 0x04 and flags & 0x38:  # [MQTT-3.1.2-11] [MQTT-3.1.2-13] [MQTT-3.1.2-15]
+    if not flags & 0x04 and flags & 0x38:  # [MQTT-3.1.2-11] [MQTT3-3.1.2-13] [MQTT5-3.1.2-13] [MQTT3-3.1.2-15]
         raise MalformedPacket("will QoS or will retain without a will: set the will flag or send 0")
-    if version == V311 and flags & 0xC0 == 0x40:  # [MQTT-3.1.2-22]
+    if version == V311 and flags & 0xC0 == 0x40:  # [MQTT3-3.1.2-22]
         raise MalformedPacket("a password without a user name: MQTT 3.1.1 wants both")
 
 
 def _will(body: bytes, offset: int, flags: int, version: int) -> tuple[Will | None, int]:
+    """The fields of the will, all of them or none [MQTT-3.1.2-9]."""
     if not flags & 0x04:
         return None, offset
     block = b""
     if version == V5:
         block, offset = property_block(body, offset)
-    topic, offset = decode_string(body, offset)  # [MQTT-3.1.3-10] [MQTT-3.1.3-11]
+    topic, offset = decode_string(body, offset)  # [MQTT3-3.1.3-10] [MQTT5-3.1.3-11]
     problem = name_error(topic)
     if problem:
         raise MalformedPacket(f"will topic: {problem}")  # 0x90 is for names that are well formed and not accepted
@@ -97,10 +98,12 @@ def _will(body: bytes, offset: int, flags: int, version: int) -> tuple[Will | No
 
 
 def _credentials(body: bytes, offset: int, flags: int, version: int) -> tuple[str | None, bytes | None, int]:
+    """Each is there with its flag and not without [MQTT3-3.1.2-18] [MQTT3-3.1.2-19] [MQTT3-3.1.2-20] [MQTT3-3.1.2-21]
+    [MQTT5-3.1.2-16] [MQTT5-3.1.2-17] [MQTT5-3.1.2-18] [MQTT5-3.1.2-19]."""
     username = password = None
     # MQTT 3.1, section 3.1: the length takes precedence over the flags; a string that is announced may be missing.
     if flags & 0x80 and not (version == V31 and offset == len(body)):
-        username, offset = _name(body, offset)  # [MQTT-3.1.3-11] [MQTT-3.1.3-12]
+        username, offset = _name(body, offset)  # [MQTT3-3.1.3-11] [MQTT-3.1.3-12]
     if flags & 0x40 and not (version == V31 and offset == len(body)):
         password, offset = decode_binary(body, offset)
     return username, password, offset

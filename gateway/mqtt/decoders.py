@@ -101,7 +101,7 @@ def _decode_connack(first: int, body: bytes, version: int) -> Packet:
     reason, offset = decode_u8(body, offset)
     if version == V31:
         flags = 0  # reserved in MQIsdp
-    if flags > 1:  # [MQTT-3.2.2-1]
+    if flags > 1:  # [MQTT5-3.2.2-1]
         raise MalformedPacket("reserved bits of the connect acknowledge flags are set: send 0 or 1")
     if reason not in (reasons.VALID[CONNACK] if version == V5 else range(6)):
         raise MalformedPacket(f"CONNACK may not carry {reasons.name(reason)}")
@@ -139,7 +139,7 @@ def _decode_subscribe(first: int, body: bytes, version: int) -> Packet:
         filter_, offset = decode_string(body, offset)  # [MQTT-3.8.3-1]
         options, offset = decode_u8(body, offset)
         subscriptions.append(_subscription(filter_, options, version))
-    if not subscriptions:  # [MQTT-3.8.3-3] (3.1.1) [MQTT-3.8.3-2] (5.0)
+    if not subscriptions:  # [MQTT3-3.8.3-3] [MQTT5-3.8.3-2]
         raise ProtocolError("SUBSCRIBE names no topic filter: send at least one")
     return first, Subscribe(packet_id, subscriptions, properties)
 
@@ -147,7 +147,7 @@ def _decode_subscribe(first: int, body: bytes, version: int) -> Packet:
 def _subscription(filter_: str, options: int, version: int) -> Subscription:
     qos, retain_handling = options & 3, options >> 4 & 3
     if version != V5:
-        if options & 0xFC and version == V311:  # [MQTT-3-8.3-4]
+        if options & 0xFC and version == V311:  # [MQTT3-3.8.3-4]
             raise MalformedPacket("reserved bits of a requested QoS are set: send 0, 1 or 2")
         retain_handling = options = 0
     if options & 0xC0:  # [MQTT-3.8.3-5]
@@ -155,7 +155,7 @@ def _subscription(filter_: str, options: int, version: int) -> Subscription:
     if qos == 3 or retain_handling == 3:
         text = "QoS 3" if qos == 3 else "retain handling 3"
         raise ProtocolError(f"{text} in a subscription does not exist: use 0, 1 or 2")
-    if options & 0x04 and is_shared(filter_):  # [MQTT-3.8.3-4]
+    if options & 0x04 and is_shared(filter_):  # [MQTT5-3.8.3-4]
         raise ProtocolError("no local on a shared subscription: leave it out")
     return Subscription(filter_, qos, bool(options & 0x04), bool(options & 0x08), retain_handling)
 
@@ -273,7 +273,7 @@ def _refusal(first: int, decoders: dict[int, Decoder], version: int) -> Refusal 
         return _publish_refusal(flags, version)
     if version == V31:
         return _refusal_in_31(packet_type, flags)
-    wanted = 2 if packet_type in {PUBREL, SUBSCRIBE, UNSUBSCRIBE} else 0
+    wanted = 2 if packet_type in {PUBREL, SUBSCRIBE, UNSUBSCRIBE} else 0  # [MQTT3-2.2.2-1] [MQTT-3.15.1-1]
     if flags != wanted:  # [MQTT-2.2.2-2] [MQTT-3.6.1-1] [MQTT-3.8.1-1] [MQTT-3.10.1-1] [MQTT-2.1.3-1] [MQTT-3.14.1-1]
         return Refusal(
             MalformedPacket, f"{NAMES[packet_type]} begins with 0x{first:02X}: send 0x{packet_type << 4 | wanted:02X}"

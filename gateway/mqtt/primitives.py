@@ -88,7 +88,8 @@ def decode_string(data: bytes, offset: int) -> tuple[str, int]:
 
 
 def decode_text(raw: bytes) -> str:
-    """UTF-8 without surrogates and without U+0000; a byte order mark is an ordinary character. [MQTT-1.5.4-3]"""
+    """UTF-8 without surrogates and without U+0000; a byte order mark is an ordinary character. [MQTT-1.5.3-3]
+    [MQTT-1.5.4-3]"""
     try:
         text = raw.decode()  # Python's decoder refuses surrogates and overlong forms. [MQTT-1.5.3-1] [MQTT-1.5.4-1]
     except UnicodeDecodeError as error:

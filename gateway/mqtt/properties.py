@@ -86,7 +86,7 @@ DEFINITIONS: dict[int, PropertyDefinition] = {
     for row in (
         _row(0x01, "Payload Format Indicator", BYTE, _P, WILL),
         _row(0x02, "Message Expiry Interval", FOUR, _P, WILL),
-        _row(0x03, "Content Type", STRING, _P, WILL),
+        _row(0x03, "Content Type", STRING, _P, WILL),  # [MQTT-3.3.2-19]
         _row(0x08, "Response Topic", STRING, _P, WILL),
         _row(0x09, "Correlation Data", BINARY, _P, WILL),
         _row(0x0B, "Subscription Identifier", VARINT, _P, packets.SUBSCRIBE, repeatable=True),

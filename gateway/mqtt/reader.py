@@ -138,7 +138,7 @@ class Reader:
                     break
                 body = mark = start + topic_length
                 packet_id = 1
-                if kind == PUBLISH_12:
+                if kind == PUBLISH_12:  # at QoS 0 there is none [MQTT-2.3.1-5] [MQTT-2.2.1-2]
                     (packet_id,) = u16(data, mark)
                     body += 2
                 properties = b""

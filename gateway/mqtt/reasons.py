@@ -160,7 +160,7 @@ _RETURN_CODES: dict[int, int] = {
 
 
 def connack_return_code(reason: int) -> int | None:
-    """The return code of a 3.x CONNACK; None where 3.x has none and the connection is only closed. [MQTT-3.2.2-6]"""
+    """The return code of a 3.x CONNACK; None where 3.x has none and the connection is only closed. [MQTT3-3.2.2-6]"""
     return _RETURN_CODES.get(reason)
 
 

@@ -24,7 +24,7 @@ def name_error(name: str, max_levels: int = 0) -> str | None:
     """The same for a name that is already text (wills, response topics, names made by rules)."""
     if not name:  # [MQTT-4.7.3-1]
         return "a topic name needs at least one character"
-    if "+" in name or "#" in name:  # [MQTT-3.3.2-2] [MQTT-4.7.1-1]
+    if "+" in name or "#" in name:  # [MQTT-3.3.2-2] [MQTT3-4.7.1-1] [MQTT-4.7.0-1]
         return "a topic name may not contain the wildcards + and #"
     return _size_error(name, max_levels)
 
@@ -52,9 +52,9 @@ def _wildcard_error(filter_: str) -> str | None:
     if "+" not in filter_ and "#" not in filter_:
         return None
     *parents, last = filter_.split("/")
-    if any("#" in level for level in parents) or ("#" in last and last != "#"):  # [MQTT-4.7.1-1] [MQTT-4.7.1-2]
+    if any("#" in level for level in parents) or ("#" in last and last != "#"):  # [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]
         return "# stands alone in the last level of a filter: write a/#, not a#, a/#/b or a/b#"
-    if any("+" in level and level != "+" for level in (*parents, last)):  # [MQTT-4.7.1-2] [MQTT-4.7.1-3]
+    if any("+" in level and level != "+" for level in (*parents, last)):  # [MQTT5-4.7.1-2] [MQTT-4.7.1-3]
         return "+ takes a whole level of a filter: write a/+/b, not a+/b"
     return None
 

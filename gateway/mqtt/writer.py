@@ -38,12 +38,12 @@ def frame(first: int, body: bytes) -> bytes:
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """The property length and the properties."""
+    """The property length, 0 where there are none [MQTT5-2.2.2-1], and the properties."""
     return encode_block(props.encode(properties)) if properties else b"\0"
 
 
 def encode_connack(version: int, connack: Connack) -> bytes:
-    """CONNACK. MQIsdp has no session present flag. [MQTT-3.2.2-1]"""
+    """CONNACK. MQIsdp has no session present flag. [MQTT5-3.2.2-1]"""
     present = connack.session_present and version != V31
     body = bytes((present, connack.reason))
     if version == V5:
@@ -86,7 +86,7 @@ class PublishTemplate:
         first = bytes((PUBLISH << 4 | qos << 1 | retain,))
         self.head = b"".join((first, encode_varint(rest), encode_u16(len(topic)), topic))
         self.size = len(self.head) + len(self.tail) + (2 if qos else 0)
-        """Bytes on the wire, for the receiver's maximum packet size. [MQTT-3.1.2-24]"""
+        """Bytes on the wire, for the receiver's maximum packet size. [MQTT5-3.1.2-24]"""
 
     @property
     def whole(self) -> bytes:
@@ -121,7 +121,7 @@ def encode_ack(
     version: int, packet_type: int, packet_id: int, reason: int = 0, properties: Properties | None = None
 ) -> bytes:
     """One acknowledgement with a reason; before 5.0 the reason cannot be said."""
-    body = encode_u16(packet_id)
+    body = encode_u16(packet_id)  # [MQTT-2.3.1-6] [MQTT-2.2.1-5]
     if version == V5 and (reason or properties):
         body += bytes((reason,))
         if properties:
@@ -134,7 +134,7 @@ def _first(packet_type: int) -> int:
 
 
 def encode_suback(version: int, suback: Suback) -> bytes:
-    """SUBACK: a code for each filter, in order. [MQTT-3.8.4-6] (5.0) [MQTT-3.9.3-1]"""
+    """SUBACK: a code for each filter, in order. [MQTT3-3.8.4-5] [MQTT5-3.8.4-6] [MQTT-3.9.3-1]"""
     return _subscription_ack(SUBACK, version, suback)
 
 
@@ -144,7 +144,7 @@ def encode_unsuback(version: int, unsuback: Suback) -> bytes:
 
 
 def _subscription_ack(packet_type: int, version: int, ack: Suback) -> bytes:
-    body = encode_u16(ack.packet_id)
+    body = encode_u16(ack.packet_id)  # [MQTT-2.3.1-7] [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.10.4-5]
     if version == V5:
         body += encode_properties(ack.properties)
     if version == V5 or packet_type == SUBACK:

@@ -1,4 +1,4 @@
-"""MQTT over WebSocket: the server's side, over wsproto. Bytes in, bytes and chunks out; no I/O [MQTT-6.0.0-1..4]."""
+"""MQTT over WebSocket: the server's side, over wsproto. Bytes in, bytes and chunks out; no I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WebSocketServer:
         self._read = 0
 
     def receive(self, data: bytes) -> tuple[bytes, list[bytes], bool]:
-        """(bytes to send, MQTT chunks received, whether the connection is over)."""
+        """(bytes to send, MQTT chunks, whether the connection is over). Frames are no packets [MQTT-6.0.0-2]."""
         self._read += len(data)
         if not self._open and self._read > MAX_HANDSHAKE:
             return b"", [], True
@@ -72,7 +72,7 @@ class WebSocketServer:
         if chosen is None:  # [MQTT-6.0.0-3]
             return self._connection.send(RejectConnection(status_code=400)), True
         self._open = True
-        return self._connection.send(AcceptConnection(subprotocol=chosen)), False
+        return self._connection.send(AcceptConnection(subprotocol=chosen)), False  # [MQTT-6.0.0-4]
 
     def _welcome(self, origin: str, host: str) -> bool:
         """A page of this very host, or one of the origins that the settings name (`*`: any)."""
@@ -88,7 +88,7 @@ class WebSocketServer:
             return b""
 
     def send(self, data: bytes) -> bytes:
-        """MQTT bytes as one binary frame [MQTT-6.0.0-2]."""
+        """MQTT bytes as one binary frame [MQTT-6.0.0-1]."""
         try:
             return self._connection.send(BytesMessage(data=data))
         except LocalProtocolError:  # closed meanwhile

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Link(Protocol):
-    """One connection as the broker sees it."""
+    """One connection as the broker sees it: an ordered, lossless stream of bytes [MQTT-4.2.0-1] [MQTT-7.1.1-1]."""
 
     peer: str
     """Address and port of the other side, for logs."""

@@ -137,7 +137,8 @@ class Subscriptions(Generic[S]):
 
 
 def merge(one: Interest, other: Interest) -> Interest:
-    """Overlapping subscriptions deliver once, at the highest QoS, with every identifier [MQTT-3.3.4-2, 3.3.4-4]."""
+    """Overlapping subscriptions deliver once, at the highest QoS, with every identifier [MQTT-3.3.5-1]
+    [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4]."""
     return Interest(
         max(one.qos, other.qos),
         one.no_local and other.no_local,

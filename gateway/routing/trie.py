@@ -97,7 +97,8 @@ class FilterTrie(Generic[V]):
             node = parent
 
     def match(self, topic: str) -> list[V]:
-        """The values of every filter that matches `topic`. `#` and `+` in front do not match `$...` [MQTT-4.7.2-1]."""
+        """The values of every filter that matches `topic`. `#` and `+` in front do not match `$...` [MQTT-4.7.2-1].
+        Levels are compared as they are [MQTT-4.7.3-4], and nothing else comes of it [MQTT-3.3.2-3]."""
         levels = topic.split("/")
         found: list[V] = []
         nodes = [self.root]
@@ -121,7 +122,7 @@ class FilterTrie(Generic[V]):
         for node in nodes:
             if node.here is not None:
                 found.append(node.here)
-            if node.rest is not None:  # `a/#` matches `a` too [MQTT-4.7.1-2]
+            if node.rest is not None:  # `a/#` matches `a` too [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]
                 found.append(node.rest)
         return found
 

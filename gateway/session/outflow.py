@@ -1,7 +1,8 @@
 """What a session sends: packet identifiers, the in-flight window, order, redelivery. Pure.
 
 The way of one item: `pending` (waits for the window) -> `inflight` (sent, packet id known) -> gone when acknowledged.
-At QoS 2 an item is `released` between PUBREC and PUBCOMP. Order is the order of `offer` [MQTT-4.6.0-6].
+At QoS 2 an item is `released` between PUBREC and PUBCOMP. Order is the order of `offer`
+[MQTT3-4.6.0-5] [MQTT3-4.6.0-6] [MQTT5-4.6.0-5] [MQTT5-4.6.0-6].
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Outflow:
         self._aliases: dict[bytes, int] = {}
 
     def connected(self, version: int, window: int, max_packet: int, alias_limit: int) -> None:
-        """A connection took over the session: its limits hold from now on; aliases belong to the connection."""
+        """A connection took over the session: its limits hold from now on; aliases belong to the connection
+        [MQTT-3.3.2-7]."""
         self.version = version
         self.window = window
         self.max_packet = max_packet
@@ -92,7 +94,8 @@ class Outflow:
         self._aliases.clear()
 
     def allot(self) -> int:
-        """A packet id that is not in flight. 0 never occurs [MQTT-2.3.1-1]."""
+        """A packet id that is not in flight. 0 never occurs. [MQTT-2.3.1-4] [MQTT-2.2.1-4] [MQTT3-4.3.2-1]
+        [MQTT3-4.3.3-1] [MQTT5-4.3.2-1] [MQTT5-4.3.3-1]"""
         candidate = self._next
         while True:
             candidate = candidate % 0xFFFF + 1
@@ -112,14 +115,14 @@ class Outflow:
 
     def fill(self, now: float, out: list[bytes]) -> list[Item]:
         """Send what the window allows. Returns items that are over without an answer: expired, or larger than the
-        client's Maximum Packet Size [MQTT-3.1.2-24]."""
+        client's Maximum Packet Size [MQTT5-3.1.2-24] [MQTT-3.1.2-25]."""
         over: list[Item] = []
         pending, inflight = self.pending, self.inflight
-        while pending and len(inflight) < self.window:
+        while pending and len(inflight) < self.window:  # [MQTT-4.9.0-2] [MQTT-3.3.4-9]
             item = pending.popleft()
             if item.token is not None:
                 self.sent_token = item.token
-            if item.publication.expired(now):  # [MQTT-3.3.2-5]
+            if item.publication.expired(now):  # [MQTT-3.3.2-5], but not once it is sent [MQTT-4.3.3-7]
                 over.append(item)
                 continue
             if not item.packet_id or item.packet_id in inflight:
@@ -128,12 +131,13 @@ class Outflow:
             if len(data) > self.max_packet:
                 over.append(item)
                 continue
-            inflight[item.packet_id] = item
+            inflight[item.packet_id] = item  # until it is acknowledged [MQTT-4.3.2-3] [MQTT-4.3.3-3]
             out.append(data)
         return over
 
     def encode(self, item: Item, now: float) -> bytes:
-        """The PUBLISH of an item, with its packet id (QoS 0: without)."""
+        """The PUBLISH of an item, with its packet id (QoS 0: without). DUP only when it is sent again [MQTT-3.3.1-3]
+        [MQTT-4.3.1-1] [MQTT5-4.3.2-2] [MQTT5-4.3.3-2]."""
         publication = item.publication
         first = 0x30 | item.qos << 1 | (1 if item.retain else 0) | (8 if item.dup else 0)
         if self._alias_limit and self.version == V5:
@@ -158,7 +162,7 @@ class Outflow:
         return item
 
     def received(self, packet_id: int, refused: bool) -> Item | None:
-        """PUBREC: the item is released, or over when the receiver refused it [MQTT-4.3.3-4]. None: unknown id."""
+        """PUBREC: the item is released, or over when the receiver refused it [MQTT-4.4.0-2]. None: unknown id."""
         item = self.inflight.get(packet_id)
         if item is None or item.qos != 2:
             return None
@@ -180,7 +184,8 @@ class Outflow:
         return first + packet_id.to_bytes(2, "big")
 
     def resend(self, now: float, out: list[bytes]) -> None:
-        """Everything in flight again, in the original order: PUBLISH with DUP, or PUBREL [MQTT-4.4.0-1]."""
+        """Everything in flight again, in the original order: PUBLISH with DUP, or PUBREL. [MQTT-4.4.0-1]
+        [MQTT-4.6.0-1] [MQTT-3.3.1-1] [MQTT-4.3.3-6] [MQTT-4.8.2-4]"""
         for item in self.inflight.values():
             if item.released:
                 out.append(self.pubrel(item.packet_id, again=True))

@@ -77,7 +77,7 @@ class Publication:
         return parts
 
     def aliased(self, first: int, now: float, sub_ids: tuple[int, ...], alias: int, known: bool) -> tuple[bytes, bytes]:
-        """The 5.0 form with a Topic Alias: with the topic the first time, without it afterwards [MQTT-3.3.2-12]."""
+        """The 5.0 form with a Topic Alias: with the topic the first time, without it afterwards [MQTT-3.3.2-11]."""
         block = self._v5_block(now, sub_ids, b"\x23" + alias.to_bytes(2, "big"))
         return self._build(first, block, b"" if known else self.topic)
 

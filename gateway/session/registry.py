@@ -9,7 +9,7 @@ from gateway.session.session import NEVER, Session
 
 
 class Registry:
-    """The sessions of this gateway."""
+    """The sessions of this gateway, by client identifier [MQTT-3.1.3-2]."""
 
     __slots__ = ("_due", "_sessions")
 

@@ -154,7 +154,7 @@ def will_from_record(record: dict[str, Any]) -> Will:
 
 
 def session_expiry(version: int, clean: bool, properties: Properties, maximum: int) -> int:
-    """Seconds a session lives on: 3.x has clean or for good; 5.0 says (absent: 0) [MQTT-3.1.2-11]."""
+    """Seconds a session lives on: 3.x has clean or for good; 5.0 says (absent: 0) [MQTT5-3.1.2-23]."""
     if version != V5:
         return 0 if clean else maximum
     wanted = properties.get(0x11, 0)
