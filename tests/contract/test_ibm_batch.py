@@ -280,3 +280,24 @@ def test_examining_names_everything_that_is_missing(driver: str, tmp_path: Path)
         assert "does not exist" in found[1].text
         assert rig.queue_manager.dead_letter_queue in ("MQGATE.DEAD.LETTER", "SYSTEM.DEAD.LETTER.QUEUE")
         rig.close()
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+def test_a_unit_above_maxumsgs_is_committed_in_parts(driver: str, tmp_path: Path) -> None:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock", OBJECTS + "\nALTER QMGR MAXUMSGS(40)") as queue_manager:
+        rig = Rig(driver, str(tmp_path / "mqi.sock"))
+        assert rig.queue_manager.most_rows == 20
+        staged = _puts("MQGATE.STATE", *[b"%d" % i for i in range(30)], key=b"k")
+        assert not rig.commit(Unit(puts=[staged])).failures
+        assert len(set(staged.tokens)) == 30
+        unit = Unit(
+            puts=[_puts("APP.Q", *[b"%d" % i for i in range(90)])],
+            takes=[Takes("MQGATE.STATE", b"k", list(staged.tokens))],
+        )
+        assert not rig.commit(unit).failures
+        page = rig.queue_manager.fetch("APP.Q", b"", 500)
+        assert [stored.data for stored in page] == [b"%d" % i for i in range(90)]
+        assert [stored.token for stored in page] == list(unit.puts[0].tokens)
+        assert queue_manager.depth("MQGATE.STATE") == 0
+        rig.close()

@@ -18,14 +18,17 @@ from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.ordering import Queue, Submission
 from gateway.backends.ibm.reading import Reader
 from gateway.backends.ibm.reasons import explain
+from gateway.backends.ibm.splitting import Division, largest
 from gateway.backends.ibm.watching import Watcher
-from gateway.backends.ibm.work import Marker
+from gateway.backends.ibm.work import Marker, rows_of
 from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
 
 _STOP_SECONDS = 10.0
+_MAXUMSGS = 10_000
+"""What a queue manager has unless somebody changed it."""
 
 
 class IbmQueueManager:
@@ -58,6 +61,8 @@ class IbmQueueManager:
         self._watchers: dict[str, Watcher] = {}
         self._lengths: dict[str, int] = {}
         self.dead_letter_queue = OWN_DEAD_LETTERS
+        self.most_rows = largest(_MAXUMSGS)
+        """Messages of one unit of work; a larger unit is committed in parts."""
 
     def _worker(self, number: int, instance: bytes) -> Worker:
         marker = Marker(b"worker" + number.to_bytes(2, "big") + instance)
@@ -83,9 +88,12 @@ class IbmQueueManager:
                 self.name = str(first.inquire("", mq.MQCA_Q_MGR_NAME))
             require(first)
             self.dead_letter_queue = dead_letter_queue(first)
+            with suppress(MQError):
+                self.most_rows = largest(int(first.inquire("", mq.MQIA_MAX_UNCOMMITTED_MSGS)))
             connections = [Connection(first, self._new_id)]
             connections += [Connection(self._driver.connect(self._settings), self._new_id) for _ in self._workers[1:]]
             for worker, connection in zip(self._workers, connections, strict=True):
+                worker.most_rows = min(worker.most_rows, self.most_rows)
                 worker.start(connection)
         except MQError as error:
             raise MQError(error.reason, explain(error.reason, str(error)), error.comp_code) from None
@@ -111,6 +119,12 @@ class IbmQueueManager:
 
     def submit(self, unit: Unit, done: Done) -> None:
         """Commit the unit; `done` is called in the reactor's thread."""
+        if rows_of(unit) > self.most_rows:
+            Division(unit, done, self.most_rows, self._begin).begin()
+        else:
+            self._begin(unit, done)
+
+    def _begin(self, unit: Unit, done: Done) -> None:
         self._start_units(self._queue.add(Submission(unit, done)))
 
     def _start_units(self, submissions: Iterable[Submission]) -> None:

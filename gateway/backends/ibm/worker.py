@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 
 from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
@@ -65,10 +65,15 @@ class Worker:
         self._finished = finished
         self._backoff = backoff or Backoff()
         self._told = told
-        self._units: deque[Unit] = deque()
-        self._changed = threading.Condition()
+        self._units: SimpleQueue[Unit | None] = SimpleQueue()
+        """What waits; None wakes a worker that is to end. A condition variable would wake the thread twice for a unit:
+        once to be told, once for the lock that the teller still holds."""
+        self._ahead: Unit | None = None
+        """Taken from the queue and too large for the batch before it."""
         self._stopping = threading.Event()
         self._connection: Connection | None = None
+        self.most_rows = MAX_ROWS
+        """Units that wait are committed together up to this many messages."""
         self.connected = False
         self.calls = 0
         self.thread = threading.Thread(target=self._run, name="mq-worker", daemon=True)
@@ -81,19 +86,12 @@ class Worker:
 
     def submit(self, unit: Unit) -> None:
         """Commit the unit some time soon."""
-        with self._changed:
-            self._units.append(unit)
-            self._changed.notify()
-
-    def load(self) -> int:
-        """Units that wait."""
-        return len(self._units)
+        self._units.put(unit)
 
     def stop(self) -> None:
         """Commit what waits if the queue manager answers, then end; the caller joins the thread."""
         self._stopping.set()
-        with self._changed:
-            self._changed.notify()
+        self._units.put(None)
 
     # The thread
 
@@ -107,18 +105,26 @@ class Worker:
 
     def _next(self) -> list[Unit] | None:
         """What waits, up to the limit; nothing when the marker is due; None when it is time to end."""
-        with self._changed:
-            while not self._units:
-                if self._stopping.is_set():
-                    return None
-                if not self._changed.wait(RENEW_SECONDS):
-                    return []
-            batch: list[Unit] = []
-            rows = 0
-            while self._units and (not batch or rows + rows_of(self._units[0]) <= MAX_ROWS):
-                rows += rows_of(self._units[0])
-                batch.append(self._units.popleft())
-            return batch
+        try:
+            unit = self._ahead or self._units.get(timeout=RENEW_SECONDS)
+        except Empty:
+            return []
+        self._ahead = None
+        batch: list[Unit] = []
+        rows = 0
+        while unit is not None:
+            rows += rows_of(unit)
+            if batch and rows > self.most_rows:
+                self._ahead = unit
+                return batch
+            batch.append(unit)
+            try:
+                unit = self._units.get_nowait()
+            except Empty:
+                return batch
+        if batch:
+            self._units.put(None)  # these first, then the end
+        return batch or None
 
     def _commit_batch(self, batch: list[Unit]) -> None:
         left = self._attempt(batch)

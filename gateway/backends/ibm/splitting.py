@@ -1,0 +1,104 @@
+"""A unit larger than a unit of work may be (MAXUMSGS), cut into parts that are committed one after the other. Pure.
+
+The order makes a break between two parts harmless to what was promised: messages are put before those they came from
+are taken, so that nothing is lost; one may be there twice, of which its device was not told anything yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from gateway.ports.batch import Done, Failure, Moves, Outcome, Puts, Takes, Token, Unit
+
+LARGEST = 5000
+"""Messages of one unit of work, whatever the queue manager would allow: it keeps locks and log for all of them."""
+_SHARE = 2
+
+
+def largest(max_uncommitted: int) -> int:
+    """How many messages one unit of work may hold: half of MAXUMSGS, for the markers and for other programs' habits."""
+    return max(2, min(LARGEST, max_uncommitted // _SHARE))
+
+
+def parts_of(unit: Unit, limit: int) -> list[tuple[Unit, list[int]]]:
+    """Parts of at most `limit` messages each, with the place in `unit.puts` of each of their runs."""
+    parts: list[tuple[Unit, list[int]]] = []
+    room = 0
+    for rows, place, add in _pieces(unit, limit):
+        if rows > room or not parts:
+            parts.append((Unit(), []))
+            room = limit
+        part, places = parts[-1]
+        add(part)
+        if place is not None:
+            places.append(place)
+        room -= rows
+    return parts
+
+
+_Piece = tuple[int, int | None, Callable[[Unit], None]]
+
+
+def _pieces(unit: Unit, limit: int) -> Iterator[_Piece]:
+    for place, puts in enumerate(unit.puts):
+        for run in _cut_puts(puts, limit):
+            yield len(run.heads), place, lambda part, run=run: part.puts.append(run)  # type: ignore[misc]
+    for moves in unit.moves:
+        for some in _cut_moves(moves, max(1, limit // 2)):
+            yield 2 * len(some.tokens), None, lambda part, some=some: part.moves.append(some)  # type: ignore[misc]
+    for takes in unit.takes:
+        for tokens in _slices(takes.tokens, limit):
+            cut = Takes(takes.queue, takes.key, list(tokens))
+            yield len(tokens), None, lambda part, cut=cut: part.takes.append(cut)  # type: ignore[misc]
+    for one in unit.replaces:
+        yield 2, None, lambda part, one=one: part.replaces.append(one)  # type: ignore[misc]
+
+
+def _slices(rows: Sequence[Token], limit: int) -> Iterator[Sequence[Token]]:
+    return (rows[start : start + limit] for start in range(0, len(rows), limit))
+
+
+def _cut_puts(puts: Puts, limit: int) -> Iterator[Puts]:
+    for start in range(0, len(puts.heads), limit):
+        rows = slice(start, start + limit)
+        yield replace(puts, heads=puts.heads[rows], bodies=puts.bodies[rows], tokens=())
+
+
+def _cut_moves(moves: Moves, limit: int) -> Iterator[Moves]:
+    for start in range(0, len(moves.tokens), limit):
+        rows = slice(start, start + limit)
+        heads = moves.heads[rows] if moves.heads is not None else None
+        yield replace(moves, tokens=moves.tokens[rows], heads=heads)
+
+
+class Division:
+    """The parts of one unit under way, one at a time: what follows a refused part is not begun."""
+
+    def __init__(self, unit: Unit, done: Done, limit: int, submit: Callable[[Unit, Done], None]) -> None:
+        self._unit = unit
+        self._done = done
+        self._submit = submit
+        self._parts = parts_of(unit, limit)
+        self._tokens: list[list[Token]] = [[] for _ in unit.puts]
+
+    def begin(self) -> None:
+        """Hand over the next part."""
+        self._submit(self._parts[0][0], self._finished)
+
+    def _finished(self, part: Unit, outcome: Outcome) -> None:
+        _, places = self._parts.pop(0)
+        if outcome.failures:
+            failures = [
+                Failure(places[one.puts] if one.puts >= 0 else -1, one.reason, one.text) for one in outcome.failures
+            ]
+            self._done(self._unit, Outcome(failures))
+            return
+        for place, puts in zip(places, part.puts, strict=True):
+            self._tokens[place] += puts.tokens
+        if self._parts:
+            self.begin()
+            return
+        for puts, tokens in zip(self._unit.puts, self._tokens, strict=True):
+            puts.tokens = tokens
+        self._done(self._unit, Outcome())
