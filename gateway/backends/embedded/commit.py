@@ -22,6 +22,8 @@ INLINE_BELOW = 0.0005
 """Seconds: while commits take less, they are written on the caller's thread."""
 THREAD_ABOVE = 0.001
 """Seconds: above this the writer's thread takes over. The gap keeps it from swinging."""
+FIRST_TRIAL, LAST_TRIAL = 16, 1024
+"""Frames on the writer's thread until one is tried on the caller's, and the most there may be."""
 
 Gather = Callable[[], "Batch | None"]
 Entered = Callable[[], AbstractContextManager[None]]
@@ -76,6 +78,7 @@ class Committer:
         self._work: SimpleQueue[_Flight | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._threaded = False
+        self._trial_in = self._trial_gap = FIRST_TRIAL
         self._keeping = False
         """The next step of the store's own work is to come."""
         self._asking = False
@@ -95,6 +98,18 @@ class Committer:
         self._threaded = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
         return self._threaded
 
+    def _on_trial(self) -> bool:
+        """Whether this frame is written on the caller's thread although frames take their time.
+
+        What the writer's thread measures includes its wait for the interpreter: beside a busy reactor it never finds
+        out by itself that the disk is fast again.
+        """
+        self._trial_in -= 1
+        if self._trial_in:
+            return False
+        self._trial_in = self._trial_gap = min(2 * self._trial_gap, LAST_TRIAL)
+        return True
+
     def run(self) -> None:
         """Write what has gathered, unless a frame is on its way: then that continues when it has arrived."""
         while self._flying is None:
@@ -105,7 +120,7 @@ class Committer:
                 return
             if not batch.unit:  # everything in it was refused: there is nothing to write
                 batch.finished(None)
-            elif called or self.slow:
+            elif called or (self.slow and not self._on_trial()):
                 self._send(batch)
             else:
                 self.now(batch)
@@ -147,11 +162,14 @@ class Committer:
             self._refused(batch, error)
             return
         try:
-            self._timed_write(frame)
+            spent = self._timed_write(frame)
         except StoreError as error:
             self._store.abort(frame)
             self._refused(batch, error)
             return
+        if self._threaded and spent < INLINE_BELOW:
+            self.seconds = spent
+            self._trial_in = self._trial_gap = FIRST_TRIAL
         self._store.apply(frame)
         batch.finished(None)
         self._keep_house()
@@ -252,7 +270,7 @@ class Committer:
             self._refused(flight.batch, flight.error)
         self._changed.notify_all()
 
-    def _timed_write(self, frame: Any) -> None:
+    def _timed_write(self, frame: Any) -> float:
         started = perf_counter()
         try:
             self._store.write(frame)
@@ -262,6 +280,7 @@ class Committer:
             self.seconds += (spent - self.seconds) * 0.2
             self.slowest = max(self.slowest, spent)
             self.frames += 1
+        return spent
 
 
 class _Flight:

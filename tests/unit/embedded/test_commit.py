@@ -46,6 +46,27 @@ def test_inline_while_the_disk_is_fast():
     assert rig.done == [("one", [])]
 
 
+def test_a_disk_that_is_fast_again_is_noticed():
+    """The writer's thread measures its wait for the interpreter too, and would never give the frames back."""
+    rig = Rig()
+    here = threading.get_ident()
+
+    def write(_frame):
+        if threading.get_ident() != here:
+            threading.Event().wait(0.005)
+
+    rig.store.on_write = write
+    rig.committer.seconds = 1.0
+    for _ in range(3000):
+        rig.done.clear()
+        rig.submit("one", "1")
+        rig.scheduler.run_until(lambda: bool(rig.done))
+        if not rig.committer.slow:
+            break
+    assert not rig.committer.slow
+    rig.queue_manager.close()
+
+
 def test_units_gather_while_a_frame_is_written():
     rig = Rig()
     gate, writing = rig.on_a_slow_disk()

@@ -13,13 +13,15 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway.backends.embedded.journal.layout import padded
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
-ZEROING_STEP = 1 << 20
+ZEROING_STEP = 256 << 10
+"""Bytes a write: what a frame waits for if it meets one."""
 POOLED = 4 << 20
 """Buffers up to this size are kept for the next frame."""
 
@@ -114,8 +116,11 @@ class DurableFile:
         self._descriptor = self._reader = -1
 
 
-def create_zeroed(path: Path, size: int) -> None:
-    """Make a file of `size` zeros whose blocks exist on the disk, so that writing it later moves no metadata."""
+def create_zeroed(path: Path, size: int, before: Callable[[int], None] = lambda _size: None) -> None:
+    """Make a file of `size` zeros whose blocks exist on the disk, so that writing it later moves no metadata.
+
+    `before` is called before each write, with its size, and returns when the disk can be spared.
+    """
     size = padded(size)
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
@@ -125,7 +130,7 @@ def create_zeroed(path: Path, size: int) -> None:
             raise
         descriptor = os.open(path, flags, FILE_MODE)
     try:
-        _zero(descriptor, size)
+        _zero(descriptor, size, before)
         os.fsync(descriptor)
     except OSError:
         path.unlink(missing_ok=True)
@@ -135,13 +140,14 @@ def create_zeroed(path: Path, size: int) -> None:
     sync_directory(path.parent)
 
 
-def _zero(descriptor: int, size: int) -> None:
+def _zero(descriptor: int, size: int, before: Callable[[int], None]) -> None:
     with contextlib.suppress(OSError):  # only a hint, except that it finds a full disk before anything is written
         os.posix_fallocate(descriptor, 0, size)
     with mmap.mmap(-1, min(size, ZEROING_STEP)) as zeros, memoryview(zeros) as view:
         done = 0
         while done < size:
             step = view[: min(len(view), size - done)]
+            before(len(step))
             try:
                 done += os.pwrite(descriptor, step, done)
             except OSError as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 from gateway.backends.embedded.journal.failpoint import reach
 from gateway.backends.embedded.journal.files import Buffers, DurableFile, create_zeroed, sync_directory
 from gateway.backends.embedded.journal.layout import BLOCK, header_area, padded
+from gateway.backends.embedded.journal.pace import Pace
 from gateway.backends.embedded.journal.segment import (
     Listed,
     Segment,
@@ -80,6 +81,9 @@ class Ring:
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._making: Segment | None = None
+        """The spare that is being zeroed, until it is ready or a frame is placed in it."""
+        self.pace = Pace()
         self._goal = options.spare_segments
         self._filled = False
 
@@ -109,6 +113,7 @@ class Ring:
         with self._wake:
             self._closing = True
             self._wake.notify()
+        self.pace.hurry()
         if self._thread is not None:
             self._thread.join()
         for segment in [*self.used.values(), *self._spares, *self._retired]:
@@ -158,6 +163,7 @@ class Ring:
             self.used[segment.slot] = segment
             self.current = segment
         segment.end = berth.offset + padded(length)
+        self.pace.placed += padded(length)
         segment.last_sequence = sequence
 
     def _listing(self) -> list[Listed]:
@@ -195,7 +201,12 @@ class Ring:
         return size
 
     def _order(self, size: int) -> Segment:
-        """A segment that is prepared at once; the frame's write waits for it."""
+        """A segment that is prepared at once, or the one that is being prepared; the frame's write waits for it."""
+        with self._wake:
+            making = self._making
+            if making is not None and making.size == size:
+                self._making = None
+                return making
         segment = self._new(size)
         if self._thread is not None:
             with self._wake:
@@ -216,7 +227,10 @@ class Ring:
         segment = berth.segment
         if self._thread is None and not segment.ready.is_set():
             self._create(segment)
-        segment.ready.wait()
+        if not segment.ready.is_set():
+            self.pace.hurry()
+            segment.ready.wait()
+            self.pace.calm()
         if segment.error is not None or segment.file is None:
             raise segment.error or FileNotFoundError(str(segment.path))
         if berth.opening is not None:
@@ -310,7 +324,7 @@ class Ring:
 
     def _create(self, segment: Segment) -> None:
         try:
-            create_zeroed(segment.path, segment.size)
+            create_zeroed(segment.path, segment.size, self.pace.wait)
             segment.file = DurableFile(segment.path, direct=self.options.direct)
         except (OSError, ValueError) as error:
             segment.error = self.full = error if isinstance(error, OSError) else OSError(str(error))
@@ -319,8 +333,12 @@ class Ring:
         segment.ready.set()
 
     def _add_spare(self) -> bool:
-        segment = self._new(self.options.segment_bytes)
+        segment = self._making = self._new(self.options.segment_bytes)
         self._create(segment)
+        with self._wake:
+            placed, self._making = self._making is not segment, None
+        if placed:  # a frame is to go there: it finds the error too
+            return segment.error is None
         if segment.error is not None:
             self._slots.discard(segment.slot)
             return False

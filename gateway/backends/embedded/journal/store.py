@@ -221,8 +221,10 @@ class Store(Matching):
             raise StoreError(
                 f"frame {prepared.sequence} was prepared after frame {self._written + 1}: write that first"
             )
+        pace = self.ring.pace
         try:
             file = self.ring.settle(berth)
+            pace.writing = True
             reach("journal.before-write")
             with memoryview(buffer) as view, view[: prepared.length] as frame:
                 file.write(frame, berth.offset)
@@ -233,6 +235,8 @@ class Store(Matching):
             raise StoreUnavailable(
                 f"{self.path}: {error.strerror}: nothing of this unit of work was stored; it may be tried again"
             ) from error
+        finally:
+            pace.writing = False
         self._durable_ends[berth.segment.slot] = berth.offset + prepared.length, prepared.sequence
         self._written = prepared.sequence
         self._to_apply.append(prepared.sequence)

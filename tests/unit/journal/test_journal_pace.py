@@ -1,0 +1,73 @@
+"""Zeroing leaves the disk to frames, and hurries when a frame waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway.backends.embedded.journal.files import ZEROING_STEP
+from gateway.backends.embedded.journal.pace import AHEAD, Pace
+from gateway.backends.embedded.journal.ring import Ring, RingOptions
+
+SEGMENT = 4 * ZEROING_STEP
+
+
+def wait_for(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def in_a_thread(call: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_an_idle_disk_is_used_at_once() -> None:
+    pace = Pace()
+    for _ in range(1000):
+        pace.wait(ZEROING_STEP)
+
+
+def test_while_frames_are_written_zeroing_keeps_a_little_ahead_of_them() -> None:
+    pace = Pace()
+    pace.writing = True
+    zeroed = []
+    thread = in_a_thread(lambda: [zeroed.append(pace.wait(ZEROING_STEP)) for _ in range(3)] and None)
+    assert not zeroed
+    pace.placed += ZEROING_STEP // AHEAD
+    wait_for(lambda: len(zeroed) == 1)
+    pace.placed += 2 * ZEROING_STEP // AHEAD
+    thread.join(30)
+    assert len(zeroed) == 3
+
+
+def test_a_frame_that_waits_hurries_it() -> None:
+    pace = Pace()
+    pace.writing = True
+    thread = in_a_thread(lambda: pace.wait(ZEROING_STEP))
+    pace.hurry()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_the_first_frame_goes_to_the_segment_that_is_being_made(tmp_path: Path) -> None:
+    tmp_path.mkdir()
+    ring = Ring(tmp_path, b"s" * 16, RingOptions(segment_bytes=SEGMENT, spare_segments=1))
+    ring.pace.writing = True  # the disk is busy: nothing is zeroed unless somebody waits for it
+    ring.start()
+    wait_for(lambda: ring._making is not None)
+    making = ring._making
+    berth = ring.berth(100, 1, 1, 1, essential=False)
+    assert berth.segment is making
+    ring.take_place(berth, 100, 1)
+    assert ring.settle(berth) is berth.segment.file
+    ring.pace.writing = False
+    wait_for(lambda: ring.spares == 1)
+    ring.close()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert all(path.stat().st_size == SEGMENT and path.stat().st_blocks * 512 >= SEGMENT for path in tmp_path.iterdir())
