@@ -1,17 +1,19 @@
 """SIGKILL of a whole Spark job (JVM, planner, workers, driver), named points and at random: nothing lost or doubled.
 
-Counted by pyarrow and DuckDB on plain files. One run of the job ends at each point; the next takes over where it died.
-Negative controls show that the counting notices loss and doubling.
+Counted by Spark, and by pyarrow and DuckDB on plain files. One run of the job ends at each point; the next takes over
+where it died. Negative controls show that the counting notices loss and doubling.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,17 @@ import sys
 from gateway.pipeline.job_file import read_job
 from gateway.pipeline.run import run_job
 {patch}
-run_job(read_job(Path(sys.argv[1])), once=True)
+job = read_job(Path(sys.argv[1]))
+run_job(job, once=True)
+if len(sys.argv) > 2:
+    import json
+    from gateway.pipeline.spark_session import make_session
+    spark = make_session("count", job.spark)
+    counted = {{}}
+    for table in ("bronze", "readings"):
+        rows = spark.read.parquet(job.warehouse + "/" + table)
+        counted[table] = list(rows.selectExpr("count(*)", "count(DISTINCT seq)").first())
+    Path(sys.argv[2]).write_text(json.dumps(counted))
 """
 JOB = """
 version: 1
@@ -70,23 +82,25 @@ class Rig:
         self.script = folder / "run.py"
         self.script.write_text(RUN.format(patch=textwrap.dedent(patch)))
         self.fired: list[str] = []
+        self.counts = folder / "counts.json"
 
     def grow(self, count: int = STEP) -> None:
         write_journal(self.journal, count, self.fleet, frame=40)
 
-    def run(self, point: str = "", after: float | None = None) -> int:
-        """One run of the job; `after` kills it at that time."""
+    def run(self, point: str = "", after: float | None = None, *, counted: bool = False) -> int:
+        """One run of the job; `after` kills it so long after its query has begun to plan."""
         marker, group = self.folder / "fired", self.folder / "group"
         marker.unlink(missing_ok=True)
         environment = {**os.environ, "PYTHONWARNINGS": "ignore", "MQGATE_FAILPOINT": point}
         environment |= {"MQGATE_FAILPOINT_FILE": str(marker), "MQGATE_FAILPOINT_GROUP_FILE": str(group)}
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, str(self.script), str(self.job)],
+                [sys.executable, str(self.script), str(self.job), *([str(self.counts)] if counted else [])],
                 env=environment, stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
             )  # fmt: skip
         group.write_text(str(process.pid))
         if after is not None:
+            self.planning(process)
             try:
                 process.wait(after)
             except subprocess.TimeoutExpired:
@@ -95,6 +109,14 @@ class Rig:
         if marker.exists() or (after is not None and code == -signal.SIGKILL):
             self.fired.append(point or "random")
         return code
+
+    def planning(self, process: subprocess.Popen[bytes]) -> None:
+        """Until it writes to its checkpoint: Spark's own start is of no interest."""
+        begun = time.time()
+        while process.poll() is None and time.time() < begun + 120:
+            if any(path.stat().st_mtime > begun for path in self.lake.glob("_checkpoint/kills/*/*")):
+                return
+            time.sleep(0.05)
 
     def ended(self, process: subprocess.Popen[bytes]) -> int:
         """Its end; a run that does not end is ended, so that it takes nothing from the tests after it."""
@@ -106,7 +128,7 @@ class Rig:
                 process.wait()
 
     def finish(self) -> None:
-        assert self.run() == 0, (self.folder / "log").read_text()[-4000:]
+        assert self.run(counted=True) == 0, (self.folder / "log").read_text()[-4000:]
 
     # ---- counting
 
@@ -137,6 +159,7 @@ class Rig:
         for table in ("bronze", "readings"):
             assert self.by_pyarrow(table) == (sent, sent)
             assert self.by_duckdb(table) in (None, (sent, sent))
+            assert json.loads(self.counts.read_text())[table] == [sent, sent], "by Spark"
             if self.format == "delta":
                 assert self.by_delta(table) == (sent, sent)
         assert not [file for file in (self.lake / "gaps").rglob("*.parquet") if _rows(file)], "a gap that was none"
@@ -173,7 +196,7 @@ def test_killed_many_times(tmp_path: Path, table_format: str) -> None:
         if chance.random() < 0.7:
             rig.run(f"{chance.choice(NAMED)}:{chance.randint(1, 3)}")
         else:
-            rig.run(after=chance.uniform(8, 20))
+            rig.run(after=chance.uniform(0, 6))
     rig.finish()
     rig.expect_exact()
 
