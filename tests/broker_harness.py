@@ -16,7 +16,7 @@ from gateway.broker.router import Router
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.mqtt.client import server_reader
-from gateway.ports.batch import Outcome, Stored, Unit
+from gateway.ports.batch import Failure, Outcome, Stored, Unit
 from gateway.ports.counters import Counters
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings
@@ -67,6 +67,8 @@ class Queues:
         self.waiting: list[tuple[Unit, Callable[[Unit, Outcome], None]]] = []
         self.automatic = True
         self.commits = 0
+        self.refusing: dict[str, int] = {}
+        """Queues that refuse puts, and with which reason."""
 
     def submit(self, unit: Unit, done: Callable[[Unit, Outcome], None]) -> None:
         self.waiting.append((unit, done))
@@ -78,6 +80,10 @@ class Queues:
         if not self.waiting:
             return False
         unit, done = self.waiting.pop(0)
+        refused = [(at, self.refusing[puts.queue]) for at, puts in enumerate(unit.puts) if puts.queue in self.refusing]
+        if refused:
+            done(unit, Outcome([Failure(at, reason, "refused by the bench") for at, reason in refused]))
+            return True
         self._apply(unit)
         self.commits += 1
         done(unit, Outcome())
@@ -216,6 +222,7 @@ class Bench:
         access = OpenAccess()
         router = Router(table, access, lambda: f"auto-{next(self._names)}", 200)
         self.engine = Engine(self.queues, self.clock, Limits(**self.limits), router, access, Counters())
+        self.engine.dead_letter_queue = "DEAD.Q"
         recover(self.engine)
         self.engine.flush()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.bridge import deadletter, outbound
 from gateway.bridge.request import Request
 from gateway.broker.route import DEAD, Receiver, Route
+from gateway.broker.turn import Cause
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
@@ -34,12 +35,14 @@ _REQUEST_PREFIX = b"MQGR"
 _MAX_ROUTES = 4096
 _PUBLISHER = Publisher("", "", None, 5)
 _BACKOUT_THRESHOLD_REACHED = 2362
+_PAUSE = 1.0
+"""Seconds until a queue is looked at again whose message could not even be dead-lettered."""
 
 
 class Source:
     """One queue that is consumed, and the rules for what is on it."""
 
-    __slots__ = ("active", "queue", "rules", "running", "waiting")
+    __slots__ = ("active", "paused", "queue", "rules", "running", "waiting")
 
     def __init__(self, queue: str, rules: list[OutboundRule]) -> None:
         self.queue = queue
@@ -48,6 +51,17 @@ class Source:
         self.waiting = False
         """Held back: a session that would get the next message is full."""
         self.active = True
+        self.paused = False
+        """A message of it can neither be delivered nor dead-lettered: it is tried again after a while."""
+
+    def pause(self, engine: Engine) -> None:
+        """Leave the queue alone for a moment."""
+        self.paused = True
+        engine.scheduler.later(_PAUSE, self.resume)
+
+    def resume(self) -> None:
+        """Try again, with the next commit at the latest."""
+        self.paused, self.waiting = False, True
 
 
 class Consumers:
@@ -87,8 +101,8 @@ class Consumers:
 
     def arrived(self, source: Source) -> None:
         """The queue manager says that there may be something."""
-        if source.running or not source.active:
-            source.waiting = source.running
+        if source.running or source.paused or not source.active:
+            source.waiting = source.running or source.paused
             return
         source.running = True
         self.engine.scheduler.soon(lambda: self.pump(source))
@@ -96,7 +110,7 @@ class Consumers:
     def resume(self) -> None:
         """A unit of work was committed: sources that were held back may find room now."""
         for source in self.sources.values():
-            if source.waiting and not source.running:
+            if source.waiting and not source.running and not source.paused:
                 source.waiting = False
                 self.arrived(source)
 
@@ -104,7 +118,7 @@ class Consumers:
         """One batch: everything it leads to is in one unit of work with its takes."""
         engine = self.engine
         engine.now = engine.scheduler.now()
-        if not source.active or engine.draining or engine.turn.rows > 5000 or self._congested():
+        if source.paused or not source.active or engine.draining or engine.turn.rows > 5000 or self._congested():
             source.running, source.waiting = False, True
             return
         try:
@@ -240,16 +254,17 @@ class Consumers:
         queue = rule.spec.backout.queue if reason == _BACKOUT_THRESHOLD_REACHED else ""
         persistent = mqmd.number(stored.md, mqmd.AT_PERSISTENCE) == 1
         priority = max(0, mqmd.number(stored.md, mqmd.AT_PRIORITY))
-        if queue:  # a backout queue gets the message as it is
-            engine.turn.targets.setdefault((queue, "", priority, persistent, b""), DEAD)
-            engine.turn.put((queue, "", priority, persistent, b""), stored.md, stored.data)
-        elif engine.dead_letter_queue:
+        head, body = stored.md, stored.data
+        if not queue:  # a backout queue gets the message as it is
             manager = engine.queue_manager
             dead = deadletter.build(
                 stored.md, stored.data, reason=reason, queue=source.queue, queue_manager=manager.name, now=engine.now,
                 max_length=manager.max_length(engine.dead_letter_queue),
             )  # fmt: skip
-            run = (engine.dead_letter_queue, "", priority, persistent, b"")
-            engine.turn.targets.setdefault(run, DEAD)
-            engine.turn.put(run, dead.head, dead.body)
-        engine.counters.dlq_messages[rule.name, "backed_out" if queue else "transform"] += 1
+            head, body = dead.head, dead.body
+        run = (queue or engine.dead_letter_queue, "", priority, persistent, b"")
+        turn = engine.turn
+        turn.aim(run, DEAD)
+        _, row = turn.put(run, head, body)
+        turn.sources.setdefault(run, {})[row] = (source, stored.token)
+        turn.causes.setdefault(run, {})[row] = Cause(rule.name, "backed_out" if queue else "transform", -1)

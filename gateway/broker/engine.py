@@ -10,6 +10,7 @@ from collections.abc import Callable
 from operator import add
 from typing import Any
 
+from gateway.broker import accounting
 from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
@@ -289,6 +290,8 @@ class Engine:
                         self.parking.join(turn)
                 unit = turn.unit()
                 if not unit:
+                    if turn.parked is not None:
+                        self.parking.over(turn.parked)
                     self.finish(turn)
                     continue
                 turn.started = self.scheduler.monotonic()
@@ -350,17 +353,8 @@ class Engine:
         now = self.scheduler.monotonic()
         took = now - turn.started
         since_read = now - (turn.opened or turn.started)
-        bridged = 0
-        name = self.queue_manager.name
-        counters = self.counters
-        for run, puts in turn.runs.items():
-            target = turn.targets.get(run)
-            rows = len(puts.heads)
-            if target is not None and rows:
-                bridged += rows
-                counters.mq_put_messages[name, target.rule] += rows
-                counters.mq_put_bytes[name, target.rule] += rows * len(puts.heads[0]) + sum(map(len, puts.bodies))
-                counters.mqtt_publish_received[target.rule, 1 if puts.persistent else 0] += rows
+        name, counters = self.queue_manager.name, self.counters
+        bridged = accounting.committed(counters, name, turn)
         counters.mq_call_seconds[name, "commit"].observe(took)
         counters.mq_batch_messages[name].observe(turn.rows)
         acknowledged = sum(turn.pending.values())

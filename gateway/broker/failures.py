@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.bridge import deadletter
+from gateway.bridge import deadletter, reports
+from gateway.broker import accounting
 from gateway.broker.oversize import cut
-from gateway.broker.route import DEAD
-from gateway.broker.turn import Run, Turn
+from gateway.broker.route import DEAD, REPORT
+from gateway.broker.turn import STAGED, Cause, Row, Run, Turn
 from gateway.errors import MQError
 from gateway.mq.constants import name_of_reason
 from gateway.mqtt import reasons
-from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Unit
-from gateway.ports.counters import DeadLetterReason, mqrc_label
+from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Token, Unit
+from gateway.ports.counters import DeadLetterReason, DropReason, mqrc_label
+from gateway.session.record import decode_publication
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
     from gateway.broker.parking import Parked
+    from gateway.broker.route import Policy
+    from gateway.broker.turn import Released
 
 DEAD_LETTER_NOW = frozenset({2010, 2013, 2027, 2029, 2030, 2031, 2047, 2048, 2050, 2061, 2218, 2334, 2421, 2478})
 """This message or its target cannot work; trying again changes nothing."""
@@ -41,7 +45,6 @@ class Failures:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._tries: dict[Run, int] = {}
         self._pause = 0.0
         self.held_since = 0.0
         """Since when nothing could be committed (0: all is well); readiness looks at it."""
@@ -52,7 +55,7 @@ class Failures:
         engine = self.engine
         wait = 0.0
         if turn.parked is not None:
-            self.parked_failed(turn, turn.parked, outcome)
+            self.parked_failed(turn, turn.parked, unit, outcome)
             return
         for failure in outcome.failures:
             engine.counters.mq_errors[engine.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
@@ -77,127 +80,173 @@ class Failures:
     def recovered(self) -> None:
         """A commit went through."""
         self.held_since, self._pause = 0.0, 0.0
-        self._tries.clear()
 
     def run_failed(self, turn: Turn, puts: Puts, failure: Failure) -> float:
         """One run of puts was refused: seconds to wait before the next attempt, 0 when the turn was changed."""
-        run: Run = (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key)
-        target = turn.targets.get(run)
-        if target is None:  # a state queue: without it nothing can be promised
+        run = run_of(puts)
+        if run not in turn.targets:  # a state queue: without it nothing can be promised
             return self.hold()
-        if failure.reason in RETRY_RUN:
-            tries = self._tries.get(run, 0)
-            if tries < target.retry_times:
-                if turn.parked is None and run not in turn.joint:
-                    self.engine.parking.park(turn, run, target.retry_first)
-                    return 0.0
-                self._tries[run] = tries + 1
-                return float(min(target.retry_first * 2**tries, target.retry_longest))
-        elif failure.reason not in DEAD_LETTER_NOW and failure.reason not in CONFIGURATION:
+        if run not in turn.runs:
+            return 0.0  # it went with another one
+        if failure.reason not in RETRY_RUN | DEAD_LETTER_NOW | CONFIGURATION:
             return self.hold()
-        self._tries.pop(run, None)
-        return self.give_up(turn, run, puts, failure, target.then)
+        if self.settle(turn, run, failure, 0):
+            self.engine.parking.park(turn, run)
+        return 0.0
 
-    def parked_failed(self, turn: Turn, parked: Parked, outcome: Outcome) -> None:
+    def settle(self, turn: Turn, run: Run, failure: Failure, tries: int) -> bool:
+        """Do what the rules say now with the messages of a run that was refused; whether some of them wait."""
+        waits = False
+        for policy in dict.fromkeys(policy for policy, rows in turn.policies(run) if rows):
+            retried = failure.reason in RETRY_RUN and tries < policy.retry_times
+            if retried or policy.then == "hold" or not self.give_up(turn, run, policy, failure):
+                waits = True
+            if run not in turn.runs:
+                break
+        return waits and run in turn.runs
+
+    def parked_failed(self, turn: Turn, parked: Parked, unit: Unit, outcome: Outcome) -> None:
         """The next attempt of what was parked was refused too: again later, or what the rule says comes then."""
         engine, failure = self.engine, outcome.failures[0]
         engine.counters.mq_errors[engine.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
         self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
-        policy = parked.policy
-        used_up = parked.tries > policy.retry_times or failure.reason not in RETRY_RUN
-        own = failure.puts >= 0 and parked.run in turn.runs
-        if (
-            own
-            and used_up
-            and policy.then != "hold"
-            and not self.give_up(turn, parked.run, parked.puts, failure, policy.then)
-        ):
+        run = run_of(unit.puts[failure.puts]) if failure.puts >= 0 else parked.run
+        judged = failure.puts >= 0 and failure.reason in RETRY_RUN | DEAD_LETTER_NOW | CONFIGURATION
+        if judged and run in turn.targets and not self.settle(turn, run, failure, parked.tries):
             engine.resubmit(turn)
             return
+        policy = turn.targets.get(run) or turn.targets[parked.run]
         wait = min(policy.retry_first * 2 ** min(parked.tries, 16), policy.retry_longest)
         engine.counters.mq_backouts[engine.queue_manager.name, policy.rule] += 1
         engine.parking.refused(parked, wait)
         engine.abandon()
 
-    def give_up(self, turn: Turn, run: Run, puts: Puts, failure: Failure, then: str) -> float:
-        """The retries are used up: what the rule says comes next."""
-        rule = turn.targets[run].rule
-        if then == "hold":
-            if turn.parked is None and run not in turn.joint:
-                self.engine.parking.park(turn, run, turn.targets[run].retry_first)
-                return 0.0
-            return self.hold()
-        counters, rows = self.engine.counters, len(puts.heads)
-        if failure.reason in TOO_LONG and turn.targets[run].too_long == "segment" and self.segment(puts):
-            turn.rows += len(puts.heads) - rows
-            return 0.0
-        if then == "disconnect" and run not in turn.released:
-            self.disconnect(turn, run, failure)
-        if then == "dead_letter":
-            if not self.dead_letter(turn, puts, failure):
-                return self.hold()
-            rows -= len(puts.heads)
-            counters.dlq_messages[rule, _LABELS.get(failure.reason, "other")] += rows
+    def give_up(self, turn: Turn, run: Run, policy: Policy, failure: Failure) -> bool:
+        """The retries are used up: what the rule says comes next with its messages. False: they have to wait."""
+        rows = {row for row in range(len(turn.runs[run].heads)) if turn.policy((run, row)) == policy}
+        if failure.reason in TOO_LONG and policy.too_long == "segment" and self.segment(turn, run, rows):
+            return True
+        if policy.then == "disconnect":
+            self.disconnect(turn, run, rows, failure)
+        elif policy.then == "drop":
+            self.drop(turn, run, rows, failure)
         else:
-            counters.messages_dropped[rule, "queue_full" if failure.reason == 2053 else "other"] += rows
-            puts.heads.clear()
-            puts.bodies.clear()
-        turn.rows -= rows
-        if not puts.heads:
-            del turn.runs[run]
-        return 0.0
+            return self.dead_letter(turn, run, rows, failure)
+        return True
 
-    def disconnect(self, turn: Turn, run: Run, failure: Failure) -> None:
+    def drop(self, turn: Turn, run: Run, rows: set[int], failure: Failure) -> None:
+        """Acknowledged and counted."""
+        accounting.dropped(self.engine.counters, turn, ((run, row) for row in rows), _dropped_because(failure))
+        turn.without(run, rows)
+
+    def disconnect(self, turn: Turn, run: Run, rows: set[int], failure: Failure) -> None:
         """Those who published to it are told why and lose their connection: nothing of this turn is acknowledged to
-        them, so they send it again."""
+        them, so they send it again. What was released (QoS 2) is staged as before its PUBREL."""
+        engine = self.engine
+        joints = [joint for joint in turn.joint if any(one == run and row in rows for one, row in joint.rows)]
+        for one, going in (turn.tied((), joints) | {run: rows | turn.tied((), joints).get(run, set())}).items():
+            accounting.dropped(engine.counters, turn, ((one, row) for row in going), _dropped_because(failure))
+            for row in going:
+                released = turn.released.get(one, {}).pop(row, None)
+                if released is not None:
+                    self.restage(turn, released)
+            turn.without(one, going)
         reason = reasons.reason_from_mqrc(failure.reason)
         for connection in turn.contributors.pop(run, set()):
             turn.replies.pop(connection, None)
-            self.engine.refuse(connection, reason, "other", f"{puts_name(run)}: {name_of_reason(failure.reason)}")
+            engine.parking.forget(connection)
+            engine.refuse(connection, reason, "other", f"{puts_name(run)}: {name_of_reason(failure.reason)}")
 
-    def segment(self, puts: Puts) -> bool:
+    def restage(self, turn: Turn, released: Released) -> None:
+        """A QoS 2 publication is as if its PUBREL had not come."""
+        session, packet_id, token = released
+        takes = turn.takes.get((STAGED, session.key))
+        if takes is None or token not in takes.tokens:
+            return  # with several destinations it is met more than once
+        takes.tokens.remove(token)
+        if turn.parked is not None:
+            turn.parked.released.remove(released)
+        session.releasing.discard(packet_id)
+        after: Token | None = None
+        while page := self.engine.queue_manager.fetch(STAGED, session.key, 200, after):
+            for stored in page:
+                if stored.token == token:
+                    session.inbound[packet_id] = decode_publication(stored.data)[0]
+                    session.staged_tokens[packet_id] = token
+                    return
+            after = page[-1].token
+
+    def segment(self, turn: Turn, run: Run, rows: set[int]) -> bool:
         """Cut what is too long into segments; False when nothing could be cut."""
-        engine = self.engine
+        engine, puts = self.engine, turn.runs[run]
         longest, now = engine.queue_manager.max_length(puts.queue), engine.scheduler.now()
-        rows: list[tuple[bytes, bytes]] = []
+        parts: list[list[tuple[bytes, bytes]]] = []
         try:
-            for head, body in zip(puts.heads, puts.bodies, strict=True):
-                fits = len(head) - MQMD_LENGTH + len(body) <= longest
-                rows += [(head, body)] if fits else cut(head, body, longest, now)
+            for row, (head, body) in enumerate(zip(puts.heads, puts.bodies, strict=True)):
+                fits = row not in rows or len(head) - MQMD_LENGTH + len(body) <= longest
+                parts.append([(head, body)] if fits else cut(head, body, longest, now))
         except MQError:
             return False
-        changed = len(rows) > len(puts.heads)
-        puts.heads[:] = [head for head, _ in rows]
-        puts.bodies[:] = [body for _, body in rows]
-        return changed
+        return turn.rewrite(run, parts) < 0
 
-    def dead_letter(self, turn: Turn, puts: Puts, failure: Failure) -> bool:
-        """Messages behind an MQDLH each: all of the run, or those that are too long for its queue. False when the
+    def dead_letter(self, turn: Turn, run: Run, rows: set[int], failure: Failure) -> bool:
+        """Messages behind an MQDLH each: all of these rows, or those that are too long for their queue. False when the
         dead-letter queue is what refused."""
-        engine = self.engine
+        engine, puts = self.engine, turn.runs[run]
         queue, manager = engine.dead_letter_queue, engine.queue_manager
         if not queue or puts.queue == queue:
             return False
-        longest = manager.max_length(puts.queue) if failure.reason in TOO_LONG else -1
-        sizes = [len(head) - MQMD_LENGTH + len(body) for head, body in zip(puts.heads, puts.bodies, strict=True)]
-        if max(sizes) <= longest:  # the queue manager counts otherwise: none of them is taken
-            longest = -1
+        rows = self._too_long(puts, rows) if failure.reason in TOO_LONG else rows
         room, now = manager.max_length(queue), engine.scheduler.now()
-        run: Run = (queue, "", 0, puts.persistent, b"")
-        turn.targets.setdefault(run, DEAD)
-        kept: list[tuple[bytes, bytes]] = []
-        for size, head, body in zip(sizes, puts.heads, puts.bodies, strict=True):
-            if size <= longest:
-                kept.append((head, body))
+        dead_run: Run = (queue, "", 0, puts.persistent, b"")
+        why = _LABELS.get(failure.reason, "other")
+        elsewhere: dict[int, Row] = {}
+        for row in sorted(rows):
+            head, body = puts.heads[row], puts.bodies[row]
+            self.report(turn, head, body, failure.reason)
+            if reports.discards(head):
+                accounting.dropped(engine.counters, turn, [(run, row)], _dropped_because(failure))
                 continue
             dead = deadletter.build(
                 head, body, reason=failure.reason, queue=puts.queue, now=now, max_length=room,
                 queue_manager=puts.queue_manager or manager.name,
             )  # fmt: skip
-            turn.put(run, dead.head, dead.body)
-        puts.heads[:] = [head for head, _ in kept]
-        puts.bodies[:] = [body for _, body in kept]
+            turn.aim(dead_run, DEAD)
+            elsewhere[row] = turn.put(dead_run, dead.head, dead.body)
+            cause = Cause(turn.policy((run, row)).rule, why, accounting.qos_of(turn, (run, row)))
+            turn.causes.setdefault(dead_run, {})[elsewhere[row][1]] = cause
+        turn.without(run, rows, elsewhere)
+        if elsewhere and run in turn.contributors:
+            turn.contributors.setdefault(dead_run, set()).update(turn.contributors[run])
         return True
+
+    def _too_long(self, puts: Puts, rows: set[int]) -> set[int]:
+        """Those that are longer than the queue takes; all of them where the queue manager counts otherwise."""
+        longest = self.engine.queue_manager.max_length(puts.queue)
+        long = {row for row in rows if len(puts.heads[row]) - MQMD_LENGTH + len(puts.bodies[row]) > longest}
+        return long or rows
+
+    def report(self, turn: Turn, head: bytes, body: bytes, reason: int) -> None:
+        """An exception report, where the message asks for one: the gateway is who could not deliver it."""
+        made = reports.exception(head[:MQMD_LENGTH], head[MQMD_LENGTH:] + body, reason)
+        if made is not None:
+            put_report(turn, made)
+
+
+def put_report(turn: Turn, made: reports.Report) -> None:
+    """A report, in the unit of work of what it reports."""
+    run: Run = (made.queue, made.queue_manager, made.priority, made.persistent, b"")
+    turn.aim(run, REPORT)
+    turn.put(run, made.head, made.body)
+
+
+def run_of(puts: Puts) -> Run:
+    """The destination of a run."""
+    return (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key)
+
+
+def _dropped_because(failure: Failure) -> DropReason:
+    return "queue_full" if failure.reason == 2053 else "other"
 
 
 def puts_name(run: Run) -> str:

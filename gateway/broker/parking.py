@@ -1,18 +1,21 @@
 """Messages whose queue refuses for now wait here, so that one queue does not hold up the others. Pure.
 
-A run of puts that was refused is taken out of its turn, with the QoS 2 releases that belong to it; everything else of
-the turn is committed. Later messages for the same destination line up behind it, so that order is kept. A connection
-with messages in it gets no further acknowledgement before theirs, because acknowledgements come in the order of the
-publications [MQTT-4.6.0-2] [MQTT-4.6.0-3]: its own window fills, nobody else's.
+A run of puts that was refused is taken out of its turn, with the QoS 2 releases that belong to it and with the other
+destinations of publications that have one in it: those are one unit of work. Everything else of the turn is committed.
+Later messages for the same destination line up behind it, and so does what a connection with such a publication sends
+to its other destinations, so that order is kept. A connection with messages in it gets no further acknowledgement
+before theirs, because acknowledgements come in the order of the publications [MQTT-4.6.0-2] [MQTT-4.6.0-3]: its own
+window fills, nobody else's.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.broker.turn import Run, Turn
-from gateway.ports.batch import Puts
+from gateway.broker import accounting
+from gateway.broker.turn import Joint, Row, Run, Turn
 from gateway.session.connection import CLOSED, Connection
 
 if TYPE_CHECKING:
@@ -20,25 +23,23 @@ if TYPE_CHECKING:
     from gateway.broker.route import Policy
     from gateway.broker.turn import Released
 
-STAGED = "MQGATE.STAGED"
 MAX_ROWS = 20_000
 """So many waiting messages in all; beyond it nothing more is read."""
 
 
 class Parked:
-    """What waits for one destination."""
+    """What waits for one destination: a unit of work of its own, tried again and again."""
 
-    __slots__ = ("connections", "count", "done", "inflight", "pending", "policy", "puts", "released", "run", "since",
-                 "successor", "tries")  # fmt: skip
+    __slots__ = ("connections", "count", "done", "inflight", "released", "run", "since", "successor", "tries",
+                 "turn")  # fmt: skip
 
     def __init__(self, run: Run, policy: Policy, now: float) -> None:
-        queue, queue_manager, priority, persistent, key = run
         self.run = run
-        self.policy = policy
-        self.puts = Puts(queue, queue_manager, key, priority, persistent)
+        self.turn = Turn()
+        self.turn.targets[run] = policy
+        self.turn.parked = self
         self.released: list[Released] = []
         self.connections: set[Connection] = set()
-        self.pending: dict[Connection, int] = {}
         self.tries = 0
         self.count = 0
         """Messages that wait in it."""
@@ -46,18 +47,6 @@ class Parked:
         self.inflight = False
         self.successor: Parked | None = None
         self.done = False
-
-    def turn(self) -> Turn:
-        """Its own unit of work."""
-        turn = Turn()
-        turn.runs[self.run] = self.puts
-        turn.targets[self.run] = self.policy
-        turn.rows = len(self.puts.heads)
-        turn.pending = dict(self.pending)
-        turn.parked = self
-        for session, _, token in self.released:
-            turn.take(STAGED, session.key, token)
-        return turn
 
 
 class Parking:
@@ -67,50 +56,117 @@ class Parking:
         self.engine = engine
         self.waiting: dict[Run, Parked] = {}
         self.rows = 0
-        self._deferred: dict[Connection, deque[tuple[Parked | None, bytes]]] = {}
+        self.tied: dict[Connection, set[Run]] = {}
+        """Connections with a publication of several destinations that waits, and for what."""
+        self._deferred: dict[Connection, deque[tuple[list[Parked], bytes]]] = {}
+        """What a connection is told when all that it waits for is committed, in order."""
 
     @property
     def full(self) -> bool:
         """Whether so much waits that nothing more may be read."""
         return self.rows >= MAX_ROWS
 
-    def park(self, turn: Turn, run: Run, wait: float) -> None:
+    def held(self) -> Counter[str]:
+        """How many messages of each rule wait."""
+        return Counter(
+            accounting.rule_of(parked.turn, (run, row))
+            for parked in self._all()
+            for run, puts in parked.turn.runs.items()
+            for row in range(len(puts.heads))
+        )
+
+    def _all(self) -> Iterator[Parked]:
+        for first in self.waiting.values():
+            parked: Parked | None = first
+            while parked is not None:
+                yield parked
+                parked = parked.successor
+
+    # -- coming --
+
+    def park(self, turn: Turn, run: Run) -> None:
         """A run was refused: it waits, the rest of its turn goes on."""
-        parked = Parked(run, turn.targets[run], self.engine.scheduler.now())
-        self.waiting[run] = parked
-        parked.tries = 1
-        self._move(turn, run, parked)
-        self._later(parked, wait)
+        policy, parked = turn.targets[run], self.waiting.get(run)
+        self._stay(turn, run)
+        if run not in turn.runs:
+            return
+        if parked is None:
+            parked = self.waiting[run] = Parked(run, policy, self.engine.scheduler.now())
+            parked.tries = 1
+            self._later(parked, policy.retry_first)
+        self._move(turn, self._open(parked), run)
+
+    def _stay(self, turn: Turn, run: Run) -> None:
+        """What came from a queue and cannot be put stays where it is: there is nothing to hold."""
+        rows = turn.sources.pop(run, {})
+        for row, (source, token) in rows.items():
+            turn.takes[source.queue, b""].tokens.remove(token)
+            turn.causes.get(run, {}).pop(row, None)
+            source.pause(self.engine)
+        if rows:
+            turn.without(run, rows)
 
     def join(self, turn: Turn) -> None:
         """New messages for destinations that are waited for line up behind those that wait."""
-        for run in [run for run in turn.runs if run in self.waiting and run not in turn.joint]:
-            parked = self.waiting[run]
-            if parked.inflight:
-                if parked.successor is None:
-                    parked.successor = Parked(run, parked.policy, self.engine.scheduler.now())
-                parked = parked.successor
-            self._move(turn, run, parked)
+        for run, joints in turn.behind.items():
+            if run in self.waiting:
+                self._move(turn, self._open(self.waiting[run]), None, [joint for joint in joints if joint.rows])
+        for run in [run for run in turn.runs if run in self.waiting]:
+            if run in turn.runs:  # it may have gone with another one
+                self.park(turn, run)
 
-    def _move(self, turn: Turn, run: Run, parked: Parked) -> None:
-        puts = turn.runs.pop(run)
-        rows = len(puts.heads)
-        parked.puts.heads += puts.heads
-        parked.puts.bodies += puts.bodies
-        turn.rows -= rows
-        self.rows += rows
-        parked.count += rows
-        for released in turn.released.pop(run, ()):
-            session, packet_id, token = released
-            turn.takes[STAGED, session.key].tokens.remove(token)
-            session.releasing.add(packet_id)
+    def line_up(self, turn: Turn, connection: Connection | None, rows: list[Row]) -> None:
+        """Rows of one publication. Those of several destinations belong together; where the connection has such a
+        publication waiting for one of them, they go behind it."""
+        runs = self.tied.get(connection, ()) if connection is not None else ()
+        behind = next((run for run in runs if any(one in self.waiting[run].turn.runs for one, _ in rows)), None)
+        if len(rows) > 1 or behind is not None:
+            joint = Joint(rows, connection)
+            turn.joint.append(joint)
+            if behind is not None:
+                turn.behind.setdefault(behind, []).append(joint)
+
+    def _open(self, parked: Parked) -> Parked:
+        """Where more can be added: what is under way has a successor."""
+        if not parked.inflight:
+            return parked
+        if parked.successor is None:
+            policy = parked.turn.targets[parked.run]
+            parked.successor = Parked(parked.run, policy, self.engine.scheduler.now())
+        return parked.successor
+
+    def _move(self, turn: Turn, parked: Parked, run: Run | None, joints: Sequence[Joint] = ()) -> None:
+        runs = () if run is None else (run,)
+        contributors = set(turn.contributors.get(run, ())) if run is not None else set()
+        going = [(one, row) for one, rows in turn.tied(runs, joints).items() for row in sorted(rows)]
+        releases = [turn.released[one][row] for one, row in going if row in turn.released.get(one, ())]
+        accounting.received(self.engine.counters, turn, going)
+        before = len(parked.turn.joint)
+        turn.split(parked.turn, runs, joints)
+        self.rows += len(going)
+        parked.count += len(going)
+        for released in dict.fromkeys(releases):
             parked.released.append(released)
-        for connection in turn.contributors.pop(run, ()):
-            parked.connections.add(connection)
-            count = turn.pending.pop(connection, 0)
-            parked.pending[connection] = parked.pending.get(connection, 0) + count
-            replies = turn.replies.pop(connection, [])
-            self._deferred.setdefault(connection, deque()).append((parked, b"".join(replies)))
+            released[0].releasing.add(released[1])
+        joint = {one.connection for one in parked.turn.joint[before:] if one.connection is not None}
+        for connection in contributors | joint:
+            self._withhold(turn, parked, connection)
+        for connection in joint:
+            self.tied.setdefault(connection, set()).add(parked.run)
+            self.engine.publishing.forget_routes(connection)
+
+    def _withhold(self, turn: Turn, parked: Parked, connection: Connection) -> None:
+        parked.connections.add(connection)
+        pending = parked.turn.pending
+        pending[connection] = pending.get(connection, 0) + turn.pending.pop(connection, 0)
+        entries = self._deferred.setdefault(connection, deque())
+        replies = turn.replies.pop(connection, None)
+        if replies or not entries:
+            entries.append(([parked], b"".join(replies or ())))
+        else:  # what this turn has for it is there already, and waits for another destination too
+            entries[-1][0].append(parked)
+
+    # -- trying again --
 
     def _later(self, parked: Parked, wait: float) -> None:
         self.engine.scheduler.later(wait, lambda: self.retry(parked))
@@ -118,7 +174,7 @@ class Parking:
     def retry(self, parked: Parked) -> None:
         """Its time has come."""
         parked.inflight = True
-        self.engine.first.append(parked.turn())
+        self.engine.first.append(parked.turn)
         self.engine.flush()
 
     def refused(self, parked: Parked, wait: float) -> None:
@@ -131,17 +187,17 @@ class Parking:
         self._later(parked, wait)
 
     def _append(self, parked: Parked, successor: Parked) -> None:
-        parked.puts.heads += successor.puts.heads
-        parked.puts.bodies += successor.puts.bodies
+        successor.turn.split(parked.turn, tuple(successor.turn.runs))
         parked.released += successor.released
         parked.count += successor.count
         parked.connections |= successor.connections
-        for connection, count in successor.pending.items():
-            parked.pending[connection] = parked.pending.get(connection, 0) + count
+        for connection, count in successor.turn.pending.items():
+            parked.turn.pending[connection] = parked.turn.pending.get(connection, 0) + count
         for connection in successor.connections:
-            entries = self._deferred.get(connection)
-            if entries is not None:
-                self._deferred[connection] = deque((parked if one is successor else one, data) for one, data in entries)
+            for waits_for, _ in self._deferred.get(connection, ()):
+                waits_for[:] = [parked if one is successor else one for one in waits_for]
+
+    # -- going --
 
     def over(self, parked: Parked) -> None:
         """Committed, dead-lettered or dropped: the acknowledgements that waited for it go out."""
@@ -159,16 +215,27 @@ class Parking:
         else:
             self.waiting.pop(parked.run, None)
         for connection in parked.connections:
+            if successor is None or connection not in successor.connections:
+                self._untie(connection, parked.run)
             self._release(connection)
+
+    def _untie(self, connection: Connection, run: Run) -> None:
+        runs = self.tied.get(connection)
+        if runs is None:
+            return
+        runs.discard(run)
+        if not runs:
+            del self.tied[connection]
+            self.engine.publishing.forget_routes(connection)
 
     def _release(self, connection: Connection) -> None:
         entries = self._deferred.get(connection)
         if entries is None:
             return
-        while entries and (entries[0][0] is None or entries[0][0].done):
+        while entries and all(one.done for one in entries[0][0]):
             data = entries.popleft()[1]
             if data and connection.state != CLOSED:
-                self.engine.send_counted(connection, data)
+                self.engine.send(connection, data)
         if not entries:
             del self._deferred[connection]
 
@@ -177,9 +244,10 @@ class Parking:
         entries = self._deferred.get(connection)
         if entries is None:
             return False
-        entries.append((None, b"".join(replies)))
+        entries.append(([], b"".join(replies)))
         return True
 
     def forget(self, connection: Connection) -> None:
         """It is closed: nobody waits for its acknowledgements any more; its messages are put all the same."""
         self._deferred.pop(connection, None)
+        self.tied.pop(connection, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker import accounting
 from gateway.broker.route import HOT, Inbound, Route
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
@@ -67,7 +68,7 @@ class Publishing:
                     hot = route.hot
                     if hot == HOT:
                         puts = turn.run(route.run)
-                        turn.targets[route.run] = route.policies[0]
+                        turn.aim(route.run, route.policies[0])
                         turn.contribute(route.run, connection)
                         head, tails = route.head, route.tails
                         heads, bodies = puts.heads.append, puts.bodies.append
@@ -153,6 +154,8 @@ class Publishing:
             cache[topic] = route
         elif route.seen != route.cell[0]:
             self.engine.router.find_receivers(route, connection.publisher)
+        if connection in self.engine.parking.tied:  # its rows are looked at one by one while something of it waits
+            route.hot = 0
         return route
 
     # -- one publication at a time: properties, QoS 2, retained, subscribers, rules that look into the message --
@@ -188,7 +191,7 @@ class Publishing:
             if not route.interested:
                 reason = reasons.NO_MATCHING_SUBSCRIBERS
         else:
-            engine.counters.messages_dropped[route.rule or "_none", "denied" if route.error else "too_large"] += 1
+            accounting.refused(engine.counters, route.rule, qos, "denied" if route.error else "too_large")
         if qos == 1:
             self.answer(connection, PUBACK, packet_id, reason)
 
@@ -282,7 +285,7 @@ class Publishing:
             payload = publication.payload
             reason = route.error or self.payload_error(payload, properties) or self.length_error(route, payload)
             if reason:
-                engine.counters.messages_dropped[route.rule or "_none", "denied"] += 1
+                accounting.refused(engine.counters, route.rule, 2, "denied" if route.error else "too_large")
                 self.answer(connection, PUBREC, packet_id, reason)  # 3.x is not told: its PUBREL finds nothing
                 return
             session.inbound[packet_id] = publication
@@ -320,10 +323,10 @@ class Publishing:
         if route is None or route.seen != route.cell[0] or connection.generation != engine.router.generation:
             route = self.route(connection, first, topic)
         if route.hot and plain is not None:
-            turn.targets[route.run] = route.policies[0]
-            turn.put(route.run, route.head, route.tails[packet_id] + payload)
+            turn.aim(route.run, route.policies[0])
+            _, row = turn.put(route.run, route.head, route.tails[packet_id] + payload)
             turn.contribute(route.run, connection)
-            turn.released.setdefault(route.run, []).append((session, packet_id, token))
+            turn.released.setdefault(route.run, {})[row] = (session, packet_id, token)
         elif not route.error:
             publication = self.unpacked(staged, session.client_id) if isinstance(staged, tuple) else staged
             staged_as = (session, packet_id, token)

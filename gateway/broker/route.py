@@ -45,6 +45,8 @@ class Policy(NamedTuple):
 
 DEAD = Policy("_none", 1_000_000_000, 0.1, 10.0, "hold", "dead_letter")
 """The dead-letter queue as a destination: it is never given up."""
+REPORT = Policy("_none", 0, 0.1, 10.0, "dead_letter", "dead_letter")
+"""A reply queue as the destination of a report: what it refuses is dead-lettered, as the queue manager does."""
 
 
 class Route:

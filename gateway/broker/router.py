@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gateway.bridge import deadletter, inbound
+from gateway.bridge import deadletter, inbound, reports
+from gateway.broker import accounting
+from gateway.broker.failures import put_report
 from gateway.broker.route import DEAD, HOT, STAGING, Inbound, Policy, Receiver, Route, Shared
-from gateway.broker.turn import Run, Turn
+from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
@@ -187,42 +189,38 @@ class Router:
         if plan.dead_letter:
             self._dead_letter_unmatched(turn, message, now)
             return
-        chosen = plan.settle(publication.payload)
-        for prepared in chosen:
-            policy = policy_of(prepared)
+        rows: list[Row] = []
+        for prepared in plan.settle(publication.payload):
             try:
                 self._check_answer(message.publisher, prepared)
                 built = prepared.build(message.packet_id, publication.payload, now)
             except Refused as refused:
-                self._refused(turn, message, prepared, refused, now)
+                rows += self._refused(turn, message, prepared, refused, now)
                 continue
             queue = built.queue or f"topic://{built.mq_topic}"
             run = (queue, built.queue_manager, built.priority, built.persistent, b"")
-            turn.targets[run] = policy
-            turn.put(run, built.head, built.body)
-            if message.connection is not None:
-                turn.contribute(run, message.connection)
-            if message.staged is not None:
-                turn.released.setdefault(run, []).append(message.staged)
-            if len(chosen) > 1:
-                turn.joint.add(run)
+            turn.aim(run, policy_of(prepared))
+            rows.append(_row(turn, message, run, built.head, built.body))
             if prepared.request is not None:
                 turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
+        self._line_up(turn, message, rows)
 
     def _put_rows(
-        self, turn: Turn, message: Inbound, rows: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...]
+        self, turn: Turn, message: Inbound, destinations: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...]
     ) -> None:
         """Nothing to evaluate: a row for each destination."""
         payload, packet_id = message.publication.payload, message.packet_id
-        for run, policy, head, tails in rows:
-            turn.targets[run] = policy
-            turn.put(run, head, tails[packet_id] + payload)
-            if message.connection is not None:
-                turn.contribute(run, message.connection)
-            if message.staged is not None:
-                turn.released.setdefault(run, []).append(message.staged)
-            if len(rows) > 1:
-                turn.joint.add(run)
+        rows: list[Row] = []
+        for run, policy, head, tails in destinations:
+            turn.aim(run, policy)
+            rows.append(_row(turn, message, run, head, tails[packet_id] + payload))
+        self._line_up(turn, message, rows)
+
+    def _line_up(self, turn: Turn, message: Inbound, rows: list[Row]) -> None:
+        """Rows of one publication stay together; one alone has nothing to stay with, unless others are waited for."""
+        engine = self.engine
+        if engine is not None and (len(rows) > 1 or message.connection in engine.parking.tied):
+            engine.parking.line_up(turn, message.connection, rows)
 
     def too_long(self, route: Route, payload: bytes) -> bool:
         """Whether a rule that says `too_long: reject` would put more than its queue takes."""
@@ -258,19 +256,26 @@ class Router:
         if not self.access.may_publish(*who) and not self.access.may_receive(*who):
             raise Refused("the access list does not allow the response topic", Feedback.NOT_AUTHORISED)
 
-    def _refused(self, turn: Turn, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float) -> None:
+    def _refused(self, turn: Turn, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float) -> list[Row]:
         """A rule cannot be followed with this message: it goes where people can see it, with the reason."""
         engine = self.engine
         assert engine is not None  # noqa: S101 -- set when the engine is built
-        name = prepared.rule.name
+        name, publication = prepared.rule.name, message.publication
         engine.counters.transform_errors[name, "template"] += 1
         if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not engine.dead_letter_queue:
-            engine.counters.messages_dropped[name, "other"] += 1
-            return
-        body = prepared.tails[message.packet_id] + message.publication.payload
+            accounting.refused(engine.counters, name, publication.qos, "other")
+            return []
+        body = prepared.tails[message.packet_id] + publication.payload
+        data = prepared.head[MQMD_LENGTH:] + body
+        report = reports.exception(prepared.head[:MQMD_LENGTH], data, why.feedback)
+        if report is not None:
+            put_report(turn, report)
+        if reports.discards(prepared.head):
+            accounting.refused(engine.counters, name, publication.qos, "other")
+            return []
         destination = prepared.rule.spec.queue or prepared.rule.spec.mq_topic or ""
-        self._dead_letter(turn, prepared.head, body, prepared.persistent, why.feedback, destination, now)
-        engine.counters.dlq_messages[name, "transform"] += 1
+        cause = Cause(name, "transform", publication.qos)
+        return [self._dead_letter(turn, message, prepared, body, why.feedback, destination, cause, now)]
 
     def _dead_letter_unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
         engine = self.engine
@@ -281,22 +286,26 @@ class Router:
         properties = prop.decode_publish(publication.properties) if publication.properties else {}
         made = inbound.unmatched(_origin(message.route, message.publisher), properties)
         body = made.tails[message.packet_id] + publication.payload
-        self._dead_letter(turn, made.head, body, made.persistent, Feedback.NO_RULE, "", now)
-        engine.counters.dlq_messages["_none", "unmatched"] += 1
+        cause = Cause("_none", "unmatched", publication.qos)
+        row = self._dead_letter(turn, message, made, body, Feedback.NO_RULE, "", cause, now)
+        self._line_up(turn, message, [row])
 
     def _dead_letter(
-        self, turn: Turn, head: bytes, body: bytes, persistent: bool, reason: int, destination: str, now: float
-    ) -> None:
+        self, turn: Turn, message: Inbound, made: inbound.Prepared, body: bytes, reason: int, destination: str,
+        cause: Cause, now: float,
+    ) -> Row:  # fmt: skip
         engine = self.engine
         assert engine is not None  # noqa: S101 -- set when the engine is built
         queue, manager = engine.dead_letter_queue, engine.queue_manager
         room = manager.max_length(queue)
         dead = deadletter.build(
-            head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
+            made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
         )
-        run = (queue, "", 0, persistent, b"")
-        turn.targets.setdefault(run, DEAD)
-        turn.put(run, dead.head, dead.body)
+        run = (queue, "", 0, made.persistent, b"")
+        turn.aim(run, DEAD)
+        row = _row(turn, message, run, dead.head, dead.body)
+        turn.causes.setdefault(run, {})[row[1]] = cause
+        return row
 
     def state_head(self, prefix: bytes) -> bytes:
         """The head of a state message; equal prefixes share one object, so that a frame holds them once."""
@@ -326,6 +335,16 @@ class Router:
             will.topic.encode(), will.payload, will.qos, will.retain, block, expires, publisher.client_id
         )
         engine.publishing.release(publisher, route, publication, 0)
+
+
+def _row(turn: Turn, message: Inbound, run: Run, head: bytes, body: bytes) -> Row:
+    """A row of a publication: who waits for it, and the staged message it releases."""
+    row = turn.put(run, head, body)
+    if message.connection is not None:
+        turn.contribute(run, message.connection)
+    if message.staged is not None:
+        turn.released.setdefault(run, {})[row[1]] = message.staged
+    return row
 
 
 def _origin(route: Route, publisher: Publisher) -> inbound.Origin:

@@ -5,14 +5,19 @@ While a commit runs the next turn fills by itself; there is no timer and no tune
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import accumulate
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Token, Unit
+from gateway.ports.counters import DeadLetterReason
 
 if TYPE_CHECKING:
     Released = tuple["Session", int, Token]
     """A staged QoS 2 message that is released: whose, its packet id, its token on the queue of staged messages."""
+    from gateway.broker.consumers import Source
     from gateway.broker.parking import Parked
     from gateway.broker.route import Policy
     from gateway.session.connection import Connection
@@ -21,19 +26,42 @@ if TYPE_CHECKING:
 
 Run = tuple[str, str, int, bool, bytes]
 """Destination of a run of puts: queue, queue manager, priority, persistent, key."""
+STAGED = "MQGATE.STAGED"
+_first = itemgetter(0)
+Row = tuple[Run, int]
+"""A run and the number of a row in it."""
+
+
+class Cause(NamedTuple):
+    """Why a row is on the dead-letter queue."""
+
+    rule: str
+    reason: DeadLetterReason
+    qos: int
+
+
+class Joint(NamedTuple):
+    """A publication with several destinations: all of its rows are committed together, or none."""
+
+    rows: list[Row]
+    connection: Connection | None
 
 
 class Turn:
     """One batch on its way to a commit."""
 
-    __slots__ = ("after", "answered", "contributors", "deliveries", "joint", "moves", "opened", "parked", "pending",
-                 "released", "replaces", "replies", "rows", "runs", "staged", "started", "takes",
-                 "targets")  # fmt: skip
+    __slots__ = (
+        "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "joint", "moves", "opened",
+        "parked", "pending", "released", "replaces", "replies", "rows", "runs", "sources", "staged", "started", "takes",
+        "targets",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.runs: dict[Run, Puts] = {}
         self.targets: dict[Run, Policy] = {}
-        """The rule target a run came from, for what to do when its queue refuses."""
+        """The rule a run came from first, for what to do when its queue refuses."""
+        self.aims: dict[Run, list[tuple[int, Policy]]] = {}
+        """Where several rules put to one run: from which row on it is another one's."""
         self.takes: dict[tuple[str, bytes], Takes] = {}
         self.moves: list[Moves] = []
         self.replaces: dict[tuple[str, bytes], Replace] = {}
@@ -51,10 +79,16 @@ class Turn:
         """QoS 2 publications: the run of rows that hold them until their PUBREL, and the packet id of each row."""
         self.contributors: dict[Run, set[Connection]] = {}
         """Whose publications are in a run: who waits for it if its queue refuses."""
-        self.released: dict[Run, list[Released]] = {}
-        """The staged QoS 2 messages whose release is in a run."""
-        self.joint: set[Run] = set()
-        """Runs of publications with several destinations: all of them or none are committed."""
+        self.released: dict[Run, dict[int, Released]] = {}
+        """The staged QoS 2 messages whose release is in a run, by row."""
+        self.causes: dict[Run, dict[int, Cause]] = {}
+        """Why rows are dead-lettered: they are counted when that is committed."""
+        self.sources: dict[Run, dict[int, tuple[Source, Token]]] = {}
+        """Rows that came from a queue: if they cannot be put, the message stays there."""
+        self.joint: list[Joint] = []
+        """Publications with several destinations."""
+        self.behind: dict[Run, list[Joint]] = {}
+        """Publications that line up behind what waits for a run, though it is not (only) theirs."""
         self.parked: Parked | None = None
         """Set when this turn is the next attempt of what was parked."""
         self.rows = 0
@@ -76,6 +110,27 @@ class Turn:
             puts = self.runs[run] = Puts(queue, queue_manager, key, priority, persistent)
         return puts
 
+    def aim(self, run: Run, policy: Policy) -> None:
+        """What is put to a run from now on is this rule's."""
+        first = self.targets.setdefault(run, policy)
+        changes = self.aims.get(run)
+        known = changes[-1][1] if changes else first
+        if known is not policy and known != policy:
+            self.aims.setdefault(run, []).append((len(self.run(run).heads), policy))
+
+    def policy(self, row: Row) -> Policy:
+        """The rule a row came from."""
+        run, number = row
+        changes = self.aims.get(run)
+        before = bisect_right(changes, number, key=_first) if changes else 0
+        return changes[before - 1][1] if changes and before else self.targets[run]
+
+    def policies(self, run: Run) -> list[tuple[Policy, int]]:
+        """The rules a run came from, in order, each with the number of its rows there."""
+        changes = [(0, self.targets[run]), *self.aims.get(run, ())]
+        ends = [first for first, _ in changes[1:]] + [len(self.runs[run].heads)]
+        return [(policy, end - first) for (first, policy), end in zip(changes, ends, strict=True)]
+
     def contribute(self, run: Run, connection: Connection) -> None:
         """A connection has a publication in a run."""
         owners = self.contributors.get(run)
@@ -84,12 +139,96 @@ class Turn:
         else:
             owners.add(connection)
 
-    def put(self, run: Run, head: bytes, body: bytes) -> None:
+    def put(self, run: Run, head: bytes, body: bytes) -> Row:
         """One message (the hot path appends to the columns itself)."""
         puts = self.run(run)
         puts.heads.append(head)
         puts.bodies.append(body)
         self.rows += 1
+        return run, len(puts.heads) - 1
+
+    def rewrite(self, run: Run, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row] | None = None) -> int:
+        """Row `i` of a run becomes `parts[i]`: itself, nothing, or several; those in `elsewhere` are another row now.
+        What is known of the rows goes with them. How many rows fewer there are in the run."""
+        puts = self.runs[run]
+        firsts = list(accumulate(map(len, parts), initial=0))
+        puts.heads[:] = [head for part in parts for head, _ in part]
+        puts.bodies[:] = [body for part in parts for _, body in part]
+        fewer = len(parts) - firsts[-1]
+        self.rows -= fewer
+        places = {row: [(run, at) for at in range(firsts[row], firsts[row + 1])] for row in range(len(parts))}
+        for row, place in (elsewhere or {}).items():
+            places[row] = [place]
+        if run in self.aims:
+            self.aims[run] = [(firsts[first], policy) for first, policy in self.aims[run]]
+        for joint in self.joint:
+            joint.rows[:] = [place for row in joint.rows for place in (places[row[1]] if row[0] == run else (row,))]
+        known: Iterable[dict[Run, dict[int, Any]]] = (self.released, self.causes, self.sources)
+        for column in known:
+            for row, mark in column.pop(run, {}).items():
+                for where, at in places[row][:1]:
+                    column.setdefault(where, {})[at] = mark
+        if not puts.heads:
+            del self.runs[run]
+        return fewer
+
+    def without(self, run: Run, rows: Collection[int], elsewhere: dict[int, Row] | None = None) -> None:
+        """Take rows out of a run."""
+        columns = enumerate(zip(self.runs[run].heads, self.runs[run].bodies, strict=True))
+        self.rewrite(run, [[] if row in rows else [message] for row, message in columns], elsewhere)
+
+    def tied(self, runs: Collection[Run], joints: Iterable[Joint] = ()) -> dict[Run, set[int]]:
+        """The rows that go with some runs: all of theirs, and the others of publications that have a row in them."""
+        rows = {run: set(range(len(self.runs[run].heads))) for run in runs}
+        for joint in (*self._joint_with(runs), *joints):
+            for run, row in joint.rows:
+                rows.setdefault(run, set()).add(row)
+        return rows
+
+    def _joint_with(self, runs: Collection[Run]) -> list[Joint]:
+        return [joint for joint in self.joint if any(run in runs for run, _ in joint.rows)]
+
+    def split(self, into: Turn, runs: Collection[Run], joints: Sequence[Joint] = ()) -> None:
+        """Runs and publications go into another turn, with the rows that are tied to them and the staged messages
+        they release."""
+        going = self.tied(runs, joints)
+        places: dict[Row, Row] = {}
+        for run, rows in going.items():
+            puts = self.runs[run]
+            for row in sorted(rows):
+                into.aim(run, self.policy((run, row)))
+                places[run, row] = into.put(run, puts.heads[row], puts.bodies[row])
+        for joint in {id(joint): joint for joint in (*self._joint_with(runs), *joints)}.values():
+            into.joint.append(Joint([places[row] for row in joint.rows], joint.connection))
+            joint.rows.clear()
+            if joint.connection is not None:
+                for run, _ in into.joint[-1].rows:
+                    into.contribute(run, joint.connection)
+        self.joint = [joint for joint in self.joint if joint.rows]
+        for run in runs:
+            for connection in self.contributors.pop(run, ()):
+                into.contribute(run, connection)
+        self._carry_marks(places, into)
+        for run, rows in going.items():
+            self.without(run, rows)
+
+    def _carry_marks(self, places: dict[Row, Row], into: Turn) -> None:
+        for (run, row), (where, at) in places.items():
+            released = self.released.get(run, {}).pop(row, None)
+            if released is not None:
+                into.released.setdefault(where, {})[at] = released
+                self._hand_over(released, into)
+            cause = self.causes.get(run, {}).pop(row, None)
+            if cause is not None:
+                into.causes.setdefault(where, {})[at] = cause
+
+    def _hand_over(self, released: Released, into: Turn) -> None:
+        """The staged message leaves its queue with the other turn."""
+        session, _, token = released
+        takes = self.takes.get((STAGED, session.key))
+        if takes is not None and token in takes.tokens:
+            takes.tokens.remove(token)
+            into.take(STAGED, session.key, token)
 
     def take(self, queue: str, key: bytes, token: Token) -> None:
         """One message to be removed."""

@@ -115,14 +115,13 @@ class Tracer:
         """A batch is on its queues: which messages of it somebody follows, and the MsgIds they got."""
         budget = MAX_EVENTS_PER_SECOND
         for run, puts in turn.runs.items():
-            target = turn.targets.get(run)
-            if target is None:
+            if run not in turn.targets:
                 continue
-            for head, body, token in zip(puts.heads, puts.bodies, puts.tokens, strict=False):
+            for row, (head, body, token) in enumerate(zip(puts.heads, puts.bodies, puts.tokens, strict=False)):
                 if not budget:
                     return
                 budget -= 1
-                self._put(target.rule, puts.queue, head, body, token)
+                self._put(turn.policy((run, row)).rule, puts.queue, head, body, token)
 
     def _put(self, rule: str, queue: str, head: bytes, body: bytes, token: object) -> None:
         try:

@@ -1,0 +1,94 @@
+"""What a rule has received is what it put, dead-lettered, dropped and holds: counted where each is decided. Pure.
+
+A message counts as received when the unit of work it is part of is committed, or when it is parked; then it is held
+until that is committed. Nothing of this is done by message on the way that has no failures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.broker.turn import Row, Run, Turn
+    from gateway.ports.counters import Counters, DropReason
+
+NO_RULE = "_none"
+
+
+def rule_of(turn: Turn, row: Row) -> str:
+    """Whose message a row is; a dead letter's is that of the rule that could not put it."""
+    run, number = row
+    cause = turn.causes.get(run, {}).get(number)
+    return cause.rule if cause is not None else turn.policy(row).rule
+
+
+def qos_of(turn: Turn, row: Row) -> int:
+    """The QoS a row came with, as far as it is known: that of what is not persistent counts as 0; -1: from a queue."""
+    run, number = row
+    if number in turn.released.get(run, ()):
+        return 2
+    cause = turn.causes.get(run, {}).get(number)
+    return cause.qos if cause is not None else int(run[3])
+
+
+def received(counters: Counters, turn: Turn, rows: Iterable[Row]) -> None:
+    """These rows count as received from now on, whatever becomes of them."""
+    if turn.parked is not None:
+        return  # they were counted when they were parked
+    for (rule, qos), count in Counter((rule_of(turn, row), qos_of(turn, row)) for row in rows).items():
+        _received(counters, rule, qos, count)
+
+
+def _received(counters: Counters, rule: str, qos: int, count: int) -> None:
+    if count and rule != NO_RULE and qos >= 0:
+        counters.mqtt_publish_received[rule, qos] += count
+        counters.route_matched[rule] += count
+
+
+def dropped(counters: Counters, turn: Turn, rows: Iterable[Row], reason: DropReason) -> None:
+    """These rows are given up for good."""
+    rows = list(rows)
+    received(counters, turn, rows)
+    for rule, count in Counter(rule_of(turn, row) for row in rows).items():
+        counters.messages_dropped[rule, reason] += count
+
+
+def refused(counters: Counters, rule: str, qos: int, reason: DropReason) -> None:
+    """A publication that was answered with a reason code instead of being put."""
+    _received(counters, rule, qos, 1)
+    counters.messages_dropped[rule or NO_RULE, reason] += 1
+
+
+def committed(counters: Counters, queue_manager: str, turn: Turn) -> int:
+    """Count what a turn has put; how many messages of rules that is."""
+    bridged = 0
+    for run, puts in turn.runs.items():
+        if run not in turn.targets or not puts.heads:
+            continue
+        bridged += len(puts.heads)
+        causes = turn.causes.get(run)
+        if causes:
+            received(counters, turn, ((run, row) for row in causes))
+            for cause in causes.values():
+                counters.dlq_messages[cause.rule, cause.reason] += 1
+        _count_puts(counters, queue_manager, turn, run, NO_RULE if causes else "")
+    return bridged
+
+
+def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, instead: str) -> None:
+    """A run as a whole, or in as many parts as there are rules."""
+    puts, first, released = turn.runs[run], 0, turn.released.get(run, {})
+    policies = turn.policies(run)
+    alone = len(policies) == 1
+    for policy, rows in policies:
+        rule, last = instead or policy.rule, first + rows
+        counters.mq_put_messages[queue_manager, rule] += rows
+        bodies = puts.bodies if alone else puts.bodies[first:last]
+        counters.mq_put_bytes[queue_manager, rule] += rows * len(puts.heads[0]) + sum(map(len, bodies))
+        if turn.parked is None and not instead:
+            second = len(released) if alone else sum(first <= row < last for row in released)
+            _received(counters, rule, 2, second)
+            _received(counters, rule, int(run[3]), rows - second)
+        first = last

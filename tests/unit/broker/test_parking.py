@@ -1,0 +1,308 @@
+"""Queues that refuse: what waits, what goes on, what is acknowledged when, and that every message is accounted for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from broker_harness import Bench, Device
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: both, topic: "both/#", queue: FIRST.Q, continue: true,
+     on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: THEN}}
+  - {name: both again, topic: "both/#", queue: SECOND.Q}
+  - {name: alarm, topic: "mixed", queue: FIRST.Q, when: {json: {alarm: true}}, continue: true,
+     on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: THEN}}
+  - {name: all, topic: "mixed", queue: SECOND.Q}
+  - {name: first, topic: "first", queue: FIRST.Q, on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: THEN}}
+  - {name: second, topic: "second", queue: SECOND.Q, on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: THEN}}
+"""
+FULL = 2053
+PUBACK, PUBREC, PUBREL, PUBCOMP = 4, 5, 6, 7
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(MAPPING.replace("THEN", "dead_letter"))
+
+
+def bodies(bench: Bench, queue: str) -> list[bytes]:
+    """Payloads in the queue's order."""
+    found = []
+    for _, stored in bench.queues.load(queue):
+        data = stored.data
+        if data[:4] == b"DLH ":
+            data = data[172:]
+        found.append(data[int.from_bytes(data[8:12], "little") :])
+    return found
+
+
+def acks(device: Device) -> list[tuple[int, int]]:
+    return [(packet[0] >> 4, packet[1]) for packet in device.take() if packet[0] >> 4 in {PUBACK, PUBREC, PUBCOMP}]
+
+
+def balance(bench: Bench) -> None:
+    """Received = put + dead-lettered + dropped + held, for every rule."""
+    counters, held = bench.engine.counters, bench.engine.parking.held()
+    rules = {route.rule.name for route in bench.engine.router.table.routes}
+    for rule in rules:
+        received = sum(n for (one, _), n in counters.mqtt_publish_received.items() if one == rule)
+        put = sum(n for (_, one), n in counters.mq_put_messages.items() if one == rule)
+        dead = sum(n for (one, _), n in counters.dlq_messages.items() if one == rule)
+        dropped = sum(n for (one, _), n in counters.messages_dropped.items() if one == rule)
+        assert received == put + dead + dropped + held[rule], (rule, received, put, dead, dropped, held[rule])
+
+
+def release(device: Device, packet_id: int) -> None:
+    device.ack(PUBREL, packet_id)
+
+
+def test_a_publication_with_two_destinations_waits_alone(bench: Bench) -> None:
+    """The other destination, other devices and the rest of the batch go on; both rows are put together."""
+    one, other = bench.device(4, "one").connect(), bench.device(4, "other").connect()
+    one.take(), other.take()
+    bench.queues.refusing["FIRST.Q"] = FULL
+    bench.queues.automatic = False
+    other.publish("second", b"before", 1, 1)
+    one.publish("both/a", b"tied", 1, 1)
+    other.publish("second", b"beside", 1, 2)
+    while bench.queues.commit():
+        pass
+    bench.queues.automatic = True
+    assert acks(other) == [(PUBACK, 1), (PUBACK, 2)]
+    assert acks(one) == []
+    assert bodies(bench, "SECOND.Q") == [b"before", b"beside"]
+    assert bench.engine.parking.held() == {"both": 1, "both again": 1}
+    balance(bench)
+    del bench.queues.refusing["FIRST.Q"]
+    bench.advance(5)
+    assert acks(one) == [(PUBACK, 1)]
+    assert bodies(bench, "FIRST.Q") == [b"tied"]
+    assert bodies(bench, "SECOND.Q") == [b"before", b"beside", b"tied"]
+    assert not bench.engine.parking.tied
+    balance(bench)
+
+
+def test_what_a_device_sends_behind_it_stays_behind_it(bench: Bench) -> None:
+    """A topic whose messages have one destination or two keeps its order on the queue they share."""
+    device, other = bench.device(4, "dev").connect(), bench.device(4, "other").connect()
+    device.take(), other.take()
+    bench.queues.refusing["FIRST.Q"] = FULL
+    for number, alarm in enumerate(["false", "true", "false", "true", "false"], 1):
+        device.publish("mixed", b'{"alarm": %s, "n": %d}' % (alarm.encode(), number), 1, number)
+    device.publish("second", b"also behind", 1, 6)
+    other.publish("second", b"not behind", 1, 1)
+    assert acks(device) == [(PUBACK, 1)]
+    assert acks(other) == [(PUBACK, 1)]
+    balance(bench)
+    del bench.queues.refusing["FIRST.Q"]
+    bench.advance(5)
+    assert acks(device) == [(PUBACK, number) for number in range(2, 7)]
+    own = [body for body in bodies(bench, "SECOND.Q") if body != b"not behind"]
+    assert [body[-2:-1] for body in own] == [b"1", b"2", b"3", b"4", b"5", b"n"] or own[-1] == b"also behind"
+    assert [body[-2:-1] for body in own[:5]] == [b"1", b"2", b"3", b"4", b"5"]
+    assert [body[-2:-1] for body in bodies(bench, "FIRST.Q")] == [b"2", b"4"]
+    balance(bench)
+    device.publish("second", b"fast again", 1, 7)
+    assert acks(device) == [(PUBACK, 7)]
+    assert device.connection.caches[2][b"second"].hot
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_follows_while_an_attempt_runs_is_not_lost(bench: Bench, qos: int) -> None:
+    device = bench.device(4, "dev").connect(clean=False)
+    device.take()
+    bench.queues.refusing["FIRST.Q"] = FULL
+    for number in range(1, 4):
+        device.publish("both/a", b"%d" % number, qos, number)
+        if qos == 2:
+            release(device, number)
+    bench.queues.automatic = False
+    bench.clock.advance(1.0)  # the attempt is under way
+    device.publish("both/a", b"4", qos, 4)
+    bench.queues.commit()
+    if qos == 2:
+        bench.queues.commit()
+        release(device, 4)
+    bench.queues.automatic = True
+    while bench.queues.commit():
+        pass
+    balance(bench)
+    bench.queues.refusing.clear()
+    bench.advance(10)
+    assert bodies(bench, "FIRST.Q") == bodies(bench, "SECOND.Q") == [b"1", b"2", b"3", b"4"]
+    assert not bench.engine.parking.rows
+    assert bench.queues.depth("MQGATE.STAGED") == 0
+    done = PUBACK if qos == 1 else PUBCOMP
+    assert [ack for ack in acks(device) if ack[0] == done] == [(done, number) for number in range(1, 5)]
+    balance(bench)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_kill_while_it_waits_neither_loses_nor_doubles(bench: Bench, qos: int) -> None:
+    device = bench.device(4, "dev").connect(clean=False)
+    bench.queues.refusing["FIRST.Q"] = FULL
+    device.publish("both/a", b"x", qos, 1)
+    if qos == 2:
+        release(device, 1)
+    bench.kill()
+    bench.queues.refusing.clear()
+    device = bench.device(4, "dev").connect(clean=False)
+    if qos == 2:
+        release(device, 1)
+    else:
+        device.publish("both/a", b"x", qos, 1, dup=True)
+    assert bodies(bench, "FIRST.Q") == bodies(bench, "SECOND.Q") == [b"x"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("topic", ["first", "both/a"])
+def test_nothing_is_acknowledged_while_the_dead_letter_queue_refuses_too(bench: Bench, qos: int, topic: str) -> None:
+    """Held for as long as it takes, then dead-lettered once; a kill in between loses nothing."""
+    device = bench.device(4, "dev").connect(clean=False)
+    device.take()
+    bench.queues.refusing.update({"FIRST.Q": FULL, "DEAD.Q": FULL})
+    device.publish(topic, b"x", qos, 1)
+    if qos == 2:
+        release(device, 1)
+    bench.advance(60)
+    assert (PUBACK, 1) not in (found := acks(device))
+    assert (PUBCOMP, 1) not in found
+    assert bench.queues.depth("DEAD.Q") == bench.queues.depth("FIRST.Q") == 0
+    balance(bench)
+    device.publish("second", b"goes on", 1, 9)
+    assert b"goes on" in bodies(bench, "SECOND.Q") or topic != "first"
+    del bench.queues.refusing["DEAD.Q"]
+    bench.advance(60)
+    assert acks(device)[-1] == (PUBACK, 9)
+    assert bodies(bench, "DEAD.Q") == [b"x"]
+    assert bench.queues.depth("MQGATE.STAGED") == 0
+    assert b"goes on" in bodies(bench, "SECOND.Q")
+    balance(bench)
+
+
+@pytest.mark.parametrize("reason", [2085, 2035, 2030])
+def test_a_dead_letter_queue_that_cannot_be_used_holds_too(bench: Bench, reason: int) -> None:
+    device, other = bench.device(4, "dev").connect(), bench.device(4, "other").connect()
+    device.take(), other.take()
+    bench.queues.refusing.update({"FIRST.Q": 2085, "DEAD.Q": reason})
+    device.publish("first", b"x", 1, 1)
+    other.publish("second", b"y", 1, 1)
+    bench.advance(20)
+    assert acks(device) == []
+    assert acks(other) == [(PUBACK, 1)]
+    bench.queues.refusing.clear()
+    bench.advance(20)
+    assert acks(device) == [(PUBACK, 1)]
+    assert bodies(bench, "DEAD.Q") == [b"x"]
+    balance(bench)
+
+
+def test_acknowledgements_wait_for_every_destination_of_their_batch(bench: Bench) -> None:
+    """Two refused queues in one batch of one device: the first one that recovers releases nothing of the other."""
+    device = bench.device(4, "dev").connect()
+    device.take()
+    bench.queues.refusing.update({"FIRST.Q": FULL, "SECOND.Q": FULL})
+    bench.queues.automatic = False
+    device.publish("first", b"1", 1, 1)
+    bench.queues.refusing.clear()
+    bench.queues.commit()
+    acks(device)
+    bench.queues.refusing.update({"FIRST.Q": FULL, "SECOND.Q": FULL})
+    from gateway.mqtt import writer
+
+    raw = b"".join(
+        writer.encode_publish(4, topic, b"x", 1, packet_id=number)
+        for number, topic in enumerate([b"first", b"second"], 2)
+    )
+    device.send(raw)
+    bench.queues.automatic = True
+    while bench.queues.commit():
+        pass
+    del bench.queues.refusing["FIRST.Q"]
+    bench.advance(1.5)
+    assert bodies(bench, "FIRST.Q") == [b"1", b"x"]
+    assert acks(device) == []
+    bench.queues.refusing.clear()
+    bench.advance(10)
+    assert acks(device) == [(PUBACK, 2), (PUBACK, 3)]
+    balance(bench)
+
+
+@pytest.mark.parametrize("topic", ["first", "both/a"])
+def test_disconnect_is_kept_after_the_retries_and_loses_nothing(topic: str) -> None:
+    """QoS 1 is sent again by the device; a released QoS 2 publication is staged again and released once more."""
+    bench = Bench(MAPPING.replace("THEN", "disconnect"))
+    device = bench.device(5, "dev").connect(clean=False)
+    device.take()
+    bench.queues.refusing["FIRST.Q"] = FULL
+    device.publish(topic, b"one", 1, 1)
+    device.publish(topic, b"two", 2, 2)
+    release(device, 2)
+    bench.advance(20)
+    assert device.wire.closed
+    assert [packet for packet in device.take() if packet[0] >> 4 in {PUBACK, PUBCOMP}] == []
+    assert bench.queues.depth("MQGATE.STAGED") == 1
+    assert bodies(bench, "SECOND.Q") == []
+    balance(bench)
+    bench.queues.refusing.clear()
+    device = bench.device(5, "dev").connect(clean=False)
+    device.take()
+    device.publish(topic, b"one", 1, 1, dup=True)
+    release(device, 2)
+    assert acks(device) == [(PUBACK, 1), (PUBCOMP, 2)]
+    assert Counter(bodies(bench, "FIRST.Q")) == {b"one": 1, b"two": 1}
+    assert bench.queues.depth("MQGATE.STAGED") == 0
+
+
+def test_drop_after_the_retries_is_acknowledged_and_counted() -> None:
+    bench = Bench(MAPPING.replace("THEN", "drop"))
+    device = bench.device(4, "dev").connect()
+    device.take()
+    bench.queues.refusing["FIRST.Q"] = FULL
+    device.publish("both/a", b"x", 1, 1)
+    bench.advance(20)
+    assert acks(device) == [(PUBACK, 1)]
+    assert bodies(bench, "SECOND.Q") == [b"x"]
+    assert bench.engine.counters.messages_dropped["both", "queue_full"] == 1
+    balance(bench)
+
+
+def test_too_long_for_one_of_two_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that is too long is dead-lettered for that queue alone; its twin and its neighbours are put."""
+    device = bench.device(4, "dev").connect()
+    device.take()
+    longest: dict[str, int] = {"FIRST.Q": 600}
+    refuses = bench.queues.commit
+
+    def max_length(queue: str) -> int:
+        return longest.get(queue, 4_194_304)
+
+    def commit() -> bool:
+        if bench.queues.waiting:
+            unit, _ = bench.queues.waiting[0]
+            sizes = [
+                len(head) + len(body) - 364
+                for puts in unit.puts if puts.queue == "FIRST.Q"
+                for head, body in zip(puts.heads, puts.bodies, strict=True)
+            ]  # fmt: skip
+            bench.queues.refusing = {"FIRST.Q": 2030} if sizes and max(sizes) > 600 else {}
+        return refuses()
+
+    monkeypatch.setattr(bench.queues, "max_length", max_length)
+    monkeypatch.setattr(bench.queues, "commit", commit)
+    device.publish("both/a", b"fits", 1, 1)
+    device.publish("both/a", b"x" * 1000, 1, 2)
+    device.publish("both/a", b"fits too", 1, 3)
+    assert acks(device) == [(PUBACK, 1), (PUBACK, 2), (PUBACK, 3)]
+    assert bodies(bench, "FIRST.Q") == [b"fits", b"fits too"]
+    assert [len(body) for body in bodies(bench, "SECOND.Q")] == [4, 1000, 8]
+    assert [len(body) for body in bodies(bench, "DEAD.Q")] == [1000]
+    balance(bench)
+
+
+def packets(device: Device) -> list[Any]:
+    return device.take()
