@@ -199,7 +199,6 @@ def check_host(request: Request, hosts: frozenset[str]) -> None:
         raise Problem(403, "Foreign origin", "write from the gateway's own page, or without an Origin header")
 
 
-
 def _body(request: Request, method: str) -> dict[str, Any] | None:
     if method in {"GET", "DELETE"}:
         return None
