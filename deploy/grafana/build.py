@@ -227,6 +227,7 @@ ROWS: list[tuple[str, list[Panel]]] = [
         [
             Panel("Dropped", [Query(rate("mqgate_messages_dropped_total", "reason"), "{{reason}}")], "cps"),
             Panel("Dead-lettered", [Query(rate("mqgate_dlq_messages_total", "reason"), "{{reason}}")], "cps"),
+            Panel("Held", [Query(f"sum by (route) (mqgate_messages_held{{{PICK}}}) > 0", "{{route}}")], "short"),
             Panel(
                 "On dead-letter queues",
                 [

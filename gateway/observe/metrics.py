@@ -55,6 +55,7 @@ class Gauges:
     mqtt_inflight_messages: Read | None = None
     mqtt_subscriptions: Read | None = None
     mqtt_retained_messages: Read | None = None
+    messages_held: Read | None = None
     dlq_depth: Read | None = None
     spool_messages: Read | None = None
     spool_bytes: Read | None = None

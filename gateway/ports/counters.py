@@ -37,7 +37,7 @@ AuthReason = Literal["credentials", "token", "certificate", "acl_connect", "acl_
 DisconnectReason = Literal["normal", "keepalive", "protocol_error", "packet_too_large", "taken_over", "slow_consumer",
                            "not_authorized", "administrative", "draining", "io_error", "other"]  # fmt: skip
 DropReason = Literal["qos0_overload", "queue_full", "spool_full", "too_large", "expired", "denied", "oversized_header",
-                     "session_full", "other"]  # fmt: skip
+                     "session_full", "loop", "other"]  # fmt: skip
 TransformReason = Literal["template", "payload", "schema", "header", "other"]
 DeadLetterReason = Literal["queue_full", "unknown_queue", "put_inhibited", "not_authorized", "too_long", "backed_out",
                            "transform", "unmatched", "other"]  # fmt: skip
@@ -184,7 +184,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("mqtt_disconnects", (LISTENER, _closed("reason", DisconnectReason)), "Connections that ended, by cause."),
     _counter("mqtt_packets", (DIRECTION, Label("type", PACKET_TYPES)), "MQTT control packets."),
     _counter("mqtt_bytes", (DIRECTION,), "Bytes of MQTT on the wire, after TLS and WebSocket framing."),
-    _counter("mqtt_publish_received", (ROUTE, QOS), "Publications from devices by the first rule that matched."),
+    _counter("mqtt_publish_received", (ROUTE, QOS),
+             "Publications from devices, by each rule that took them: put + dead-lettered + dropped + held."),
     _counter("mqtt_publish_sent", (ROUTE, QOS), "Publications to devices; from local publishers as route `_none`."),
     _gauge("mqtt_inflight_messages", (), "QoS 1 and 2 messages on the wire and not acknowledged yet, both directions."),
     _gauge("mqtt_subscriptions", (), "Subscriptions of all sessions."),
@@ -194,6 +195,7 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("transform_errors", (ROUTE, _closed("reason", TransformReason)), "Messages a rule could not build."),
     _counter("messages_unrouted", (), "Publications that no rule matched."),
     _counter("messages_dropped", (ROUTE, _DROP), "Messages lost: the only counter of loss."),
+    _gauge("messages_held", (ROUTE,), "Messages that wait because their queue refuses: neither put nor acknowledged."),
     _counter("dlq_messages", (ROUTE, _closed("reason", DeadLetterReason)), "Messages put on a dead-letter queue."),
     _counter("dlq_replayed", (ROUTE, RESULT), "Dead letters put back on their destination."),
     _gauge("dlq_depth", (QUEUE,), "Messages on the dead-letter queue."),
