@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
