@@ -224,6 +224,10 @@ class QueueManagerConnection(Protocol):
     def put(self, handle: int, md: bytes, options: PutOptions, data: bytes) -> PutResult:
         """MQPUT. When it returns, a persistent message outside syncpoint is on disk."""
 
+    def put_run(self, handle: int, mds: Sequence[bytes], options: PutOptions, bodies: Sequence[bytes]) -> None:
+        """MQPUTs with MQPMO_ASYNC_RESPONSE and the same options, in order. What becomes of them MQSTAT and MQCMIT tell;
+        MQError only where none of them could be put (2009, 2018, 2019)."""
+
     def put1(self, descriptor: ObjectDescriptor, md: bytes, options: PutOptions, data: bytes) -> PutResult:
         """MQPUT1."""
 

@@ -6,8 +6,9 @@ Every verb enters the queue manager's lock; nothing waits inside it. Waiting get
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from gateway.backends.embedded import inquiring, opening, putting, subscribing, syncpoint, taking
+from gateway.backends.embedded import inquiring, opening, putting, putting_runs, subscribing, syncpoint, taking
 from gateway.backends.embedded.administration import Administration
 from gateway.backends.embedded.authority import Authority
 from gateway.backends.embedded.core import Core
@@ -154,6 +155,19 @@ class Connection:
             known = self._handle(handle)
             known.needs(mq.MQOO_OUTPUT, mq.MQRC_NOT_OPEN_FOR_OUTPUT, "MQOO_OUTPUT")
             return self._counted(options, known, lambda: self._put(known, md, options, data))
+
+    def put_run(self, handle: int, mds: Sequence[bytes], options: PutOptions, bodies: Sequence[bytes]) -> None:
+        """Asynchronous MQPUTs with the same options, whose outcome nobody waits for: MQSTAT and MQCMIT tell it."""
+        with self.core.entered():
+            self._check()
+            known = self._handle(handle)
+            refused = not known.options & mq.MQOO_OUTPUT or self.core.quiescing
+            if not refused and putting_runs.put_run(self, known, mds, options, bodies):
+                self._status.successes += len(bodies)
+                return
+        for md, body in zip(mds, bodies, strict=True):
+            with suppress(MQError):
+                self.put(handle, md, options, body)
 
     def put1(self, descriptor: ObjectDescriptor, md: bytes, options: PutOptions, data: bytes) -> PutResult:
         """MQPUT1."""

@@ -62,7 +62,7 @@ def put(
     """One message to one destination, in the connection's unit of work or committed before this returns."""
     core = connection.core
     target.check_put()
-    message, warning = _filled(connection, target, md, options)
+    message, warning = filled(connection, target, md, options)
     logical = handle.putting if handle is not None else LogicalOrder()
     in_order = bool(options.options & mq.MQPMO_LOGICAL_ORDER)
     if in_order:
@@ -81,9 +81,10 @@ def put(
     return PutResult(md, name, target.remote_queue_manager or core.name, *warning)
 
 
-def _filled(
+def filled(
     connection: Connection, target: Target, md: bytes, options: PutOptions
 ) -> tuple[Descriptor, tuple[int, int]]:
+    """The descriptor checked and completed, but for its context; the warning, if there is one."""
     message = Descriptor(md)
     warning = _checked(message)
     _complete(connection.core, target, message, options, md)
@@ -98,9 +99,9 @@ def prepared(connection: Connection, handle: Handle, md: bytes, options: PutOpti
         message.priority = max(0, int(topics.governing(handle.topic, "DEFPRTY", -2)))
     if message.persistence == mq.MQPER_PERSISTENCE_AS_Q_DEF:
         message.persistence = max(0, int(topics.governing(handle.topic, "DEFPSIST", -2)))
-    filled, _ = _filled(connection, Target(()), message.pack(), options)
-    connection.give_context(filled, handle, options)
-    return filled
+    message, _ = filled(connection, Target(()), message.pack(), options)
+    connection.give_context(message, handle, options)
+    return message
 
 
 def with_record(md: bytes, record: PutRecord) -> bytes:

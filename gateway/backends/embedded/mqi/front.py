@@ -9,8 +9,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ClassVar
 
+from gateway.backends.embedded.mqi.fields import (
+    MD_LENGTH,
+    OPEN_PAIR,
+    PutRun,
+    cut_characters,
+    get_reply,
+    put_reply,
+    read_descriptor,
+    read_numbers,
+    read_put,
+)
 from gateway.backends.embedded.mqi.wire import (
     LONGEST_FRAME,
     MAGIC,
@@ -22,7 +34,6 @@ from gateway.backends.embedded.mqi.wire import (
     Verb,
     Writer,
     decode_properties,
-    encode_properties,
 )
 from gateway.errors import MQError, StoreError
 from gateway.mq import constants as mq
@@ -30,24 +41,17 @@ from gateway.ports.mqi import (
     Cancel,
     GetOptions,
     Got,
-    ObjectDescriptor,
     PutOptions,
-    PutResult,
     QueueManager,
     QueueManagerConnection,
     SubscriptionDescriptor,
 )
 
-_MD_LENGTH = 364
 _GREETING = struct.Struct("<3i")
-_OPEN_PAIR = struct.Struct("<2i")
-_PUT_FIELDS = struct.Struct("<3i")
 _PUT_START = struct.Struct("<4i364si")
 """Of a put: handle, options, context, level, MQMD, and the length of the properties."""
 _GET_FIELDS = struct.Struct("<7i")
 _SUBSCRIBE_FIELDS = struct.Struct("<5i")
-_CHARACTER_LENGTHS = {mq.MQCA_Q_DESC: 64, mq.MQCA_Q_MGR_DESC: 64, 2023: 64}
-"""Lengths of the character attributes MQSET may change (2023: trigger data); every other name has 48."""
 
 Write = Callable[[bytes], None]
 Soon = Callable[[Callable[[], None]], None]
@@ -74,6 +78,7 @@ class Front:
         self._soon = soon
         self._user = user
         self._frames = Frames()
+        self._run = PutRun()
         self._connection: QueueManagerConnection | None = None
         self._cancel: Cancel | None = None
         self._parked = False
@@ -108,11 +113,30 @@ class Front:
     def _answer_frames(self) -> None:
         try:
             for verb, flags, tag, body in self._frames.take():
+                if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
+                    continue
+                if self._run:
+                    self._put_run()
+                    if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
+                        continue
                 self._answer(verb, flags, tag, body)
                 if self._parked or self._ended:
                     return
+            self._put_run()
         except FrameError:
+            self._put_run()
             self._cut_off()
+
+    def _put_run(self) -> None:
+        """The asynchronous puts that came one behind the other; what becomes of them nobody is waiting for."""
+        run, self._run = self._run, PutRun()
+        if not run or self._connection is None:
+            return
+        handle, flags, context, level = run.fields
+        with suppress(MQError, StoreError):
+            self._connection.put_run(
+                handle, run.mds, PutOptions(flags, context, (), publication_level=level), run.bodies
+            )
 
     def _check_backlog(self) -> None:
         if self._frames.waiting() > 2 * LONGEST_FRAME:
@@ -177,7 +201,7 @@ class Front:
     # Objects
 
     def _open(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
-        descriptor = _read_descriptor(reader)
+        descriptor = read_descriptor(reader)
         options = reader.number()
         reader.end()
         opened = connection.open(descriptor, options)
@@ -187,24 +211,24 @@ class Front:
         return reply.numbers(descriptor.resolved_type)
 
     def _close_object(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
-        handle, options = reader.numbers(_OPEN_PAIR)
+        handle, options = reader.numbers(OPEN_PAIR)
         reader.end()
         connection.close(handle, options)
         return Writer(Verb.CLOSE, tag)
 
     def _inquire(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
-        handle, selectors = reader.number(), _read_numbers(reader)
+        handle, selectors = reader.number(), read_numbers(reader)
         reader.end()
         found = connection.inquire(handle, selectors)
         reply = Writer(Verb.INQUIRE, tag, found.comp_code, found.reason)
         return reply.blob(struct.pack(f"<{len(found.integers)}i", *found.integers)).blob(b"".join(found.characters))
 
     def _set(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
-        handle, selectors = reader.number(), _read_numbers(reader)
+        handle, selectors = reader.number(), read_numbers(reader)
         integers, characters = reader.blob(), reader.blob()
         reader.end()
         numbers = list(struct.unpack(f"<{len(integers) // 4}i", integers[: len(integers) // 4 * 4]))
-        connection.set(handle, selectors, numbers, _cut_characters(selectors, characters))
+        connection.set(handle, selectors, numbers, cut_characters(selectors, characters))
         return Writer(Verb.SET, tag)
 
     # Messages
@@ -215,22 +239,22 @@ class Front:
         data = reader.blob()
         reader.end()
         options = PutOptions(flags, context, properties, publication_level=level)
-        return _put_reply(Verb.PUT, tag, connection.put(handle, md, options, data))
+        return put_reply(Verb.PUT, tag, connection.put(handle, md, options, data))
 
     def _put1(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
-        descriptor = _read_descriptor(reader)
-        md, options, data = _read_put(reader)
-        return _put_reply(Verb.PUT1, tag, connection.put1(descriptor, md, options, data))
+        descriptor = read_descriptor(reader)
+        md, options, data = read_put(reader)
+        return put_reply(Verb.PUT1, tag, connection.put1(descriptor, md, options, data))
 
     def _get(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer | None:
         handle, flags, wait, match, has_handle, _version, size = reader.numbers(_GET_FIELDS)
-        token, md = reader.fixed(16), reader.fixed(_MD_LENGTH)
+        token, md = reader.fixed(16), reader.fixed(MD_LENGTH)
         reader.end()
         if size < 0:
             raise FrameError("a negative buffer length")
         options = GetOptions(flags, wait, match, token, bool(has_handle))
         try:
-            return _get_reply(tag, connection.get(handle, md, options, size))
+            return get_reply(tag, connection.get(handle, md, options, size))
         except MQError as error:
             if error.reason != mq.MQRC_NO_MSG_AVAILABLE or not flags & mq.MQGMO_WAIT or not wait:
                 raise
@@ -265,7 +289,7 @@ class Front:
         if isinstance(result, MQError):
             self._write(Writer(Verb.GET, tag, result.comp_code, result.reason).frame())
         else:
-            self._write(_get_reply(tag, result).frame())
+            self._write(get_reply(tag, result).frame())
         self._answer_frames()
 
     # Units of work and the rest
@@ -309,7 +333,7 @@ class Front:
         return reply.text(descriptor.resolved_string).numbers(descriptor.options)
 
     def _subscription_request(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
-        handle, action = reader.numbers(_OPEN_PAIR)
+        handle, action = reader.numbers(OPEN_PAIR)
         reader.end()
         return Writer(Verb.SUBSCRIPTION_REQUEST, tag).numbers(connection.subscription_request(handle, action))
 
@@ -329,46 +353,3 @@ class Front:
         Verb.SUBSCRIBE: _subscribe,
         Verb.SUBSCRIPTION_REQUEST: _subscription_request,
     }
-
-
-def _read_descriptor(reader: Reader) -> ObjectDescriptor:
-    kind = reader.number()
-    name, queue_manager, dynamic = reader.text(), reader.text(), reader.text()
-    alternate, string, selection = reader.text(), reader.text(), reader.text()
-    return ObjectDescriptor(name, queue_manager, kind, dynamic, alternate, string, selection)
-
-
-def _read_numbers(reader: Reader) -> list[int]:
-    count = reader.number()
-    return list(struct.unpack(f"<{max(count, 0)}i", reader.fixed(4 * count)))
-
-
-def _read_put(reader: Reader) -> tuple[bytes, PutOptions, bytes]:
-    flags, context, level = reader.numbers(_PUT_FIELDS)
-    md, packed, data = reader.fixed(_MD_LENGTH), reader.blob(), reader.blob()
-    reader.end()
-    properties = decode_properties(packed) if packed else ()
-    return md, PutOptions(flags, context, properties, publication_level=level), data
-
-
-def _put_reply(verb: int, tag: int, put: PutResult) -> Writer:
-    reply = Writer(verb, tag, put.comp_code, put.reason)
-    return reply.fixed(put.md).text(put.resolved_name, put.resolved_queue_manager)
-
-
-def _get_reply(tag: int, got: Got) -> Writer:
-    reply = Writer(Verb.GET, tag, got.comp_code, got.reason)
-    reply.fixed(got.md).numbers(got.length).blob(got.data).text(got.resolved_name)
-    reply.fixed(got.group_status + got.segment_status + got.segmentation + b" ").fixed(got.token)
-    reply.numbers(got.properties is not None)
-    return reply.blob(encode_properties(got.properties) if got.properties else b"")
-
-
-def _cut_characters(selectors: list[int], characters: bytes) -> list[bytes]:
-    found, at = [], 0
-    for selector in selectors:
-        if mq.MQCA_FIRST <= selector <= mq.MQCA_LAST:
-            length = _CHARACTER_LENGTHS.get(selector, 48)
-            found.append(characters[at : at + length])
-            at += length
-    return found

@@ -21,6 +21,7 @@ LONGEST_FRAME = 112 << 20
 """Bytes behind the length field: the longest message data (100 MiB), its properties and the fields around it."""
 HEADER = struct.Struct("<IBBH")
 _I4 = struct.Struct("<i")
+_U4 = struct.Struct("<I")
 
 
 class Verb(IntEnum):
@@ -52,6 +53,9 @@ class Frames:
 
     def __init__(self) -> None:
         self._pending = bytearray()
+        self._whole = b""
+        """Frames that are complete and those of them that have been taken, as far as `_at`."""
+        self._at = 0
 
     def add(self, chunk: bytes) -> None:
         """Keep `chunk` until frames are taken."""
@@ -59,20 +63,36 @@ class Frames:
 
     def waiting(self) -> int:
         """Bytes not taken yet."""
-        return len(self._pending)
+        return len(self._pending) + len(self._whole) - self._at
 
     def take(self) -> Iterator[tuple[int, int, int, bytes]]:
         """The frames that are complete. FrameError as soon as a header shows that none can follow."""
-        pending = self._pending
-        while len(pending) >= HEADER.size:
-            length, verb, flags, tag = HEADER.unpack_from(pending)
+        unpack, head = HEADER.unpack_from, HEADER.size
+        while self._at < len(self._whole) or self._fill():
+            start = self._at
+            length, verb, flags, tag = unpack(self._whole, start)
             if not 4 <= length <= LONGEST_FRAME:
                 raise FrameError(f"a frame of {length} bytes: lengths are 4 to {LONGEST_FRAME}")
-            if len(pending) < length + 4:
-                return
-            body = bytes(memoryview(pending)[HEADER.size : length + 4])
-            del pending[: length + 4]
-            yield verb, flags, tag, body
+            self._at = start + 4 + length
+            yield verb, flags, tag, self._whole[start + head : self._at]
+
+    def _fill(self) -> bool:
+        end = self._complete()
+        self._whole, self._at = bytes(memoryview(self._pending)[:end]), 0
+        del self._pending[:end]
+        return end > 0
+
+    def _complete(self) -> int:
+        """Where the last whole frame ends, or just behind a header that cannot be one."""
+        pending, at, size = self._pending, 0, len(self._pending)
+        while at + HEADER.size <= size:
+            (length,) = _U4.unpack_from(pending, at)
+            if not 4 <= length <= LONGEST_FRAME:
+                return at + HEADER.size
+            if at + 4 + length > size:
+                break
+            at += 4 + length
+        return at
 
 
 class Reader:

@@ -1,0 +1,118 @@
+"""A run of asynchronous puts leaves exactly what the same puts one by one leave."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedulers import ManualScheduler
+
+from gateway.backends.embedded import putting_runs
+from gateway.backends.embedded.connection import Connection
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.mq import mqmd
+from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
+
+OBJECTS = """
+DEFINE QLOCAL(PLAIN) DEFPRTY(3) DEFPSIST(YES)
+DEFINE QLOCAL(FIFO) MSGDLVSQ(FIFO)
+DEFINE QLOCAL(SMALL) MAXDEPTH(5)
+DEFINE QLOCAL(SHORT) MAXMSGL(6)
+DEFINE QLOCAL(CLOSED) PUT(DISABLED)
+DEFINE QLOCAL(REPLIES)
+DEFINE QLOCAL(XMIT) USAGE(XMITQ)
+DEFINE QREMOTE(AWAY) RNAME(THERE) RQMNAME(OTHER) XMITQ(XMIT)
+DEFINE QALIAS(NAME) TARGET(PLAIN) DEFPRTY(7)
+ALTER QMGR MAXUMSGS(12)
+"""
+LOCAL = ("PLAIN", "FIFO", "SMALL", "SHORT", "CLOSED", "REPLIES", "XMIT")
+identifiers = st.sampled_from([bytes(24), b"A" * 24, b"B" * 24, bytes(23) + b"x"])
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    ordinary = draw(st.integers(0, 3)) > 0
+    md = mqmd.build(
+        priority=draw(st.sampled_from([-1, 0, 4, 9])) if ordinary else draw(st.sampled_from([-2, 12])),
+        persistence=draw(st.sampled_from([0, 1, 2])),
+        expiry=-1 if ordinary else draw(st.sampled_from([-1, 0, 500])),
+        report=0 if ordinary else draw(st.sampled_from([0, mq.MQRO_COA])),
+        reply_to_q="" if ordinary else draw(st.sampled_from(["", "REPLIES"])),
+        msg_flags=0 if ordinary else draw(st.sampled_from([0, mq.MQMF_MSG_IN_GROUP])),
+    )
+    given_id = draw(identifiers) if not ordinary else b"M" * 16 + draw(st.binary(min_size=8, max_size=8))
+    return md[:48] + given_id + draw(identifiers) + md[96:], draw(st.binary(max_size=8))
+
+
+def _connection(queue_manager: EmbeddedQueueManager, queue: str) -> tuple[Connection, int]:
+    connection = queue_manager.connect(application="runs", user="app")
+    assert isinstance(connection, Connection)
+    return connection, connection.open(ObjectDescriptor(queue), mq.MQOO_OUTPUT | mq.MQOO_SET_IDENTITY_CONTEXT).handle
+
+
+def _left(queue_manager: EmbeddedQueueManager, given_ids: set[bytes]) -> list[object]:
+    """Everything on every queue; identifiers the queue manager has made are only marked as such."""
+    reader, found = queue_manager.connect(), []
+    for queue in LOCAL:
+        handle = reader.open(ObjectDescriptor(queue), mq.MQOO_INPUT_SHARED).handle
+        while True:
+            try:
+                got = reader.get(handle, mqmd.build(), GetOptions(0, 0, 0, bytes(16), False), 10_000)
+            except MQError:
+                break
+            own = got.md[48:72] if got.md[48:72] in given_ids else b"made"
+            groups = got.md[324:348] if got.md[324:348] == bytes(24) else b"made"
+            data = got.data if queue != "XMIT" else got.data[428:]
+            correl = got.md[72:96] if queue not in {"XMIT", "REPLIES"} else b""
+            found.append((queue, got.md[:48], own, correl, got.md[96:324], groups, got.md[348:], data))
+    return found
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.lists(messages(), min_size=1, max_size=14),
+    st.sampled_from(["PLAIN", "FIFO", "SMALL", "SHORT", "CLOSED", "AWAY", "NAME"]),
+    st.sampled_from([mq.MQPMO_SYNCPOINT, mq.MQPMO_NO_SYNCPOINT, mq.MQPMO_SYNCPOINT | mq.MQPMO_SET_IDENTITY_CONTEXT]),
+)
+def test_a_run_is_the_same_as_its_puts(rows: list[tuple[bytes, bytes]], queue: str, how: int) -> None:
+    options = PutOptions(how | mq.MQPMO_ASYNC_RESPONSE, 0, (), publication_level=9)
+    mds, bodies = [md for md, _ in rows], [body for _, body in rows]
+    outcomes = []
+    for together in (False, True):
+        queue_manager = EmbeddedQueueManager.open(None, "QM1", ManualScheduler(), OBJECTS)
+        connection, handle = _connection(queue_manager, queue)
+        if together:
+            connection.put_run(handle, mds, options, bodies)
+        else:
+            for md, body in rows:
+                try:
+                    connection.put(handle, md, options, body)
+                except MQError:
+                    continue
+        status = connection.status()
+        try:
+            connection.commit()
+            committed = 0
+        except MQError as error:
+            committed = error.reason
+        outcomes.append((status, committed, _left(queue_manager, {md[48:72] for md in mds} - {bytes(24)})))
+        queue_manager.close()
+    assert outcomes[0] == outcomes[1]
+
+
+def test_the_ordinary_run_is_one_row_of_columns() -> None:
+    queue_manager = EmbeddedQueueManager.open(None, "QM1", ManualScheduler(), OBJECTS)
+    connection, number = _connection(queue_manager, "PLAIN")
+    md = mqmd.build(persistence=1)
+    mds = [md[:48] + struct.pack(">24s", b"%024d" % i) + md[72:] for i in range(1, 11)]
+    options = PutOptions(mq.MQPMO_SYNCPOINT | mq.MQPMO_ASYNC_RESPONSE, 0, (), publication_level=9)
+    assert putting_runs.put_run(connection, connection.handles()[0], mds, options, [b"x"] * 10)
+    assert [len(puts.heads) for puts in connection.work.unit.puts] == [10]
+    assert connection.work.messages == 10
+    connection.commit()
+    assert queue_manager.depth("PLAIN") == 10
+    assert number
+    queue_manager.close()
