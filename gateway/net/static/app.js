@@ -2,6 +2,7 @@
 
 import { call, onRefused, token } from "./api.js";
 import { badge, button, field, h, notice, open, put } from "./dom.js";
+import { icon } from "./icons.js";
 import clients from "./views/clients.js";
 import deadLetters from "./views/dead_letters.js";
 import overview from "./views/overview.js";
@@ -98,12 +99,21 @@ function repeat(seconds, run) {
   };
 }
 
+// How many there are of what wants attention, beside its section.
+function mark(section, count, what) {
+  const place = document.querySelector(`nav a[data-name="${section}"] .count`);
+  place.textContent = count > 999 ? "999+" : count || "";
+  place.title = count ? `${count} ${what}` : "";
+}
+
 const state = document.getElementById("state");
 async function headline() {
   try {
     const now = await call("/overview");
     const kind = now.draining ? "warn" : now.ready ? "good" : "bad";
     put(state, badge(now.draining ? "draining" : now.ready ? "ready" : "not ready", kind));
+    mark("dead-letters", now.dead_letters, "dead letters");
+    mark("overview", now.problems.length + now.last_reload.findings.length, "problems");
   } catch (error) {
     if (error.status !== 401) put(state, badge("no answer", "bad"));
     throw error;
@@ -142,7 +152,7 @@ async function start() {
   show();
 }
 
-put(document.getElementById("navigation"), SECTIONS.map(([key, title]) => h("a", { href: `#/${key}`, "data-name": key }, title)));
+put(document.getElementById("navigation"), SECTIONS.map(([key, title]) => h("a", { href: `#/${key}`, "data-name": key }, icon(key), h("span", {}, title), h("span", { class: "count" }))));
 onRefused(signIn);
 document.getElementById("account").onclick = signIn;
 addEventListener("hashchange", show);

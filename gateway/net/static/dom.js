@@ -32,9 +32,17 @@ export function choice(name, options, chosen) {
   return h("select", { name }, options.map(([value, text]) => h("option", { value, selected: String(value) === String(chosen) }, text ?? value)));
 }
 
-export function pairs(object) {
+// Text that may break behind a separator, so that long names stay readable; copied it is as it was.
+export function breakable(text) {
+  const parts = String(text).split(/(?<=[/._,@=-])(?=[^/._,@=-])/).flatMap((part) => (part.length > 30 ? part.match(/.{1,16}/gs) : [part]));
+  return parts.flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
+}
+
+export function pairs(object, kind = "") {
   const rows = Object.entries(object).filter(([, value]) => value !== undefined);
-  return h("dl", { class: "pairs" }, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value instanceof Node ? value : shown(value))]));
+  if (kind === "facts") return h("dl", { class: "facts" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value instanceof Node ? value : shown(value)))));
+  const inner = (value) => (value !== null && typeof value === "object" && !Array.isArray(value) && !(value instanceof Node) && Object.keys(value).length ? pairs(value) : value);
+  return h("dl", { class: "pairs" }, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, inner(value) instanceof Node ? inner(value) : shown(value))]));
 }
 
 export function shown(value) {
@@ -108,7 +116,7 @@ export class Table {
       const content = column.node && row.cells[at].firstChild ? null : (column.node ?? column.cell)(item, row);
       if (content === null || content === undefined) return;
       if (content instanceof Node) row.cells[at].replaceChildren(content);
-      else if (row.cells[at].textContent !== String(content)) row.cells[at].textContent = content;
+      else if (row.cells[at].textContent !== String(content)) row.cells[at].replaceChildren(...(column.mono ? breakable(content) : [String(content)]));
     });
     return row;
   }
@@ -148,14 +156,17 @@ export function open(dialog, closed = () => {}) {
   }
 }
 
+// `names` in a text of ours, set as code.
+export const marked = (text) => String(text).split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+
 export function findings(list, title) {
-  return h("div", { class: "alert", role: "alert" }, h("b", {}, title), h("ul", {}, list.map((each) => h("li", {}, h("code", {}, `${each.file}:${each.line}:${each.column}`), ` ${each.what}`, each.fix && h("span", { class: "soft" }, `: ${each.fix}`)))));
+  return h("div", { class: "alert", role: "alert" }, h("b", {}, title), h("ul", {}, list.map((each) => h("li", {}, h("code", {}, `${each.file}:${each.line}:${each.column}`), " ", marked(each.what), each.fix && [": ", marked(each.fix)]))));
 }
 
 export const format = {
   count(value) {
     if (value === null || value === undefined) return "–";
-    if (Math.abs(value) < 10000) return Number.isInteger(value) ? String(value) : value.toFixed(value < 10 ? 1 : 0);
+    if (Math.abs(value) < 10000) return Number.isInteger(value) || value >= 10 ? Math.round(value).toLocaleString("en") : value.toFixed(1);
     const [scale, unit] = Math.abs(value) < 1e6 ? [1e3, "k"] : Math.abs(value) < 1e9 ? [1e6, "M"] : [1e9, "G"];
     return `${(value / scale).toFixed(value / scale < 100 ? 1 : 0)} ${unit}`;
   },

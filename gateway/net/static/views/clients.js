@@ -15,8 +15,8 @@ export default function clients(target, [id], page, every) {
     { title: "Client", node: (client) => link(client.client_id || "(empty)", `#/clients/${part(client.client_id)}`), value: (client) => client.client_id },
     { title: "State", cell: shownState, value: (client) => String(client.connected) },
     { title: "User", cell: (client) => client.user ?? "–" },
-    { title: "Protocol", cell: (client) => client.protocol },
-    { title: "From", cell: (client) => (client.peer ? `${client.peer} (${client.listener})` : "–") },
+    { title: "MQTT", cell: (client) => client.protocol },
+    { title: "From", cell: (client) => (client.peer ? `${client.peer} (${client.listener})` : "–"), mono: true },
     { title: "Since", cell: (client) => format.ago(client.since), value: (client) => client.since, number: true },
     { title: "In doubt", cell: (client) => client.in_doubt_in + client.in_doubt_out, number: true },
     { title: "Queued", cell: (client) => format.count(client.queued), value: (client) => client.queued, number: true },
@@ -73,7 +73,7 @@ function one(target, id, page, every) {
     notice(`The session of ${id} is gone.`);
     location.hash = "#/clients";
   }, "danger");
-  const follow = link("Trace it", `#/trace/${part(id)}`);
+  const follow = h("a", { href: `#/trace/${part(id)}`, class: "button quiet" }, "Trace");
   put(target, h("h1", {}, link("Clients", "#/clients"), " / ", id, " ", head), panel("", facts, h("div", { class: "bar" }, kick, purge, follow)), panel("Subscriptions", subscriptions.element), panel("In doubt", doubts.element));
   every(3, async () => {
     const client = await call(`/clients/${part(id)}`);
@@ -87,7 +87,7 @@ function one(target, id, page, every) {
       Queued: `${client.queued} messages`, Received: format.count(client.received), Sent: format.count(client.sent),
       Will: client.will ? `${client.will.topic} (QoS ${client.will.qos}, ${client.will.length} bytes)` : "none",
       Certificate: client.certificate ? `${client.certificate.subject}, until ${format.time(client.certificate.not_after)}` : "none",
-    }));
+    }, "facts"));
     subscriptions.update(client.subscription_list);
     doubts.update(client.in_doubt);
   });

@@ -1,7 +1,9 @@
 // Dead letters: grouped by reason and destination, shown in full, put back or purged.
 
 import { call, part } from "../api.js";
-import { button, confirmed, field, format, h, messageView, notice, open, panel, put, Table } from "../dom.js";
+import { breakable, button, confirmed, field, format, h, messageView, notice, open, panel, put, Table } from "../dom.js";
+
+const two = (first, second) => h("span", { class: "stack" }, first, second && h("small", {}, second));
 
 export default function deadLetters(target, _rest, page, every) {
   let chosen = {};
@@ -13,12 +15,10 @@ export default function deadLetters(target, _rest, page, every) {
   ], { key: (group) => `${group.reason} ${group.destination}`, empty: "No dead letters. All is well." });
   const table = new Table("", [
     { title: "Choose", node: (each) => h("input", { type: "checkbox", "aria-label": `Choose ${each.msg_id}`, onchange: (event) => (event.target.checked ? picked.add(each.token) : picked.delete(each.token), label()) }), value: (each) => String(picked.has(each.token)) },
-    { title: "Reason", node: (each) => button(each.reason_name, () => view(each), "link"), value: (each) => each.reason_name },
-    { title: "Destination", cell: (each) => each.destination, mono: true },
-    { title: "Topic", cell: (each) => each.topic ?? "–", mono: true },
-    { title: "Client", cell: (each) => each.client_id ?? "–" },
+    { title: "Reason", node: (each) => button(breakable(each.reason_name), () => view(each), "link"), value: (each) => each.reason_name },
+    { title: "Destination", node: (each) => two(h("code", {}, breakable(each.destination || "–")), each.rule && `rule ${each.rule}`), value: (each) => each.destination },
+    { title: "From", node: (each) => two(h("code", {}, breakable(each.topic ?? "–")), each.client_id), value: (each) => each.topic ?? "" },
     { title: "Since (UTC)", cell: (each) => format.stamp(each.dead_since ?? each.put_time), short: true },
-    { title: "Length", cell: (each) => format.bytes(each.length), value: (each) => each.length, number: true },
     { title: "Body", cell: (each) => each.preview, mono: true },
   ], { key: (each) => each.token, empty: "Nothing matches." });
   const about = h("p", { class: "soft", role: "status" });

@@ -2,12 +2,12 @@
 
 import { call } from "../api.js";
 import { Chart } from "../chart.js";
-import { badge, findings, format, h, link, notice, pairs, panel, put, Table } from "../dom.js";
+import { badge, findings, format, h, link, marked, notice, pairs, panel, put, Table } from "../dom.js";
 
-function tile(title) {
+function tile([title, where]) {
   const value = h("span", {}, "–");
   const more = h("small", {});
-  const element = h("div", { class: "tile" }, h("dt", {}, title), h("dd", {}, value, more));
+  const element = h("div", { class: "tile" }, h("dt", {}, where ? link(title, `#/${where}`) : title), h("dd", {}, value, more));
   return {
     element,
     set(text, small = "", kind = "") {
@@ -20,7 +20,7 @@ function tile(title) {
 }
 
 export default function overview(target, _rest, page, every) {
-  const names = ["Devices", "From devices", "To queues", "To devices", "Latency p99", "Dropped", "Dead letters", "On disk"];
+  const names = [["Devices", "clients"], ["From devices"], ["To queues", "queues"], ["To devices"], ["Latency p99"], ["Dropped", "rules"], ["Dead letters", "dead-letters"], ["On disk"]];
   const tiles = names.map(tile);
   const [devices, received, stored, sent, latency, dropped, dead, spool] = tiles;
   const problems = h("div");
@@ -69,7 +69,7 @@ export default function overview(target, _rest, page, every) {
     spool.set(now.spool ? format.bytes(now.spool.bytes) : "–", now.spool ? `${Math.round(full * 100)} % of ${format.bytes(now.spool.limit_bytes)}` : "nothing is kept here", full > 0.9 ? "bad" : full > 0.7 ? "warn" : "");
     managers.update(now.queue_managers);
     listeners.update(now.listeners);
-    const list = now.problems.map((text) => h("li", {}, text));
+    const list = now.problems.map((text) => h("li", {}, marked(text)));
     const delayed = now.last_reload.waiting;
     const signature = JSON.stringify([now.problems, now.last_reload.findings, delayed]);
     if (problems.signature !== signature) {
@@ -83,7 +83,7 @@ export default function overview(target, _rest, page, every) {
       "Last reload": `${format.time(now.last_reload.time)}${now.last_reload.ok ? "" : " (refused)"}`,
       "In flight": `${format.count(now.inflight)} messages`, Retained: `${format.count(now.retained)} messages`,
       "Held back": now.paused ? `${now.paused} connections` : "nobody", "Not matched": h("span", {}, `${format.count(now.totals.unrouted)} messages (`, link("try out", "#/try"), ")"),
-    }));
+    }, "facts"));
     before = now;
   });
   every(5, async () => {

@@ -1,26 +1,31 @@
 // Rules in the order they are tried, with what they have done and how fast.
 
 import { call } from "../api.js";
-import { format, h, link, panel, put, Table } from "../dom.js";
+import { badge, breakable, format, h, link, panel, put, Table } from "../dom.js";
 
 function failed(rule) {
-  const parts = [["dead-lettered", rule.dead_lettered], ["dropped", rule.dropped], ["not built", rule.transform_errors]].filter(([, count]) => count);
-  return parts.map(([what, count]) => `${format.count(count)} ${what}`).join(", ") || "–";
+  const parts = [["dead-lettered", rule.dead_lettered, "warn"], ["dropped", rule.dropped, "bad"], ["not built", rule.transform_errors, "warn"]].filter(([, count]) => count);
+  return parts.length ? h("span", { class: "stack" }, parts.map(([what, count, kind]) => badge(`${format.count(count)} ${what}`, kind))) : "–";
+}
+
+// From where to where, in reading order.
+function way(rule) {
+  const queue = h("code", {}, breakable(rule.queue_manager ? `${rule.queue}@${rule.queue_manager}` : rule.queue));
+  const topic = h("code", {}, breakable(rule.topic || "the message's own topic"));
+  const ends = rule.direction === "to_mq" ? [topic, queue] : [queue, topic];
+  return h("span", { class: "way" }, ends[0], h("span", { class: "arrow", role: "img", "aria-label": "to" }, "→"), ends[1]);
 }
 
 export default function rules(target, _rest, _page, every) {
   const rates = new Map();
   const table = new Table("Sort by a heading; the order of the file is the order in which rules are tried.", [
-    { title: "Rule", node: (rule) => h("b", {}, rule.name), value: (rule) => rule.name, short: true },
-    { title: "Direction", cell: (rule) => (rule.direction === "to_mq" ? "to queue" : "to devices"), short: true },
-    { title: "Topic", cell: (rule) => rule.topic, mono: true },
-    { title: "Queue", cell: (rule) => (rule.queue_manager ? `${rule.queue}@${rule.queue_manager}` : rule.queue), mono: true },
+    { title: "Rule", node: (rule) => h("span", { class: "stack" }, h("b", {}, rule.name), h("small", { title: rule.file }, `${rule.file.split("/").pop()}:${rule.line}`)), value: (rule) => rule.name },
+    { title: "Way", node: way, value: (rule) => rule.direction },
     { title: "Rate", cell: (rule) => format.rate(rates.get(rule.name) ?? null), value: (rule) => rates.get(rule.name) ?? 0, number: true },
     { title: "Matched", cell: (rule) => format.count(rule.matched), value: (rule) => rule.matched, number: true },
     { title: "Done", cell: (rule) => format.count(rule.done), value: (rule) => rule.done, number: true },
     { title: "Failed", cell: failed, value: (rule) => rule.dead_lettered + rule.dropped + rule.transform_errors },
     { title: "Last", cell: (rule) => format.ago(rule.last_matched), value: (rule) => rule.last_matched ?? 0, number: true },
-    { title: "File", cell: (rule) => `${rule.file.split("/").pop()}:${rule.line}`, short: true },
   ], { key: (rule) => `${rule.direction} ${rule.name}`, empty: "No rules: publications reach local subscribers only. `mqgate init` writes an example." });
   const source = h("p", { class: "soft" });
   put(target, h("h1", {}, "Rules"), panel("", source, table.element), h("p", {}, "Which rule takes a topic, and why not another: ", link("try it out", "#/try"), "."));

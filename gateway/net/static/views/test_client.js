@@ -6,7 +6,7 @@ import { MqttClient } from "../mqtt.js";
 export default function testClient(target, _rest, page, _every, onLeave) {
   const listeners = page.me.websocket_listeners;
   const addresses = listeners.map((each) => `${each.tls ? "wss" : "ws"}://${location.hostname}:${each.port}${each.path}`);
-  const log = h("div", { class: "log", tabindex: 0, role: "log", "aria-label": "Packets" });
+  const log = h("div", { class: "log", tabindex: 0, role: "log", "aria-label": "Packets", "data-empty": "Connect, then publish or subscribe: every packet is shown here." });
   const status = h("span", { class: "soft", role: "status" }, "not connected");
   let client = null;
   const say = (text, kind) => {

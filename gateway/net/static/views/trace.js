@@ -6,15 +6,17 @@ import { button, field, format, h, link, notice, panel, put, Table } from "../do
 const KEPT = 1000;
 
 export default function trace(target, [client], _page, _every, onLeave) {
-  const lines = h("div", { class: "log", tabindex: 0, role: "log", "aria-label": "Trace" });
+  const lines = h("div", { class: "log", tabindex: 0, role: "log", "aria-label": "Trace", "data-empty": "Packets appear here while a trace runs: ← from the device, → to it, ◆ put on a queue." });
   const status = h("span", { class: "soft", role: "status" }, "not running");
+  const halt = button("Stop", () => stop(), "quiet", { disabled: true });
   const form = h("form", { class: "bar" },
     field("Client identifier (* at the end)", h("input", { name: "client", value: client ?? "", spellcheck: "false" }), "grow"),
-    field("or topic filter", h("input", { name: "topic", spellcheck: "false", placeholder: "plant/+/line/#" }), "grow"), h("button", {}, "Start"), button("Stop", () => stop(), "quiet"), button("Clear", () => put(lines), "quiet"));
+    field("or topic filter", h("input", { name: "topic", spellcheck: "false", placeholder: "plant/+/line/#" }), "grow"), h("button", {}, "Start"), halt, button("Clear", () => put(lines), "quiet"));
   let running = null;
   const stop = () => {
     running?.abort();
     running = null;
+    halt.disabled = true;
     status.textContent = "not running";
   };
   const say = (text, kind = "") => {
@@ -29,6 +31,7 @@ export default function trace(target, [client], _page, _every, onLeave) {
     const given = Object.fromEntries(new FormData(form));
     if (!given.client && !given.topic) return notice("Name a client or a topic filter.", true);
     const mine = (running = new AbortController());
+    halt.disabled = false;
     status.textContent = "waiting for something to happen …";
     try {
       await events("/trace", { ...given, seconds: 900 }, mine.signal, (name, data) => {
@@ -36,7 +39,10 @@ export default function trace(target, [client], _page, _every, onLeave) {
         if (name === "trace") say(described(data), data.direction);
         else if (name === "missed") say(`${data.count} events were left out: too many to show`);
       });
-      if (running === mine) status.textContent = "ended";
+      if (running === mine) {
+        halt.disabled = true;
+        status.textContent = "ended";
+      }
     } catch (error) {
       if (error.name !== "AbortError") notice(error.message, true);
     }
@@ -57,7 +63,7 @@ function described(each) {
 function journey() {
   const table = new Table("", [
     { title: "Time", cell: (each) => format.time(each.time) },
-    { title: "Client", node: (each) => link(each.client_id, `#/clients/${part(each.client_id)}`), value: (each) => each.client_id },
+    { title: "Client", node: (each) => link(each.client_id, `#/clients/${part(each.client_id)}`), value: (each) => each.client_id, short: true },
     { title: "Packet", cell: (each) => each.packet_id, number: true },
     { title: "Topic", cell: (each) => each.topic, mono: true },
     { title: "State", cell: (each) => each.state },
@@ -74,5 +80,6 @@ function journey() {
       notice(error.message, true);
     }
   });
+  table.update([]);
   return panel("Where did a message go?", form, table.element);
 }
