@@ -179,6 +179,9 @@ class Sessions(RuleBasedStateMachine):
             del subscriber.wanted[filter_]
             subscriber.device.unsubscribe(filter_)
             self.settle()
+            for payload, owed in self.owed.items():  # what its publisher has yet to send again is no longer for it
+                if not self.still_wanted(subscriber, payload):
+                    owed.pop(subscriber, None)
 
     @rule(who=st.integers(0, 1), topic=st.sampled_from(TOPICS), qos=st.integers(0, 2), count=st.integers(1, 4))
     def publish(self, who, topic, qos, count):
