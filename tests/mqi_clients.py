@@ -22,8 +22,10 @@ from gateway.backends.embedded.mqi.build import SOURCES, Installation, build
 from gateway.backends.embedded.mqi.headers import headers
 from gateway.backends.embedded.mqi.prototypes import bag_stubs
 
-BINDINGS = ("ibmmq==2.1.2", "pymqi==1.12.13")
-BRIDGE = ("mq-bridge==1.2.0",)
+BINDINGS = ("ibmmq", "pymqi")
+BRIDGE = ("mq-bridge",)
+LOCK = Path(__file__).parents[1] / "deploy" / "requirements.lock"
+"""Versions and hashes of all of them."""
 TEST_SOURCE = Path(__file__).parent / "unit" / "mqi" / "c" / "library_test.c"
 SANITIZERS = ("-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer")
 
@@ -39,7 +41,8 @@ def installation() -> Installation:
 @cache
 def packages(*wanted: str) -> Path:
     """A folder with these packages, made by pip on first use."""
-    name = hashlib.sha256(repr((wanted, sys.version_info[:2], sorted(headers().items()))).encode()).hexdigest()[:16]
+    parts = (wanted, sys.version_info[:2], sorted(headers().items()), LOCK.read_bytes())
+    name = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     target = installation().root.parent / f"clients-{name}"
     if not target.exists():
         _install(target, wanted)
@@ -47,11 +50,10 @@ def packages(*wanted: str) -> Path:
 
 
 def _install(target: Path, wanted: tuple[str, ...]) -> None:
-    environment = {**os.environ, "MQ_FILE_PATH": str(installation().root)}
+    environment = {**os.environ, "MQ_FILE_PATH": str(installation().root), "PIP_NO_CACHE_DIR": "1"}
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".clients-") as work:
         made = Path(work) / "made"
-        command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-cache-dir"]
-        command += ["--no-deps", "--no-binary", "pymqi", "--target", str(made), *wanted]
+        command = [sys.executable, str(LOCK.with_name("install.py")), "--target", str(made), "--only", *wanted]
         done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=110)
         if done.returncode:
             pytest.skip(f"pip could not install {wanted}: {done.stderr.strip()[-400:]}")
