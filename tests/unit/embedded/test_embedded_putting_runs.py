@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import ManualScheduler
@@ -32,19 +34,24 @@ LOCAL = ("PLAIN", "FIFO", "SMALL", "SHORT", "CLOSED", "REPLIES", "XMIT")
 identifiers = st.sampled_from([bytes(24), b"A" * 24, b"B" * 24, bytes(23) + b"x"])
 
 
+ODD: list[dict[str, int | str]] = [
+    {"priority": -2},
+    {"priority": 12},
+    {"expiry": 0},
+    {"expiry": 500},
+    {"report": mq.MQRO_COA, "reply_to_q": "REPLIES"},
+    {"report": mq.MQRO_COA},
+    {"msg_flags": mq.MQMF_MSG_IN_GROUP},
+]
+
+
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    ordinary = draw(st.integers(0, 3)) > 0
-    md = mqmd.build(
-        priority=draw(st.sampled_from([-1, 0, 4, 9])) if ordinary else draw(st.sampled_from([-2, 12])),
-        persistence=draw(st.sampled_from([0, 1, 2])),
-        expiry=-1 if ordinary else draw(st.sampled_from([-1, 0, 500])),
-        report=0 if ordinary else draw(st.sampled_from([0, mq.MQRO_COA])),
-        reply_to_q="" if ordinary else draw(st.sampled_from(["", "REPLIES"])),
-        msg_flags=0 if ordinary else draw(st.sampled_from([0, mq.MQMF_MSG_IN_GROUP])),
-    )
-    given_id = draw(identifiers) if not ordinary else b"M" * 16 + draw(st.binary(min_size=8, max_size=8))
-    return md[:48] + given_id + draw(identifiers) + md[96:], draw(st.binary(max_size=8))
+    fields = draw(st.sampled_from([{}] * 12 + ODD))
+    priority, persistence = draw(st.sampled_from([-1, 0, 4, 9])), draw(st.sampled_from([0, 1, 2]))
+    md = mqmd.build(**{"priority": priority, "persistence": persistence, **fields})
+    given_id = b"M" * 16 + draw(st.binary(min_size=8, max_size=8)) if draw(st.integers(0, 9)) else draw(identifiers)
+    return md[:48] + given_id + draw(identifiers) + md[96:], draw(st.binary(max_size=7))
 
 
 def _connection(queue_manager: EmbeddedQueueManager, queue: str) -> tuple[Connection, int]:
@@ -71,36 +78,47 @@ def _left(queue_manager: EmbeddedQueueManager, given_ids: set[bytes]) -> list[ob
     return found
 
 
-@settings(max_examples=120, deadline=None)
+def _outcome(rows: list[tuple[bytes, bytes]], queue: str, how: int, *, together: bool) -> object:
+    """What MQSTAT says, what MQCMIT says, and what is left a minute later."""
+    options = PutOptions(how | mq.MQPMO_ASYNC_RESPONSE, 0, (), publication_level=9)
+    clock = ManualScheduler()
+    queue_manager = EmbeddedQueueManager.open(None, "QM1", clock, OBJECTS)
+    connection, handle = _connection(queue_manager, queue)
+    if together:
+        connection.put_run(handle, [md for md, _ in rows], options, [body for _, body in rows])
+    else:
+        for md, body in rows:
+            with suppress(MQError):
+                connection.put(handle, md, options, body)
+    status, committed = connection.status(), 0
+    try:
+        connection.commit()
+    except MQError as error:
+        committed = error.reason
+    clock.advance(60)  # what expires has expired
+    left = _left(queue_manager, {md[48:72] for md, _ in rows} - {bytes(24)})
+    queue_manager.close()
+    return status, committed, left
+
+
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(messages(), min_size=1, max_size=14),
     st.sampled_from(["PLAIN", "FIFO", "SMALL", "SHORT", "CLOSED", "AWAY", "NAME"]),
     st.sampled_from([mq.MQPMO_SYNCPOINT, mq.MQPMO_NO_SYNCPOINT, mq.MQPMO_SYNCPOINT | mq.MQPMO_SET_IDENTITY_CONTEXT]),
 )
 def test_a_run_is_the_same_as_its_puts(rows: list[tuple[bytes, bytes]], queue: str, how: int) -> None:
-    options = PutOptions(how | mq.MQPMO_ASYNC_RESPONSE, 0, (), publication_level=9)
-    mds, bodies = [md for md, _ in rows], [body for _, body in rows]
-    outcomes = []
-    for together in (False, True):
-        queue_manager = EmbeddedQueueManager.open(None, "QM1", ManualScheduler(), OBJECTS)
-        connection, handle = _connection(queue_manager, queue)
-        if together:
-            connection.put_run(handle, mds, options, bodies)
-        else:
-            for md, body in rows:
-                try:
-                    connection.put(handle, md, options, body)
-                except MQError:
-                    continue
-        status = connection.status()
-        try:
-            connection.commit()
-            committed = 0
-        except MQError as error:
-            committed = error.reason
-        outcomes.append((status, committed, _left(queue_manager, {md[48:72] for md in mds} - {bytes(24)})))
-        queue_manager.close()
-    assert outcomes[0] == outcomes[1]
+    assert _outcome(rows, queue, how, together=True) == _outcome(rows, queue, how, together=False)
+
+
+@pytest.mark.parametrize("fields", ODD, ids=repr)
+def test_a_message_out_of_the_ordinary_among_others(fields: dict[str, int | str]) -> None:
+    usual, odd = mqmd.build(persistence=1), mqmd.build(persistence=1, **fields)
+    rows = [
+        (md[:48] + bytes([number + 1]) * 24 + md[72:], b"%d" % number) for number, md in enumerate((usual, odd, usual))
+    ]
+    how = mq.MQPMO_SYNCPOINT
+    assert _outcome(rows, "PLAIN", how, together=True) == _outcome(rows, "PLAIN", how, together=False)
 
 
 def test_the_ordinary_run_is_one_row_of_columns() -> None:
