@@ -19,6 +19,7 @@ from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.ports.batch import Stored
+from gateway.ports.counters import mqrc_label
 from gateway.routing.table import Table
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import OutboundRule
@@ -125,6 +126,7 @@ class Consumers:
             page = engine.queue_manager.fetch(source.queue, b"", BATCH)
         except MQError as error:
             engine.problems[f"queue {source.queue}"] = f"get: {error}"
+            engine.counters.mq_errors[engine.queue_manager.name, "get", mqrc_label(error.reason)] += 1
             source.running, source.waiting = False, True
             return
         engine.problems.pop(f"queue {source.queue}", None)
@@ -169,6 +171,7 @@ class Consumers:
         except Refused as refused:
             self._dead_letter(source, rule, stored, refused.feedback)
         except HeaderError:
+            engine.counters.transform_errors[rule.name, "header"] += 1
             self._dead_letter(source, rule, stored, 2334)
 
     def _publication(self, rules: list[OutboundRule], stored: Stored) -> outbound.Publication:
@@ -215,13 +218,13 @@ class Consumers:
             engine.retained.keep(publication)
         if made.client:
             self._for_client(made, publication)
+            engine.counters.mqtt_publish_sent[rule_name, made.qos] += 1
         else:
             route = self._route(made.topic)
             if not route.receivers and not route.shared and not publication.retain and made.qos:
                 raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
             self._check_room(route.receivers, publication)
-            engine.delivery.fan_out(route, publication)
-        engine.counters.mqtt_publish_sent[rule_name, made.qos] += 1
+            engine.delivery.fan_out(route, publication, rule_name)
 
     def _for_client(self, made: outbound.Publication, publication: Publication) -> None:
         """For one device, subscribed or not: an application addressed it by its client identifier."""

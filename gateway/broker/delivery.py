@@ -37,8 +37,12 @@ class Delivery:
 
     # -- fan-out -------------------------------------------------------------------------------------------------------
 
-    def fan_out(self, route: Route, publication: Publication) -> None:
-        """A copy for every receiver [MQTT-4.5.0-1]; QoS 0 at once, the rest when the turn is committed."""
+    def fan_out(self, route: Route, publication: Publication, rule: str = "_none") -> None:
+        """A copy for every receiver [MQTT-4.5.0-1]; QoS 0 at once, the rest when the turn is committed. `rule`: of what
+        came from a queue."""
+        copies = len(route.receivers) + len(route.shared)
+        if copies:
+            self.engine.counters.mqtt_publish_sent[rule, publication.qos] += copies
         plain = not publication.properties and not publication.expires
         prefixes: Prefixes = route.stored if plain else {}
         for receiver in route.receivers:

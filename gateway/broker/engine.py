@@ -28,7 +28,7 @@ from gateway.mqtt.packets import V5, Connect, Disconnect
 from gateway.mqtt.reader import Reader
 from gateway.ports.access import Access
 from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Token, Unit
-from gateway.ports.counters import Counters, DisconnectReason
+from gateway.ports.counters import Counters, DisconnectReason, PauseCause
 from gateway.ports.link import Link
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
 from gateway.session.registry import Registry
@@ -308,8 +308,13 @@ class Engine:
         if full != self.paused:
             self.paused = full
             if full:
-                self.counters.backpressure_events["batch_full"] += 1
+                self.counters.backpressure_events[self._cause()] += 1
             self.on_pause(full)
+
+    def _cause(self) -> PauseCause:
+        if self.failures.held_since:
+            return "mq_down"
+        return "queue_full" if self.parking.full else "batch_full"
 
     def done(self, unit: Unit, outcome: Outcome) -> None:
         """The queue manager has committed the unit, or says why not (nothing of it was committed then)."""
@@ -360,6 +365,9 @@ class Engine:
         acknowledged = sum(turn.pending.values())
         if acknowledged:
             counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
+        staged = sum(len(ids) for _, ids in turn.staged.values())
+        if staged:
+            counters.mqtt_puback_seconds[2].observe_many(since_read, staged)
         if bridged:
             counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)
         if self.trace_commit is not None:

@@ -179,6 +179,8 @@ class Publishing:
         if route.error in {reasons.MALFORMED_PACKET, reasons.TOPIC_NAME_INVALID}:
             engine.protocol_error(connection, ProtocolError(route.error_text, route.error))
             return
+        if route.error == reasons.NOT_AUTHORIZED:
+            engine.counters.mqtt_auth_failures[connection.link.listener, "acl_publish"] += 1
         if engine.trace is not None:
             engine.trace(connection, "PUBLISH", packet)
         publication = self.publication(connection, topic, payload, first, block, properties)

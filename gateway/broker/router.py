@@ -18,6 +18,7 @@ from gateway.mqtt.packets import V5, Will
 from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access
 from gateway.ports.batch import MQMD_LENGTH
+from gateway.ports.counters import TransformReason
 from gateway.routing.filters import Group, Interest, Subscriptions
 from gateway.routing.table import Table
 from gateway.rules.feedback import Feedback
@@ -32,6 +33,10 @@ _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
 _MAX_HEADS = 20_000
 _MAX_PLANS = 4096
 REQUESTS = "MQGATE.REQUESTS"
+_TRANSFORM: dict[int, TransformReason] = {
+    Feedback.NAME_NOT_VALID: "template", Feedback.VALUE_MISSING: "template", Feedback.VALUE_NOT_VALID: "template",
+    Feedback.SCHEMA: "schema", Feedback.TEXT_NOT_VALID: "payload",
+}  # fmt: skip
 
 
 class Router:
@@ -261,7 +266,7 @@ class Router:
         engine = self.engine
         assert engine is not None  # noqa: S101 -- set when the engine is built
         name, publication = prepared.rule.name, message.publication
-        engine.counters.transform_errors[name, "template"] += 1
+        engine.counters.transform_errors[name, _TRANSFORM.get(why.feedback, "other")] += 1
         if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not engine.dead_letter_queue:
             accounting.refused(engine.counters, name, publication.qos, "other")
             return []

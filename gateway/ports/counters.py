@@ -33,7 +33,7 @@ Result = Literal["ok", "failed"]
 SessionState = Literal["connected", "disconnected"]
 ConnectResult = Literal["accepted", "bad_protocol", "bad_client_id", "unavailable", "bad_credentials", "not_authorized",
                         "banned", "too_many", "malformed", "timeout", "other"]  # fmt: skip
-AuthReason = Literal["credentials", "token", "certificate", "acl_connect", "acl_publish", "acl_subscribe"]
+AuthReason = Literal["credentials", "certificate", "acl_publish", "acl_subscribe"]
 DisconnectReason = Literal["normal", "keepalive", "protocol_error", "packet_too_large", "taken_over", "slow_consumer",
                            "not_authorized", "administrative", "draining", "io_error", "other"]  # fmt: skip
 DropReason = Literal["qos0_overload", "queue_full", "spool_full", "too_large", "expired", "denied", "oversized_header",
@@ -42,7 +42,7 @@ TransformReason = Literal["template", "payload", "schema", "header", "other"]
 DeadLetterReason = Literal["queue_full", "unknown_queue", "put_inhibited", "not_authorized", "too_long", "backed_out",
                            "transform", "unmatched", "other"]  # fmt: skip
 MqCall = Literal["connect", "open", "put", "get", "commit", "other"]
-PauseCause = Literal["batch_full", "queue_full", "store_slow", "mq_down", "spool_full", "slow_consumer", "other"]
+PauseCause = Literal["batch_full", "queue_full", "mq_down", "spool_full"]
 Level = Literal["debug", "info", "warning", "error", "critical"]
 
 PACKET_TYPES = ("reserved", "connect", "connack", "publish", "puback", "pubrec", "pubrel", "pubcomp", "subscribe",
@@ -128,6 +128,7 @@ QMGR = Label("qmgr", configured="queue_managers")
 WORKER = Label("worker", configured="workers")
 QUEUE = Label("queue", configured="queues")
 QOS = Label("qos", (0, 1, 2))
+ACKNOWLEDGED = Label("qos", (1, 2))
 PROTOCOL = _closed("protocol", Protocol)
 DIRECTION = _closed("direction", Direction)
 RESULT = _closed("result", Result)
@@ -186,11 +187,12 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("mqtt_bytes", (DIRECTION,), "Bytes of MQTT on the wire, after TLS and WebSocket framing."),
     _counter("mqtt_publish_received", (ROUTE, QOS),
              "Publications from devices, by each rule that took them: put + dead-lettered + dropped + held."),
-    _counter("mqtt_publish_sent", (ROUTE, QOS), "Publications to devices; from local publishers as route `_none`."),
+    _counter("mqtt_publish_sent", (ROUTE, QOS),
+             "Publications to devices, one for each session that gets it; from local publishers as route `_none`."),
     _gauge("mqtt_inflight_messages", (), "QoS 1 and 2 messages on the wire and not acknowledged yet, both directions."),
     _gauge("mqtt_subscriptions", (), "Subscriptions of all sessions."),
     _gauge("mqtt_retained_messages", (), "Retained messages."),
-    _histogram("mqtt_puback_seconds", (QOS,), LATENCY_BUCKETS, "PUBLISH read until PUBACK or PUBREC written."),
+    _histogram("mqtt_puback_seconds", (ACKNOWLEDGED,), LATENCY_BUCKETS, "PUBLISH read until PUBACK or PUBREC written."),
     _counter("route_matched", (ROUTE,), "Publications and queue messages a rule matched."),
     _counter("transform_errors", (ROUTE, _closed("reason", TransformReason)), "Messages a rule could not build."),
     _counter("messages_unrouted", (), "Publications that no rule matched."),
