@@ -206,6 +206,14 @@ ROWS: list[tuple[str, list[Panel]]] = [
                 "bytes",
             ),
             Panel(
+                "Buffer in front of IBM MQ",
+                [
+                    Query(gauge("mqgate_spool_messages", "instance"), "waiting {{instance}}"),
+                    Query(rate("mqgate_spool_drained_messages_total", "instance"), "drained/s {{instance}}"),
+                    Query(gauge("mqgate_spool_state", "state"), "{{state}}"),
+                ],
+            ),
+            Panel(
                 "Group commit to disk",
                 [
                     Query(quantile(0.5, "mqgate_spool_sync_seconds"), "median"),

@@ -24,10 +24,11 @@ from gateway.app.gauges import gauges_of, totals_of
 from gateway.app.limits import limits_of
 from gateway.app.listening import listeners_of
 from gateway.app.mappings import read_table
-from gateway.app.resources import room_of
+from gateway.app.resources import Room, room_for, room_of
 from gateway.app.secrets import mqi_users
 from gateway.app.site import admin_root, guard_of, private, warnings_about
 from gateway.app.watching import Watch, watched_files
+from gateway.backends.buffer.queue_manager import BUFFERING, BufferedQueueManager
 from gateway.backends.embedded.inspection import Inspection
 from gateway.backends.embedded.journal import StoreOptions
 from gateway.backends.embedded.mqi.front import Front
@@ -38,7 +39,7 @@ from gateway.broker.recovery import recover
 from gateway.broker.router import Router
 from gateway.config.changes import Change, changes
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, Finding
+from gateway.errors import ConfigurationError
 from gateway.net import http, mqi
 from gateway.net.api import Guard
 from gateway.net.hub import Hub
@@ -79,6 +80,10 @@ class Gateway:
             self.queue_manager, self.scheduler, limits_of(settings), router, self.access, self.counters
         )
         self.engine.dead_letter_queue = self.dead_letter_queue()
+        if self.buffer is not None:
+            from gateway.app.buffer import join_buffer
+
+            join_buffer(self, self.buffer)
         self.hub = Hub(reactor, self.engine)
         self.engine.on_pause = self.hub.pause
         self.engine.on_end = notices.ended
@@ -118,8 +123,9 @@ class Gateway:
         """The queue manager the settings ask for."""
         ibm = self.settings.queue_manager.ibm
         if self.settings.queue_manager.buffer is not None:
-            why = "store and forward is not offered in this version: acknowledgements are withheld while IBM MQ is away"
-            raise ConfigurationError([Finding("queue_manager.buffer", 1, 1, why, "remove the key")])
+            from gateway.app.buffer import open_buffered  # the drivers are optional
+
+            return open_buffered(self.settings, self.directory, self.scheduler, self.counters, self.table)
         if ibm is not None:
             from gateway.app.ibm import open_ibm  # the drivers are optional
 
@@ -132,9 +138,28 @@ class Gateway:
             text = Path(path).read_text(encoding="utf-8")
         return EmbeddedQueueManager.open(
             self.directory, embedded.name, self.scheduler, text, users=mqi_users(self.settings),
+            administrators=embedded.administrators,
             check_client=embedded.check_client, max_uncommitted=embedded.max_uncommitted,
             store_options=StoreOptions(embedded.name, segment_bytes=embedded.segment_bytes),
         )  # fmt: skip
+
+    @property
+    def buffer(self) -> BufferedQueueManager | None:
+        """The buffer in front of IBM MQ, where one is set."""
+        return self.queue_manager if isinstance(self.queue_manager, BufferedQueueManager) else None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the queue manager takes messages."""
+        away = self.buffer is not None and self.buffer.state == BUFFERING
+        return not away and not self.engine.failures.held_since
+
+    def room(self) -> Room | None:
+        """What the messages on the gateway's own disk take, and what they may take."""
+        buffer = self.buffer
+        if buffer is None:
+            return room_of(self.settings)
+        return Room(buffer.spool.bytes, room_for(self.directory, buffer.spool.bytes, buffer.max_bytes))
 
     @property
     def directory(self) -> Path:
@@ -332,12 +357,20 @@ class Gateway:
         self.engine.tick()
         held = self.engine.failures.held_since
         self.reports.look(self.scheduler.now() - held if held else 0.0, lambda: self.engine.failures.last_text)
+        self._note_commits()
         self._ticks += 1
         interval = self.settings.process.watch_interval
         if interval and self._ticks % max(1, round(interval / TICK_SECONDS)) == 0:
             self._watch.look()
         if self._ticks % int(STEP_SECONDS) == 0:
             self.history.sample(time.time(), self.sample())
+
+    def _note_commits(self) -> None:
+        """How long the commits to the gateway's own disk have taken since the last tick."""
+        store = self.buffer.store if self.buffer is not None else self.queue_manager
+        if isinstance(store, EmbeddedQueueManager):
+            times = store.core.committer.times
+            self.counters.spool_sync_seconds.observe_each([times.popleft() for _ in range(len(times))])
 
     def sample(self) -> dict[str, float | None]:
         """What the charts of the admin page are made of."""
@@ -348,8 +381,7 @@ class Gateway:
 
     def snapshot(self) -> Snapshot:
         """What the probes are answered from."""
-        held = self.engine.failures.held_since
-        room = room_of(self.settings)
+        room = self.room()
         return Snapshot(
             configured=True,
             recovered=self.recovered,
@@ -358,7 +390,8 @@ class Gateway:
             },
             draining=self.engine.draining,
             heartbeat_ages={"0": time.monotonic() - self.heartbeat},
-            queue_managers={self.queue_manager.name: not held},
+            queue_managers={self.queue_manager.name: self.connected},
+            buffered=self.buffer is not None,
             spool_bytes=room.used if room else 0,
             spool_limit_bytes=room.limit if room else 0,
         )

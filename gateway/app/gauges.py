@@ -8,10 +8,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gateway.app.resources import certificate_ends, room_of
+from gateway.app.resources import certificate_ends
+from gateway.backends.buffer.queue_manager import STATES
 from gateway.errors import MQError
-from gateway.observe.metrics import Gauges, build_info
-from gateway.ports.counters import Counters
+from gateway.observe.metrics import Gauges, Read, build_info
+from gateway.ports.counters import ROUTE, Counters
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
 
@@ -54,10 +55,11 @@ def gauges_of(gateway: Gateway) -> Gauges:
         queue_depth=lambda: _depths(gateway),
         queue_oldest_message_age_seconds=lambda: _ages(gateway),
         dlq_depth=lambda: _dead_letters(gateway),
+        **_buffer(gateway),
         spool_bytes=lambda: _room(gateway, 0),
         spool_limit_bytes=lambda: _room(gateway, 1),
         tls_certificate_not_after_timestamp_seconds=lambda: dict(certificate_ends(gateway.settings)),
-        mq_connections=lambda: {(manager.name, "0"): 0.0 if engine.failures.held_since else 1.0},
+        mq_connections=lambda: {(manager.name, "0"): float(gateway.connected)},
         backpressure_paused_connections=one(lambda: gateway.hub.count if engine.paused else 0),
     )
 
@@ -116,8 +118,26 @@ def _routes(gateway: Gateway) -> Values:
 
 
 def _room(gateway: Gateway, part: int) -> Values:
-    room = room_of(gateway.settings)
+    room = gateway.room()
     return {(): float(room[part])} if room else {}
+
+
+def _buffer(gateway: Gateway) -> dict[str, Read]:
+    """The gauges of the buffer, where one is set."""
+    buffer = gateway.buffer
+    if buffer is None:
+        return {}
+    from gateway.app.buffer import oldest_by_rule
+
+    def ages() -> dict[str, float]:
+        routes = [str(route) for route in gateway.counters.names.values(ROUTE)]
+        return {**dict.fromkeys(routes, 0.0), **oldest_by_rule(buffer, time.time())}
+
+    return {
+        "spool_messages": lambda: float(buffer.spool.messages),
+        "spool_oldest_message_age_seconds": ages,
+        "spool_state": lambda: {state: float(state == buffer.state) for state in STATES},
+    }
 
 
 def totals_of(counters: Counters) -> dict[str, int]:

@@ -19,23 +19,27 @@ class Room(NamedTuple):
     limit: int
 
 
-def room_of(settings: Settings) -> Room | None:
-    """Of the embedded queue manager's journal or the buffer; None where neither is."""
-    embedded, buffer = settings.queue_manager.embedded, settings.queue_manager.buffer
-    if embedded is not None:
-        folder = Path(settings.resolve(embedded.path, "queue_manager.embedded.path"))
-        limit = embedded.max_bytes
-    elif buffer is not None:
-        folder, limit = Path(settings.resolve(buffer.path, "queue_manager.buffer.path")), buffer.max_bytes
-    else:
-        return None
+def room_for(folder: Path, used: int, limit: int | None) -> int:
+    """What may be used in all: the setting (if any), or what the file system has left."""
     try:
-        used = sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
         space = os.statvfs(folder)
     except OSError:
-        return None
+        return limit or 0
     free = used + space.f_bavail * space.f_frsize
-    return Room(used, min(limit, free) if limit else free)
+    return min(limit, free) if limit else free
+
+
+def room_of(settings: Settings) -> Room | None:
+    """Of the embedded queue manager's journal; None where there is none."""
+    embedded = settings.queue_manager.embedded
+    if embedded is None:
+        return None
+    folder = Path(settings.resolve(embedded.path, "queue_manager.embedded.path"))
+    try:
+        used = sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+    except OSError:
+        return None
+    return Room(used, room_for(folder, used, embedded.max_bytes))
 
 
 def certificate_ends(settings: Settings) -> Iterator[tuple[str, float]]:

@@ -87,7 +87,7 @@ class Engine:
         self.on_end: Callable[[Connection, str], None] = lambda _connection, _why: None
         self.trace: Callable[[Connection, str, Any], None] | None = None
         self._busy = False
-        self._running = self.turn
+        self.running = self.turn  # its unit is being committed
         self._submitting = False
         self._dirty: set[Connection] = set()
         self.handlers: list[Callable[[Connection, Any], None]] = [self._server_only] * 16
@@ -236,7 +236,7 @@ class Engine:
     def leave(self, connection: Connection) -> None:
         """The gateway stops: 5.0 clients are told to come back elsewhere; what they published is still acknowledged."""
         reason = reasons.USE_ANOTHER_SERVER if self.limits.server_reference else reasons.SERVER_SHUTTING_DOWN
-        if connection in self.turn.replies or connection in self._running.replies:
+        if connection in self.turn.replies or connection in self.running.replies:
             self.turn.after.append(lambda: self.refuse(connection, reason, "draining", "the gateway is stopping"))
         else:
             self.refuse(connection, reason, "draining", "the gateway is stopping")
@@ -295,7 +295,7 @@ class Engine:
                     self.finish(turn)
                     continue
                 turn.started = self.scheduler.monotonic()
-                self._busy, self._running = True, turn
+                self._busy, self.running = True, turn
                 self.queue_manager.submit(unit, self.done)
         finally:
             self._submitting = False
@@ -318,7 +318,7 @@ class Engine:
 
     def done(self, unit: Unit, outcome: Outcome) -> None:
         """The queue manager has committed the unit, or says why not (nothing of it was committed then)."""
-        turn = self._running
+        turn = self.running
         self.now = self.scheduler.now()
         if outcome.failures:
             self.failures.handle(turn, unit, outcome)
@@ -341,7 +341,7 @@ class Engine:
 
     def being_taken(self, queue: str, key: bytes) -> set[Token]:
         """Messages that a turn which is not committed yet takes: they can still be fetched, and must not go twice."""
-        turns = (self.turn, self._running) if self._busy else (self.turn,)
+        turns = (self.turn, self.running) if self._busy else (self.turn,)
         taken = [turn.takes[queue, key].tokens for turn in turns if (queue, key) in turn.takes]
         return {token for tokens in taken for token in tokens}
 

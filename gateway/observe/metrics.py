@@ -61,6 +61,7 @@ class Gauges:
     spool_bytes: Read | None = None
     spool_limit_bytes: Read | None = None
     spool_oldest_message_age_seconds: Read | None = None
+    spool_state: Read | None = None
     queue_depth: Read | None = None
     queue_oldest_message_age_seconds: Read | None = None
     mq_connections: Read | None = None

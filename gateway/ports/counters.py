@@ -38,6 +38,7 @@ DisconnectReason = Literal["normal", "keepalive", "protocol_error", "packet_too_
                            "not_authorized", "administrative", "draining", "io_error", "other"]  # fmt: skip
 DropReason = Literal["qos0_overload", "queue_full", "spool_full", "too_large", "expired", "denied", "oversized_header",
                      "session_full", "loop", "other"]  # fmt: skip
+SpoolState = Literal["connected", "buffering", "draining"]
 TransformReason = Literal["template", "payload", "schema", "header", "other"]
 DeadLetterReason = Literal["queue_full", "unknown_queue", "put_inhibited", "not_authorized", "too_long", "backed_out",
                            "transform", "unmatched", "other"]  # fmt: skip
@@ -208,6 +209,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _histogram("spool_sync_seconds", (), SYNC_BUCKETS, "One group commit to disk."),
     _counter("spool_recovered_messages", (), "Messages found again at start."),
     _counter("spool_corrupt_records", (), "Frames at start that were damaged and are not a torn tail."),
+    _counter("spool_drained_messages", (), "Messages of the buffer that have been put on IBM MQ."),
+    _gauge("spool_state", (_closed("state", SpoolState),), "1 for the state the buffer is in, 0 for the others."),
     _gauge("queue_depth", (QUEUE,), "Messages on a queue that a rule names."),
     _gauge("queue_oldest_message_age_seconds", (QUEUE,), "Age of the oldest message on a queue that a rule names."),
     _gauge("mq_connections", (QMGR, WORKER), "Open connections to the queue manager; 0 is down."),
@@ -262,8 +265,8 @@ class Counters:
         "mq_batch_messages", "mq_call_seconds", "mq_connect_attempts", "mq_errors", "mq_get_messages", "mq_put_bytes",
         "mq_put_messages", "mqtt_auth_failures", "mqtt_connects", "mqtt_disconnects", "mqtt_puback_seconds",
         "mqtt_publish_received", "mqtt_publish_sent", "names", "packets_in", "packets_out", "reactor_lag_seconds",
-        "route_matched", "spool_corrupt_records", "spool_recovered_messages", "spool_sync_seconds", "transform_errors",
-        "worker_restarts",
+        "route_matched", "spool_corrupt_records", "spool_drained_messages", "spool_recovered_messages",
+        "spool_sync_seconds", "transform_errors", "worker_restarts",
     )  # fmt: skip
 
     def __init__(self, names: Names | None = None) -> None:
@@ -274,6 +277,7 @@ class Counters:
         self.messages_unrouted = 0
         self.spool_recovered_messages = 0
         self.spool_corrupt_records = 0
+        self.spool_drained_messages = 0
         self.spool_sync_seconds = Histogram(SYNC_BUCKETS)
         self.config_reloads: dict[Result, int] = _Counts()
         self.worker_restarts: dict[str, int] = _Counts()

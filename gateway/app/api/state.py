@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gateway.app.data import pipeline_state
 from gateway.app.gauges import totals_of
-from gateway.app.resources import certificate_ends, room_of
+from gateway.app.resources import certificate_ends
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.changes import is_live
 from gateway.config.load import display
-from gateway.errors import ConfigurationError
+from gateway.errors import ConfigurationError, MQError
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.observe import health, logs
 from gateway.ports.counters import Histogram
@@ -89,8 +90,8 @@ class StateViews:
             "draining": engine.draining,
             "problems": problems,
             "queue_managers": [
-                {"name": gateway.queue_manager.name, "connected": not held, "connections": 1,
-                 "detail": engine.failures.last_text if held else backend}
+                {"name": gateway.queue_manager.name, "connected": gateway.connected, "connections": 1,
+                 "detail": _detail(gateway) or backend}
             ],
             "listeners": [self._listener(one, ends) for one in gateway.listeners.all.values()],
             "connections": len(online),
@@ -100,7 +101,7 @@ class StateViews:
             "inflight": sum(len(one.outflow.inflight) + len(one.inbound) for one in engine.sessions),
             "paused": gateway.hub.count if engine.paused else 0,
             "spool": _spool(gateway),
-            "dead_letters": gateway.queue_manager.depth(engine.dead_letter_queue) if engine.dead_letter_queue else 0,
+            "dead_letters": _dead_letters(gateway),
             "latency_ms": latency(gateway.counters.mqtt_puback_seconds[1]),
             "totals": totals_of(gateway.counters),
             "last_reload": {
@@ -195,10 +196,31 @@ def _rules(gateway: Gateway) -> dict[str, object]:
 
 
 def _spool(gateway: Gateway) -> dict[str, object] | None:
-    room = room_of(gateway.settings)
+    if gateway.buffer is not None:
+        from gateway.app.buffer import buffer_view
+
+        return buffer_view(gateway.buffer, time.time())
+    room = gateway.room()
     if room is None:
         return None
-    return {"messages": 0, "bytes": room.used, "limit_bytes": room.limit, "oldest_seconds": None}
+    return {
+        "messages": 0, "bytes": room.used, "limit_bytes": room.limit, "oldest_seconds": None, "state": None,
+        "detail": "",
+    }  # fmt: skip
+
+
+def _detail(gateway: Gateway) -> str:
+    """Why nothing goes to the queue manager; empty while it does."""
+    if gateway.buffer is not None and not gateway.connected:
+        return f"messages go to the buffer: {gateway.buffer.why}"
+    return gateway.engine.failures.last_text if gateway.engine.failures.held_since else ""
+
+
+def _dead_letters(gateway: Gateway) -> int:
+    name = gateway.engine.dead_letter_queue
+    with suppress(MQError):  # IBM MQ is away
+        return gateway.queue_manager.depth(name) if name else 0
+    return 0
 
 
 def latency(histogram: Histogram) -> dict[str, float | None]:

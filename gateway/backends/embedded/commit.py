@@ -7,6 +7,7 @@ fraction of a millisecond; a thread keeps the reactor moving when it does not. T
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from queue import SimpleQueue
@@ -85,6 +86,8 @@ class Committer:
         self._closed = False
         self.seconds = 0.0
         """The mean commit time just measured."""
+        self.times: deque[float] = deque(maxlen=10_000)
+        """What the last commits took, for whoever counts them."""
         self.frames = 0
         self.slowest = 0.0
 
@@ -278,6 +281,7 @@ class Committer:
             spent = perf_counter() - started
             # One slow commit among fast ones does not change the way; a few do.
             self.seconds += (spent - self.seconds) * 0.2
+            self.times.append(spent)
             self.slowest = max(self.slowest, spent)
             self.frames += 1
         return spent

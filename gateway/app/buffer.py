@@ -1,0 +1,147 @@
+"""IBM MQ with a buffer in front, joined when the settings ask for it: the gateway starts though IBM MQ is away."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.app.ibm import connect_settings, queues_of
+from gateway.backends.buffer.ibm_link import IbmLink
+from gateway.backends.buffer.queue_manager import BUFFERING, CONNECTED, BufferedQueueManager
+from gateway.backends.embedded.journal import StoreOptions
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.backends.ibm.client import IbmQueueManager
+from gateway.backends.ibm.driver import load
+from gateway.backends.ibm.examining import Problem
+from gateway.backends.ibm.identifiers import message_ids
+from gateway.backends.ibm.reasons import Action, action_for, explain
+from gateway.backends.ibm.worker import Backoff
+from gateway.config.model import Settings
+from gateway.errors import ConfigurationError, Finding, MQError
+from gateway.observe import logs
+from gateway.ports.batch import Puts, Scheduler
+from gateway.ports.counters import NO_ROUTE, Counters
+from gateway.routing.table import Table
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+
+log = logs.get("mqgate.buffer")
+STORE = "BUFFER"
+"""The name of the embedded queue manager underneath."""
+FIRST_LOOK_SECONDS = 10.0
+"""So long the start waits for a queue manager that does not answer at all."""
+
+
+def open_buffered(
+    settings: Settings, directory: Path, scheduler: Scheduler, counters: Counters, table: Table
+) -> BufferedQueueManager:
+    """DriverUnavailable, ConfigurationError and MQError as without a buffer, but for a queue manager that is away."""
+    ibm, buffer = settings.queue_manager.ibm, settings.queue_manager.buffer
+    assert ibm is not None  # noqa: S101 -- the settings see to it
+    assert buffer is not None  # noqa: S101
+    connect, backoff = connect_settings(settings, ibm), Backoff(ibm.reconnect_from, ibm.reconnect_to)
+    reads = _Quiet(connect, scheduler, driver=ibm.driver, connections=1, backoff=backoff)
+    _first_look(reads, settings, table)
+    store = EmbeddedQueueManager.open(directory, STORE, scheduler, store_options=StoreOptions(STORE))
+
+    def attempted(ok: bool) -> None:
+        counters.mq_connect_attempts[ibm.name, "ok" if ok else "failed"] += 1
+
+    new_id = message_ids(time.time(), os.urandom(4))
+    link = IbmLink(load(ibm.driver), connect, scheduler, new_id, backoff=backoff, attempted=attempted)
+    try:
+        queue_manager = BufferedQueueManager(
+            store, link, reads, scheduler, counters, max_bytes=buffer.max_bytes, name=ibm.name, told=_say
+        )
+    except BaseException:
+        store.close()
+        raise
+    if queue_manager.spool.messages:
+        log.info("recovered", f"{queue_manager.spool.messages} messages wait for IBM MQ", directory=str(directory))
+    queue_manager.start()
+    return queue_manager
+
+
+class _Quiet(IbmQueueManager):
+    """The reading half of IBM MQ: never started, so that its workers do not connect; the link does the committing."""
+
+
+def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> None:
+    """What an operator should hear at once, if IBM MQ is there to say it."""
+    found: list[Problem | MQError] = []
+
+    def look() -> None:
+        try:
+            found.extend(reads.examine(*queues_of(table), settings.mqtt.max_packet))
+        except MQError as error:
+            found.append(error)
+
+    looking = threading.Thread(target=look, name="mq-first-look", daemon=True)
+    looking.start()
+    looking.join(FIRST_LOOK_SECONDS)
+    if looking.is_alive():
+        log.warning("away", f"IBM MQ has not answered for {FIRST_LOOK_SECONDS:.0f} s: messages are buffered")
+        return
+    for error in found:
+        if isinstance(error, MQError):
+            text = explain(error.reason, str(error))
+            if action_for(error.reason) is not Action.RECONNECT:
+                raise MQError(error.reason, text, error.comp_code)
+            log.warning("away", f"messages are buffered: {text}")
+    problems = [one for one in found if isinstance(one, Problem)]
+    for problem in problems:
+        if not problem.serious:
+            log.warning("advice", problem.text)
+    serious = [Finding(one.subject, 1, 1, one.text) for one in problems if one.serious]
+    if serious:
+        raise ConfigurationError(serious)
+
+
+def _say(state: str, why: str) -> None:
+    """One line at each change."""
+    if state == BUFFERING:
+        log.warning(state, f"IBM MQ is away, messages go to the buffer: {why}")
+    elif state == CONNECTED:
+        log.info(state, "IBM MQ has everything, the buffer is empty")
+    else:
+        log.info(state, "IBM MQ is back, the buffer is being drained")
+
+
+def join_buffer(gateway: Gateway, buffer: BufferedQueueManager) -> None:
+    """What buffer and broker have to know of each other once both exist."""
+
+    def connected() -> None:
+        gateway.engine.dead_letter_queue = buffer.dead_letter_queue
+        gateway.declare_names()
+
+    def rule_of(puts: Puts) -> str:
+        run = (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key)
+        target = gateway.engine.running.targets.get(run)
+        return NO_ROUTE if target is None else target.rule
+
+    buffer.units.rule_of = rule_of
+    buffer.on_connected = connected
+
+
+def buffer_view(buffer: BufferedQueueManager, now: float) -> dict[str, object]:
+    """What the admin API shows of it."""
+    ages = oldest_by_rule(buffer, now)
+    waits = [f"{queue or 'everything'}: {text}" for queue, text in buffer.problems.items()]
+    return {
+        "messages": buffer.spool.messages,
+        "bytes": buffer.spool.bytes,
+        "limit_bytes": buffer.max_bytes,
+        "oldest_seconds": max(ages.values(), default=None),
+        "state": buffer.state,
+        "detail": buffer.why if buffer.state == BUFFERING else "; ".join(waits),
+    }
+
+
+def oldest_by_rule(buffer: BufferedQueueManager, now: float) -> dict[str, float]:
+    """How long the message that leaves next has waited, by its rule."""
+    oldest = buffer.spool.oldest
+    return {} if oldest is None else {oldest[1] or NO_ROUTE: max(0.0, now - oldest[0])}

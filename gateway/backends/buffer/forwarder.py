@@ -1,0 +1,331 @@
+"""One line of what is owed to IBM MQ, put there in order. The main line, and one for each destination that refuses.
+
+Entries are read a page at a time and put many to a unit of work, with the progress in the same unit: after a crash of
+either side the progress says where to go on. A unit that is refused is narrowed down to the entry at fault; then the
+reason decides. What the destination cannot take now is set aside, so that it holds up nothing else; what it can never
+take goes to the dead-letter queue; anything else waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway.backends.buffer.link import Verdict
+from gateway.backends.buffer.progress import Destination, Progress
+from gateway.backends.buffer.record import Record, joined, messages_of, rows_of
+from gateway.backends.buffer.spool import Entry, Line
+from gateway.bridge import deadletter
+from gateway.broker.failures import CONFIGURATION, DEAD_LETTER_NOW, RETRY_RUN
+from gateway.errors import MQError
+from gateway.mq import mqmd
+from gateway.mq.constants import name_of_reason
+from gateway.ports.batch import Failure, Outcome, Puts, Unit
+from gateway.ports.counters import NO_ROUTE, DeadLetterReason
+
+if TYPE_CHECKING:
+    from gateway.backends.buffer.drain import Drain
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
+MAX_ROWS = 2000
+"""Uncommitted messages of a unit of work; a queue manager allows 10,000 by default (MAXUMSGS)."""
+_EXPIRY = slice(16, 20)
+_UNLIMITED = b"\xff\xff\xff\xff"
+_LABELS: dict[int, DeadLetterReason] = {
+    2030: "too_long", 2031: "too_long", 2218: "too_long", 2035: "not_authorized", 2085: "unknown_queue",
+    2082: "unknown_queue", 2087: "unknown_queue",
+}  # fmt: skip
+
+
+class Item:
+    """An entry on its way: what is left of it to be put."""
+
+    __slots__ = ("dead", "entry", "rules", "unit")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.dead = 0
+        """How many of its messages go to the dead letters."""
+        record = entry.record
+        self.unit = Unit(list(record.unit.puts), record.unit.takes)
+        self.rules = [rule or NO_ROUTE for rule in record.rules]
+
+    @property
+    def number(self) -> int:
+        """The number of its record."""
+        return self.entry.record.number
+
+    def remove(self, index: int) -> Puts:
+        """A run goes elsewhere."""
+        del self.rules[index]
+        return self.unit.puts.pop(index)
+
+
+class Forwarder:
+    """See the module. `destination` is None for the main line."""
+
+    def __init__(self, drain: Drain, line: Line, destination: Destination | None = None) -> None:
+        self._drain = drain
+        self._line = line
+        self._destination = destination
+        self._items: list[Item] = []
+        self._most = MAX_ROWS
+        """Entries of the next attempt: fewer while one at fault is looked for."""
+        self._running = False
+        self._pause = 0.0
+        self._cancel: Callable[[], None] | None = None
+        self._leaving = 0
+        """Removals from the store that are on their way."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits here and nothing is on its way."""
+        return not self._running and not self._line.entries
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether, besides, nothing of it is left in the store."""
+        return self.idle and not self._leaving
+
+    def kick(self) -> None:
+        """There may be something to do; a pause that is under way is not cut short."""
+        if self._running or self._cancel or self._drain.tube.progress is None or not self._line.entries:
+            return
+        self._running = True
+        self._soon()
+
+    def wake(self) -> None:
+        """The connection is new: no reason to wait."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+        self._pause = 0.0
+        self.kick()
+
+    def _soon(self) -> None:
+        self._drain.scheduler.soon(self._step)
+
+    def _step(self) -> None:
+        progress = self._drain.tube.progress
+        if progress is None:
+            self._stop()
+            return
+        if not self._items and not self._read(self._reached(progress)):
+            return
+        batch, rows = list[Item](), 0
+        for item in self._items[: self._most]:
+            rows += rows_of(item.unit)
+            if batch and rows > MAX_ROWS:
+                break
+            batch.append(item)
+        self._drain.tube.commit(
+            joined([item.unit for item in batch]),
+            lambda now: self._advanced(now, batch[-1].number),
+            lambda verdict: self._told(batch, verdict),
+        )
+
+    def _stop(self) -> None:
+        """The connection is gone: what is in memory may be old when it is back."""
+        self._running = False
+        self._items = []
+        self._most = MAX_ROWS
+
+    # The line
+
+    def _reached(self, progress: Progress) -> int:
+        return progress.main if self._destination is None else progress.aside.get(self._destination, 0)
+
+    def _advanced(self, progress: Progress, number: int) -> Progress:
+        if self._destination is None:
+            return self._drain.pruned(progress.reached(number))
+        return progress.aside_reached(self._destination, number)
+
+    def _read(self, reached: int) -> bool:
+        """The next page. False when there is nothing to do in this step."""
+        drain = self._drain
+        page = drain.spool.page(self._line)
+        if not page:
+            self._running = False
+            self._check_empty()
+            return False
+        there = [entry for entry in page if entry.record.number <= reached]
+        if there:  # committed by an attempt whose answer was lost
+            self._forget(there, sum(entry.messages for entry in there))
+        self._items = [Item(entry) for entry in page[len(there) :]]
+        if not self._items:
+            self._soon()
+            return False
+        now = drain.scheduler.now()
+        for item in self._items:
+            self._expire(item, now)
+        return self._destination is not None or self._divert()
+
+    def _forget(self, entries: list[Entry], drained: int) -> None:
+        drain = self._drain
+        drain.counters.spool_drained_messages += drained
+        takes = drain.spool.done(self._line, entries)
+        self._leaving += 1
+        drain.store.submit(Unit(takes=[takes]), lambda _unit, outcome: self._forgotten(outcome))
+        drain.on_room()
+
+    def _forgotten(self, outcome: Outcome) -> None:
+        """Their removal is durable. If not they are found again after a restart, and the progress tells."""
+        if not outcome.failures:
+            self._leaving -= 1
+            self._check_empty()
+
+    def _check_empty(self) -> None:
+        """A destination's own progress may go only when nothing of it is left in the store."""
+        if self.at_rest:
+            self._drain.emptied()
+
+    def _expire(self, item: Item, now: float) -> None:
+        """MQMD.Expiry counts from the put: what a message waited here comes off it, and what is over is not put."""
+        waited = int((now - item.entry.record.at) * 10)
+        for index in reversed(range(len(item.unit.puts))):
+            puts, rule = item.unit.puts[index], item.rules[index]
+            left = {head: _left(head, waited) for head in set(puts.heads)}
+            columns = zip([left[head] for head in puts.heads], puts.bodies, strict=True)
+            rows = [(head, body) for head, body in columns if head is not None]
+            self._drain.counters.messages_dropped[rule, "expired"] += len(puts.heads) - len(rows)
+            puts.heads[:] = [head for head, _ in rows]
+            puts.bodies[:] = [body for _, body in rows]
+            if not rows:
+                item.remove(index)
+
+    # Set aside
+
+    def _divert(self) -> bool:
+        """Runs for destinations that have something set aside line up behind it, durably, before their entry goes.
+        False: that is being written, the step comes again."""
+        spool, unit, after = self._drain.spool, Unit(), list[Callable[[], None]]()
+        for item in self._items:
+            for destination, (runs, rules) in self._refusing(item).items():
+                line = spool.line_of(destination)
+                if item.number <= line.last:  # done before a crash
+                    continue
+                record = Record(item.number, self._drain.scheduler.now(), Unit(runs), rules)  # expiry has been counted
+                puts = spool.aside_puts(line, record)
+                unit.puts.append(puts)
+                after.append(partial(spool.aside_added, line, record, puts))
+        if unit:
+            self._write(unit, after)
+        return not unit
+
+    def _refusing(self, item: Item) -> dict[Destination, tuple[list[Puts], list[str]]]:
+        """Take the runs out of an item that are for destinations with something set aside."""
+        found: dict[Destination, tuple[list[Puts], list[str]]] = {}
+        for index in reversed(range(len(item.unit.puts))):
+            run = item.unit.puts[index]
+            destination = (run.queue, run.queue_manager)
+            if destination in self._drain.spool.aside:
+                runs, rules = found.setdefault(destination, ([], []))
+                rules.insert(0, item.rules[index])
+                runs.insert(0, item.remove(index))
+        return found
+
+    def _write(self, unit: Unit, after: list[Callable[[], None]]) -> None:
+        def written(_unit: Unit, outcome: Outcome) -> None:
+            if outcome.failures:
+                self._hold(f"the buffer cannot be written: {outcome.failures[0].text}")
+                return
+            for call in after:
+                call()
+            self._drain.kick_aside()
+            self._soon()
+
+        self._drain.store.submit(unit, written)
+
+    # Answers
+
+    def _told(self, batch: list[Item], verdict: Verdict) -> None:
+        if verdict.lost:
+            self._stop()
+        elif verdict.committed:
+            self._pause, self._most = 0.0, MAX_ROWS
+            self._drain.problems.pop(self._destination, None)
+            del self._items[: len(batch)]
+            drained = sum(messages_of(item.unit) - item.dead for item in batch)
+            self._forget([item.entry for item in batch], drained)
+            self._soon()
+        else:
+            self._refused(batch, verdict.failures[0])
+
+    def _refused(self, batch: list[Item], failure: Failure) -> None:
+        if len(batch) > 1:
+            self._most = max(1, _place(batch, failure.puts))
+            self._soon()
+            return
+        item = batch[0]
+        text = f"{name_of_reason(failure.reason)}: {failure.text}"
+        if failure.puts < 0:
+            self._hold(text)
+        elif failure.reason in RETRY_RUN and self._destination is None:
+            self._set_aside(item, failure.puts, text)
+        elif failure.reason in DEAD_LETTER_NOW or failure.reason in CONFIGURATION:
+            self._dead_letter(item, failure, text)
+        else:
+            self._hold(text)
+
+    def _set_aside(self, item: Item, index: int, text: str) -> None:
+        run = item.unit.puts[index]
+        destination = (run.queue, run.queue_manager)
+        self._drain.spool.line_of(destination)
+        self._drain.problems[destination] = text
+        if self._divert():
+            self._soon()
+
+    def _dead_letter(self, item: Item, failure: Failure, text: str) -> None:
+        """Behind an MQDLH each, in the unit that makes the progress."""
+        drain = self._drain
+        run, queue = item.unit.puts[failure.puts], drain.dead_letter_queue()
+        if not queue or run.queue == queue:
+            self._hold(text)
+            return
+        try:
+            room = drain.reads.max_length(queue)
+        except MQError as error:
+            self._hold(str(error))
+            return
+        dead = Puts(queue, persistent=run.persistent)
+        for head, body in zip(run.heads, run.bodies, strict=True):
+            made = deadletter.build(
+                head, body, reason=failure.reason, queue=run.queue, now=drain.scheduler.now(), max_length=room,
+                queue_manager=run.queue_manager or drain.name(),
+            )  # fmt: skip
+            dead.heads.append(made.head)
+            dead.bodies.append(made.body)
+        item.unit.puts[failure.puts] = dead
+        item.dead += len(dead.heads)
+        drain.counters.dlq_messages[item.rules[failure.puts], _LABELS.get(failure.reason, "other")] += len(dead.heads)
+        self._soon()
+
+    def _hold(self, text: str) -> None:
+        """Nothing can be done but wait: the same again after a pause."""
+        self._drain.problems[self._destination] = text
+        self._running = False
+        self._items = []
+        self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
+        self._cancel = self._drain.scheduler.later(self._pause, self._again)
+
+    def _again(self) -> None:
+        self._cancel = None
+        self.kick()
+
+
+def _place(batch: list[Item], index: int) -> int:
+    """Which item a run of the joined unit belongs to; 0 when it is not known."""
+    for place, item in enumerate(batch):
+        if index < len(item.unit.puts):
+            return place
+        index -= len(item.unit.puts)
+    return 0
+
+
+def _left(head: bytes, waited: int) -> bytes | None:
+    """The head with what is left of its time; None: nothing."""
+    if head[_EXPIRY] == _UNLIMITED:
+        return head
+    left = int.from_bytes(head[_EXPIRY], "little", signed=True) - waited
+    return mqmd.with_expiry(head, left) if left > 0 else None

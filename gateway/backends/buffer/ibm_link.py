@@ -1,0 +1,210 @@
+"""The link to IBM MQ: one thread, one connection, made again for ever; unlike the workers of the plain backend it
+answers at once when the connection breaks, since the buffer takes what is under way.
+
+The progress is a message without expiry on MQGATE.MARKERS, by its key. Taken and put again in every unit of work, it
+cannot be seen while such a unit is undecided: a new connection that sees it knows what the last one has done.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from gateway.backends.buffer.link import Found, Verdict
+from gateway.backends.ibm.connection import STALE_HANDLES, Connection
+from gateway.backends.ibm.driver import ConnectSettings, Driver
+from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, dead_letter_queue
+from gateway.backends.ibm.identifiers import NewId
+from gateway.backends.ibm.reasons import Action, action_for, explain
+from gateway.backends.ibm.structures import get_options, match_md
+from gateway.backends.ibm.work import MARKERS, PutFailed, apply, has_volatile_puts
+from gateway.backends.ibm.worker import Backoff
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import Failure, Replace, Scheduler, Unit
+
+HEARTBEAT_SECONDS = 5.0
+"""An idle connection is asked for something so often: the state that is shown must not be an old one."""
+_STOP_SECONDS = 10.0
+_BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
+_BY_KEY = get_options(_BROWSE, mq.MQMO_MATCH_CORREL_ID)
+_PROGRESS_LENGTH = 1 << 20
+
+Work = Callable[[Connection], None]
+
+
+class IbmLink:
+    """Implements `Link`."""
+
+    def __init__(
+        self, driver: Driver, settings: ConnectSettings, scheduler: Scheduler, new_id: NewId,
+        *, backoff: Backoff | None = None, attempted: Callable[[bool], None] = lambda _ok: None,
+    ) -> None:  # fmt: skip
+        """`attempted` hears of each attempt to connect, in the reactor's thread."""
+        self._driver = driver
+        self._settings = settings
+        self._scheduler = scheduler
+        self._new_id = new_id
+        self._backoff = backoff or Backoff()
+        self._attempted = attempted
+        self._key = b""
+        self._up: Callable[[Found], None] = lambda _found: None
+        self._down: Callable[[str], None] = lambda _why: None
+        self._work: deque[tuple[Work, Callable[[], None]]] = deque()
+        """What is to be done, and what is said when the connection is gone before."""
+        self._changed = threading.Condition()
+        self._serving = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mq-buffer", daemon=True)
+
+    def start(self, key: bytes, up: Callable[[Found], None], down: Callable[[str], None]) -> None:
+        """Begin to connect."""
+        self._key, self._up, self._down = key, up, down
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Disconnect after the attempt that is under way."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_SECONDS)
+
+    def look(self) -> None:
+        """Read the progress once more, if there is a connection; otherwise the next one does."""
+        self._add(self._look, lambda: None)
+
+    def commit(self, unit: Unit, progress: bytes, told: Callable[[Verdict], None]) -> None:
+        """One attempt."""
+
+        def lost() -> None:
+            self._tell(lambda: told(Verdict(lost=True)))
+
+        def work(connection: Connection) -> None:
+            try:
+                verdict = self._attempt(connection, unit, progress)
+            except MQError:
+                lost()
+                raise
+            self._tell(lambda: told(verdict))
+
+        self._add(work, lost)
+
+    def _add(self, work: Work, otherwise: Callable[[], None]) -> None:
+        with self._changed:
+            if self._serving:
+                self._work.append((work, otherwise))
+                self._changed.notify()
+                return
+        otherwise()
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        if not self._stopping.is_set():
+            self._scheduler.soon(call)
+
+    # The thread
+
+    def _run(self) -> None:
+        attempt = 0
+        while not self._stopping.is_set():
+            try:
+                connection = Connection(self._driver.connect(self._settings), self._new_id)
+            except MQError as error:
+                self._say_down(error, connected=False)
+                self._stopping.wait(self._backoff.delay(attempt, random.random()))  # noqa: S311  jitter
+                attempt += 1
+                continue
+            try:
+                self._serve(connection)
+                attempt = 0
+            except MQError as error:
+                self._say_down(error, connected=True)
+                self._stopping.wait(self._backoff.delay(attempt, random.random()))  # noqa: S311  jitter
+                attempt += 1
+            finally:
+                with suppress(MQError):
+                    connection.session.back()  # MQDISC would commit what is half done
+                connection.session.disconnect()
+
+    def _say_down(self, error: MQError, *, connected: bool) -> None:
+        text = explain(error.reason, str(error))
+        if not connected:
+            self._tell(lambda: self._attempted(False))  # noqa: FBT003
+        self._tell(lambda: self._down(text))
+
+    def _serve(self, connection: Connection) -> None:
+        """Work until told to stop; MQError when the connection breaks."""
+        with self._changed:
+            self._serving = True
+        try:
+            self._look(connection)
+            self._tell(lambda: self._attempted(True))  # noqa: FBT003
+            while not self._stopping.is_set():
+                work = self._next()
+                if work is None:
+                    connection.session.inquire("", mq.MQCA_Q_MGR_NAME)
+                else:
+                    work(connection)
+        finally:
+            with self._changed:
+                self._serving = False
+                left, self._work = self._work, deque()
+            for _, otherwise in left:
+                otherwise()
+
+    def _next(self) -> Work | None:
+        with self._changed:
+            if not self._work and not self._stopping.is_set():
+                self._changed.wait(HEARTBEAT_SECONDS)
+            return self._work.popleft()[0] if self._work else None
+
+    def _look(self, connection: Connection) -> None:
+        session = connection.session
+        name = str(session.inquire("", mq.MQCA_Q_MGR_NAME))
+        letters = dead_letter_queue(session) or OWN_DEAD_LETTERS
+        found = Found(name, letters, self._progress(connection))
+        self._tell(lambda: self._up(found))
+
+    def _progress(self, connection: Connection) -> bytes | None:
+        session = connection.session
+        handle = connection.browse(MARKERS)
+        answer = session.mqget(session.handle, handle, match_md(correl_id=self._key), _BY_KEY(), _PROGRESS_LENGTH)
+        if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
+            return None
+        if answer[-2] == mq.MQCC_FAILED:
+            raise MQError(int(answer[-1]), f"looking at {MARKERS}")
+        body: bytes = answer[0]
+        return body
+
+    # One attempt
+
+    def _attempt(self, connection: Connection, unit: Unit, progress: bytes) -> Verdict:
+        """With asynchronous puts; if that is refused once more synchronously, which tells the run at fault. MQError
+        when the connection broke."""
+        failure = None
+        for asynchronous in (True, False):
+            try:
+                self._commit(connection, unit, progress, asynchronous=asynchronous)
+            except MQError as error:
+                if action_for(error.reason) is Action.RECONNECT:
+                    raise
+                connection.session.back()
+                if error.reason in STALE_HANDLES:
+                    connection.forget_objects()
+                puts = error.puts if isinstance(error, PutFailed) else -1
+                failure = Failure(puts, error.reason, explain(error.reason, str(error)))
+            else:
+                return Verdict()
+        return Verdict([failure] if failure is not None else [])
+
+    def _commit(self, connection: Connection, unit: Unit, progress: bytes, *, asynchronous: bool) -> None:
+        can_status = self._driver.can_status
+        apply(connection, unit, asynchronous=asynchronous, can_status=can_status)
+        connection.replace(Replace(MARKERS, self._key, progress))
+        volatile = asynchronous and can_status and has_volatile_puts([unit])
+        if volatile and connection.session.asynchronous_failures():
+            raise MQError(mq.MQRC_BACKED_OUT, "an asynchronous put failed")
+        connection.session.commit()

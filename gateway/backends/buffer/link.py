@@ -1,0 +1,71 @@
+"""What the buffer asks of the queue manager behind it: one attempt at a time, and an honest answer about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from gateway.ports.batch import Failure, Stored, Token, Unit
+
+
+class Found(NamedTuple):
+    """What a connection found when it was made."""
+
+    name: str
+    dead_letter_queue: str
+    progress: bytes | None
+    """The buffer's message there; None: it cannot be seen (never written, or a dying unit of work holds it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to one attempt."""
+
+    failures: list[Failure] = field(default_factory=list)
+    """Refused: nothing of it was committed."""
+    lost: bool = False
+    """The connection broke: whether it was committed is not known, the progress will tell."""
+
+    @property
+    def committed(self) -> bool:
+        """Whether it was."""
+        return not self.failures and not self.lost
+
+
+class Link(Protocol):
+    """A connection that is made again as often as it breaks. All callbacks come in the reactor's thread, in order."""
+
+    def start(self, key: bytes, up: Callable[[Found], None], down: Callable[[str], None]) -> None:
+        """Begin to connect; `key` names the buffer's progress."""
+
+    def look(self) -> None:
+        """Read the progress once more: `up` is called again."""
+
+    def commit(self, unit: Unit, progress: bytes, told: Callable[[Verdict], None]) -> None:
+        """One attempt at the unit together with the progress."""
+
+    def stop(self) -> None:
+        """Disconnect."""
+
+
+class Reads(Protocol):
+    """The reading half of the batch port, at the queue manager behind the buffer."""
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
+        """See `BatchQueueManager`."""
+
+    def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
+        """See `BatchQueueManager`."""
+
+    def depth(self, queue: str, key: bytes = b"") -> int:
+        """See `BatchQueueManager`."""
+
+    def consume(self, queue: str, arrived: Callable[[], None]) -> None:
+        """See `BatchQueueManager`."""
+
+    def max_length(self, queue: str) -> int:
+        """See `BatchQueueManager`."""
+
+    def close(self) -> None:
+        """Let go of its connections."""

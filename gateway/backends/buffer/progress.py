@@ -1,0 +1,50 @@
+"""How far the buffer has got, as one message on IBM MQ that is replaced in every unit of work of the buffer. Pure.
+
+`main` is the number of the last unit committed. A destination that refused for a while has its messages set aside:
+`aside` says, by destination, which of those were put last.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+from gateway.errors import StoreCorrupt
+
+Destination = tuple[str, str]
+"""Queue and queue manager."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """See the module."""
+
+    main: int = 0
+    aside: dict[Destination, int] = field(default_factory=dict)
+
+    def reached(self, number: int) -> Progress:
+        """The main line has got to `number`."""
+        return replace(self, main=max(self.main, number))
+
+    def aside_reached(self, destination: Destination, number: int) -> Progress:
+        """What was set aside for a destination has got to `number`."""
+        return replace(self, aside={**self.aside, destination: number})
+
+    def without(self, destination: Destination) -> Progress:
+        """Nothing is set aside for it any more."""
+        return replace(self, aside={key: value for key, value in self.aside.items() if key != destination})
+
+    def encode(self) -> bytes:
+        """The body of the message."""
+        aside = [[queue, manager, number] for (queue, manager), number in self.aside.items()]
+        return json.dumps({"main": self.main, "aside": aside}).encode()
+
+
+def decode(body: bytes) -> Progress:
+    """From the message. StoreCorrupt when somebody else has written it."""
+    try:
+        found = json.loads(body)
+        aside = {(str(queue), str(manager)): int(number) for queue, manager, number in found["aside"]}
+        return Progress(int(found["main"]), aside)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreCorrupt(f"the buffer's progress on IBM MQ cannot be read: {error}") from None

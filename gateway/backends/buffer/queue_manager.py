@@ -1,0 +1,246 @@
+"""IBM MQ with a buffer in front, as one queue manager: the batch port that the broker uses.
+
+The gateway's own state (sessions, retained and staged messages) lives in the buffer's store, so that the gateway is
+whole while IBM MQ is away. What is for IBM MQ goes there directly while it can and nothing older waits; otherwise it
+becomes an entry of the store, and is done when that is durable.
+
+A unit that changes state and IBM MQ at once takes three steps: both halves are written to the store as entry and
+intent, IBM MQ is asked, the state is changed. Whatever breaks in between, the intent is carried out and the entry is
+put or was put: the progress, which every unit of work on IBM MQ carries, tells which. docs/decisions/0012 has the
+reasons. All calls come from the reactor's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from gateway.backends.buffer.drain import Drain
+from gateway.backends.buffer.link import Found, Link, Reads, Verdict
+from gateway.backends.buffer.progress import Progress, decode
+from gateway.backends.buffer.spool import Identity, Spool
+from gateway.backends.buffer.tube import Tube
+from gateway.backends.buffer.units import Units
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.errors import MQError, StoreCorrupt
+from gateway.mq import constants as mq
+from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
+from gateway.ports.counters import Counters
+
+CONNECTED, BUFFERING, DRAINING = "connected", "buffering", "draining"
+STATES = (CONNECTED, BUFFERING, DRAINING)
+STATE_QUEUES = frozenset(
+    {"MQGATE.SESSIONS", "MQGATE.RETAINED", "MQGATE.STAGED", "MQGATE.OUT", "MQGATE.WILLS", "MQGATE.REQUESTS"}
+)
+"""What lives in the buffer's store. Everything else is IBM MQ's, MQGATE.DEAD.LETTER and MQGATE.DEFAULT too."""
+DEFAULT_LENGTH = 4_194_304
+ABSENT_SECONDS = 600.0
+"""So long a progress that should be there is looked for; a dead connection's unit of work may hold it. Then it was
+removed by somebody, and what was in doubt is put again."""
+_LOOK_AGAIN, _TRY_AGAIN = 0.5, 1.0
+
+
+class BufferedQueueManager:
+    """Implements `ports.batch.BatchQueueManager`. Made, `start`ed, used, `close`d."""
+
+    def __init__(
+        self,
+        store: EmbeddedQueueManager,
+        link: Link,
+        reads: Reads,
+        scheduler: Scheduler,
+        counters: Counters,
+        *,
+        max_bytes: int,
+        name: str = "",
+        dead_letter_queue: str = "MQGATE.DEAD.LETTER",
+        state_queues: Iterable[str] = STATE_QUEUES,
+        told: Callable[[str, str], None] = lambda _state, _why: None,
+    ) -> None:
+        """`told` hears of each change of the state, and why. StoreUnavailable when the store cannot be written."""
+        self.store = store
+        """The embedded queue manager underneath."""
+        self._link = link
+        self._reads = reads
+        self._scheduler = scheduler
+        self._counters = counters
+        self._told = told
+        self._own = frozenset(state_queues)
+        self.max_bytes = max_bytes
+        self.spool = Spool(store)
+        counters.spool_recovered_messages += self.spool.recovered
+        self.name = name or self.spool.identity.name
+        """IBM MQ's; empty until the first connection if the settings leave it open."""
+        self.dead_letter_queue = self.spool.identity.dead_letter_queue or dead_letter_queue
+        """IBM MQ's."""
+        self._tube = Tube(link)
+        self._drain = Drain(store, self.spool, self._tube, reads, scheduler, counters)
+        self._drain.on_empty = self._settled
+        self.units = Units(self._drain, self._own, max_bytes)
+        """What is submitted, one after the other."""
+        self.units.on_stored = self._note
+        self._drain.on_room = self.units.room
+        self._arrived: dict[str, Callable[[], None]] = {}
+        self._starved: set[str] = set()
+        """Queues that a consumer asked for while units waited."""
+        self._absent_since = 0.0
+        self._closed = False
+        self.why = "not connected yet"
+        """Why IBM MQ is away."""
+        self._state = BUFFERING
+        self.on_connected: Callable[[], None] = lambda: None
+        """The queue manager's name and dead-letter queue are known."""
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._link.start(bytes.fromhex(self.spool.identity.key), self._up, self._down)
+
+    def close(self) -> None:
+        """Disconnect and give the store back. What is not committed has not been acknowledged."""
+        self._closed = self.units.closed = True
+        self._tube.progress = None
+        self._link.stop()
+        self._reads.close()
+        self.store.close()
+
+    # What it is
+
+    @property
+    def state(self) -> str:
+        """connected, buffering or draining."""
+        if self._tube.progress is None:
+            return BUFFERING
+        return CONNECTED if self._drain.idle and not self.spool.aside else DRAINING
+
+    @property
+    def full(self) -> bool:
+        """Whether a unit waits for room."""
+        return self.units.held
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why something waits although IBM MQ is there, by queue."""
+        return {key[0] if key is not None else "": text for key, text in self._drain.problems.items()}
+
+    def _note(self) -> None:
+        """Tell when the state has changed."""
+        state = self.state
+        if state != self._state:
+            self._state = state
+            self._told(state, self.why if state == BUFFERING else "")
+
+    # The connection
+
+    def _up(self, found: Found) -> None:
+        """Connected. Nothing is done before the progress can be seen: it settles what was in doubt."""
+        if self._closed:
+            return
+        identity = self.spool.identity
+        recorded = identity.recorded and identity.name == found.name
+        if found.progress is None and recorded and self._patient():
+            self._scheduler.later(_LOOK_AGAIN, self._link.look)
+            return
+        self._absent_since = 0.0
+        progress = self._read(found.progress)
+        known = replace(identity, name=found.name, dead_letter_queue=found.dead_letter_queue, recorded=True)
+        if found.progress is None or known != identity:
+            self._introduce(progress, known)
+        else:
+            self._connected(progress)
+
+    def _read(self, body: bytes | None) -> Progress:
+        try:
+            return Progress() if body is None else decode(body)
+        except StoreCorrupt as error:
+            self._told(BUFFERING, f"{error}; what was in doubt is put again")
+            return Progress()
+
+    def _patient(self) -> bool:
+        now = self._scheduler.monotonic()
+        self._absent_since = self._absent_since or now
+        self.why = "connected; a unit of work of an earlier connection is still open there"
+        return now - self._absent_since < ABSENT_SECONDS
+
+    def _introduce(self, progress: Progress, known: Identity) -> None:
+        """The first time: the progress is written on both sides before anything depends on it."""
+
+        def again(why: str) -> None:
+            self.why = why
+            self._scheduler.later(_TRY_AGAIN, self._link.look)
+
+        def noted(_unit: Unit, outcome: Outcome) -> None:
+            if outcome.failures:
+                again(f"the buffer cannot be written: {outcome.failures[0].text}")
+            else:
+                self._connected(progress)
+
+        def written(verdict: Verdict) -> None:
+            if verdict.committed:
+                self.store.submit(Unit(replaces=[self.spool.know(known)]), noted)
+            elif verdict.failures:
+                again(f"the progress cannot be written: {verdict.failures[0].text}")
+
+        self._link.commit(Unit(), progress.encode(), written)
+
+    def _connected(self, progress: Progress) -> None:
+        self._tube.progress = progress
+        self.name, self.dead_letter_queue = self.spool.identity.name, self.spool.identity.dead_letter_queue
+        self.on_connected()
+        self._drain.connected(progress)
+        self.units.room()
+        self._note()
+
+    def _down(self, why: str) -> None:
+        self.why = why
+        self._tube.progress = None
+        self._note()
+
+    def _settled(self) -> None:
+        """The main line is empty: consumers may go on."""
+        self._note()
+        starved, self._starved = self._starved, set()
+        for queue in starved:
+            self._arrived[queue]()
+
+    # The batch port
+
+    def submit(self, unit: Unit, done: Done) -> None:
+        """Commit the unit: on IBM MQ, or in the store while that is away or older messages wait."""
+        self.units.submit(unit, done)
+
+    def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
+        """Every message of a state queue with its key, in order."""
+        return self.store.load(queue) if queue in self._own else self._there().load(queue)
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
+        """The next messages. Nothing from IBM MQ while units wait: they may take what would be fetched again."""
+        if queue in self._own:
+            return self.store.fetch(queue, key, limit, after)
+        if self._tube.progress is None or not self._drain.idle:
+            if queue in self._arrived:
+                self._starved.add(queue)
+            return []
+        return self._reads.fetch(queue, key, limit, after)
+
+    def depth(self, queue: str, key: bytes = b"") -> int:
+        """How many messages are there. MQError while IBM MQ is away."""
+        return self.store.depth(queue, key) if queue in self._own else self._there().depth(queue, key)
+
+    def consume(self, queue: str, arrived: Callable[[], None]) -> None:
+        """Ask to be told that `queue` may have something; while units wait that is told when they are through."""
+        if queue in self._own:
+            self.store.consume(queue, arrived)
+            return
+        self._arrived[queue] = arrived
+        self._reads.consume(queue, arrived)
+
+    def max_length(self, queue: str) -> int:
+        """The longest message data `queue` takes; MQ's default while it cannot be asked."""
+        if queue in self._own:
+            return self.store.max_length(queue)
+        return DEFAULT_LENGTH if self._tube.progress is None else self._reads.max_length(queue)
+
+    def _there(self) -> Reads:
+        if self._tube.progress is None:
+            raise MQError(mq.MQRC_Q_MGR_NOT_AVAILABLE, f"IBM MQ is away: {self.why}")
+        return self._reads

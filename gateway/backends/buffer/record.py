@@ -1,0 +1,223 @@
+"""Units of work as bytes: what the buffer writes into its store, and reads back after a restart. Pure.
+
+`MQGB` | version | number (8 bytes) | time of acceptance (float) | puts | takes | replaces. Counts and lengths are
+32-bit, little-endian; a head is written once for the rows that share it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from gateway.errors import StoreCorrupt
+from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
+
+EYECATCHER = b"MQGB\x01"
+EPOCH_BITS = 40
+"""A number is the process's epoch and a count within it: numbers of a new process lie behind all earlier ones."""
+_FRONT = struct.Struct("<5sQd")
+_COUNT = struct.Struct("<I")
+_CLASSES = struct.Struct("<iB")
+_NUMBER, _ROW = struct.Struct("<Q"), struct.Struct("<II")
+
+
+class Record(NamedTuple):
+    """A unit, or a part of one, as it lies in the store."""
+
+    number: int
+    at: float
+    """When it was accepted: expiry runs from there."""
+    unit: Unit
+    rules: list[str]
+    """The rule each run of puts came from, for the counters."""
+
+
+def encode(record: Record) -> bytes:
+    """The bytes of a record. Moves have been resolved before."""
+    out = [_FRONT.pack(EYECATCHER, record.number, record.at)]
+    unit = record.unit
+    out.append(_COUNT.pack(len(unit.puts)))
+    for puts, rule in zip(unit.puts, record.rules, strict=True):
+        _write_puts(out, puts, rule)
+    out.append(_COUNT.pack(len(unit.takes)))
+    for takes in unit.takes:
+        out += (_text(takes.queue), _raw(takes.key), _COUNT.pack(len(takes.tokens)))
+        out += map(_token, takes.tokens)
+    out.append(_COUNT.pack(len(unit.replaces)))
+    for queue, key, body in unit.replaces:
+        out += (_text(queue), _raw(key), b"\0" if body is None else b"\1" + _raw(body))
+    return b"".join(out)
+
+
+def _write_puts(out: list[bytes], puts: Puts, rule: str) -> None:
+    heads = {head: place for place, head in enumerate(dict.fromkeys(puts.heads))}
+    out += (_text(puts.queue), _text(puts.queue_manager), _text(rule), _raw(puts.key))
+    out += (_CLASSES.pack(puts.priority, puts.persistent), _COUNT.pack(len(heads)), *map(_raw, heads))
+    out.append(_COUNT.pack(len(puts.heads)))
+    out += (_ROW.pack(heads[head], len(body)) for head, body in zip(puts.heads, puts.bodies, strict=True))
+    out += puts.bodies
+
+
+def _raw(value: bytes) -> bytes:
+    return _COUNT.pack(len(value)) + value
+
+
+def _text(value: str) -> bytes:
+    return _raw(value.encode())
+
+
+def _token(token: Token) -> bytes:
+    """Tokens of the embedded store are numbers, those of IBM MQ MsgIds."""
+    if isinstance(token, int):
+        return b"n" + _NUMBER.pack(token)
+    if isinstance(token, bytes):
+        return b"b" + _raw(token)
+    raise TypeError(f"a token of {type(token).__name__} cannot be stored")
+
+
+def decode(data: bytes) -> Record:
+    """The record again. StoreCorrupt when the bytes are none."""
+    try:
+        eyecatcher, number, at = _FRONT.unpack_from(data)
+        if eyecatcher != EYECATCHER:
+            raise StoreCorrupt("a record of the buffer does not begin with MQGB and version 1")
+        reader = _Reader(data, _FRONT.size)
+        unit = Unit()
+        rules = []
+        for _ in reader.times():
+            puts, rule = reader.puts()
+            unit.puts.append(puts)
+            rules.append(rule)
+        unit.takes = [
+            Takes(reader.text(), reader.raw(), [reader.token() for _ in reader.times()]) for _ in reader.times()
+        ]
+        unit.replaces = [Replace(reader.text(), reader.raw(), reader.optional()) for _ in reader.times()]
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise StoreCorrupt(f"a record of the buffer ends early: {error}") from None
+    if reader.at != len(data):
+        raise StoreCorrupt(f"a record of the buffer has {len(data) - reader.at} bytes behind its end")
+    return Record(number, at, unit, rules)
+
+
+class _Reader:
+    """Where in a record the reading is."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        self.at = at
+
+    def count(self) -> int:
+        value: int = _COUNT.unpack_from(self._data, self.at)[0]
+        self.at += 4
+        return value
+
+    def times(self) -> Iterator[int]:
+        return iter(range(self.count()))
+
+    def bytes_of(self, length: int) -> bytes:
+        value = self._data[self.at : self.at + length]
+        if len(value) != length:
+            raise IndexError(f"{length} bytes at {self.at}")
+        self.at += length
+        return value
+
+    def raw(self) -> bytes:
+        return self.bytes_of(self.count())
+
+    def text(self) -> str:
+        return self.raw().decode()
+
+    def optional(self) -> bytes | None:
+        return self.raw() if self.bytes_of(1) == b"\1" else None
+
+    def token(self) -> Token:
+        if self.bytes_of(1) == b"b":
+            return self.raw()
+        value: int = _NUMBER.unpack(self.bytes_of(8))[0]
+        return value
+
+    def puts(self) -> tuple[Puts, str]:
+        queue, manager, rule, key = self.text(), self.text(), self.text(), self.raw()
+        priority, persistent = _CLASSES.unpack(self.bytes_of(_CLASSES.size))
+        heads = [self.raw() for _ in self.times()]
+        rows = [_ROW.unpack(self.bytes_of(_ROW.size)) for _ in self.times()]
+        puts = Puts(queue, manager, key, priority, bool(persistent), [heads[place] for place, _ in rows])
+        puts.bodies = [self.bytes_of(length) for _, length in rows]
+        return puts, rule
+
+
+# Parts
+
+
+def size_of(unit: Unit) -> int:
+    """About what a unit takes in the store: for the limit, before it is encoded."""
+    return sum(len(puts.heads) * 8 + 512 + sum(map(len, puts.bodies)) for puts in unit.puts)
+
+
+def rows_of(unit: Unit) -> int:
+    """Messages put and taken."""
+    return sum(len(puts.heads) for puts in unit.puts) + sum(len(takes.tokens) for takes in unit.takes)
+
+
+def messages_of(unit: Unit) -> int:
+    """Messages put."""
+    return sum(len(puts.heads) for puts in unit.puts)
+
+
+def parts_of(unit: Unit, rules: Sequence[str], max_rows: int, max_bytes: int) -> Iterator[tuple[Unit, list[str]]]:
+    """A unit as a sequence of smaller ones, in order: none has more rows or (but for a single row) bytes than asked."""
+    part, names, rows, size = Unit(takes=list(unit.takes)), list[str](), 0, 0
+    for puts, rule in zip(unit.puts, rules, strict=True):
+        run = _like(puts)
+        for head, body in zip(puts.heads, puts.bodies, strict=True):
+            if rows and (rows >= max_rows or size + len(body) > max_bytes):
+                if run.heads:
+                    part.puts.append(run)
+                    names.append(rule)
+                yield part, names
+                part, names, rows, size, run = Unit(), [], 0, 0, _like(puts)
+            run.heads.append(head)
+            run.bodies.append(body)
+            rows, size = rows + 1, size + len(body)
+        if run.heads:
+            part.puts.append(run)
+            names.append(rule)
+    if part:
+        yield part, names
+
+
+def _like(puts: Puts) -> Puts:
+    """The same destination, without messages."""
+    return Puts(puts.queue, puts.queue_manager, puts.key, puts.priority, puts.persistent)
+
+
+def joined(units: Sequence[Unit]) -> Unit:
+    """Several units as one, order kept."""
+    whole = Unit()
+    for unit in units:
+        whole.puts += unit.puts
+        whole.takes += unit.takes
+    return whole
+
+
+class Parts(NamedTuple):
+    """A unit cut along the border between the buffer's store and IBM MQ. Runs of puts are the same objects."""
+
+    own: Unit
+    remote: Unit
+    own_puts: list[int]
+    """Which run of the whole unit each is."""
+    remote_puts: list[int]
+
+
+def cut(unit: Unit, is_own: Callable[[str], bool]) -> Parts:
+    """What of a unit is the gateway's state, and what is IBM MQ's. Moves have been resolved before."""
+    parts = Parts(Unit(replaces=list(unit.replaces)), Unit(), [], [])
+    for index, puts in enumerate(unit.puts):
+        own = is_own(puts.queue) and not puts.queue_manager
+        (parts.own if own else parts.remote).puts.append(puts)
+        (parts.own_puts if own else parts.remote_puts).append(index)
+    for takes in unit.takes:
+        (parts.own if is_own(takes.queue) else parts.remote).takes.append(takes)
+    return parts

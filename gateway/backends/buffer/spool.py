@@ -1,0 +1,245 @@
+"""The buffer's side of the disk: what is owed to IBM MQ, in order, in the store that also holds the gateway's state.
+
+Three queues of the embedded store: the entries (one message each for a unit of work, or a part of it), what was set
+aside for destinations that refuse, and the intent: the half of a unit that is the gateway's state, while IBM MQ is
+being asked about the other half. Entries are read in order and never searched, so nothing of them is held in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gateway.backends.buffer.progress import Destination
+from gateway.backends.buffer.record import EPOCH_BITS, Record, decode, encode, messages_of, parts_of
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.errors import StoreUnavailable
+from gateway.mq import mqmd
+from gateway.ports.batch import Outcome, Puts, Replace, Stored, Takes, Unit
+
+ENTRIES = "MQGATE.BUFFER.ENTRIES"
+ASIDE = "MQGATE.BUFFER.ASIDE"
+INTENT = "MQGATE.BUFFER.INTENT"
+SELF = "MQGATE.BUFFER.SELF"
+PART_ROWS, PART_BYTES = 500, 1 << 20
+"""An entry has no more; a long unit becomes several."""
+_INTENT_PIECE = 4 << 20
+_FIRST_PAGE = 32
+_PAGE_BYTES, _PAGE_ENTRIES = 8 << 20, 500
+_HEAD = mqmd.build(persistence=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the buffer knows of itself and of its queue manager."""
+
+    key: str
+    """Hexadecimal; names its progress on IBM MQ."""
+    epoch: int = 0
+    """One more at every start: no number is ever given twice."""
+    name: str = ""
+    dead_letter_queue: str = ""
+    recorded: bool = False
+    """Its progress has been written to IBM MQ: if it cannot be seen there, something holds it."""
+
+    def replaces(self) -> Replace:
+        """How it is stored."""
+        fields = (self.key, self.epoch, self.name, self.dead_letter_queue, self.recorded)
+        return Replace(SELF, b"self", json.dumps(fields).encode())
+
+
+@dataclass(slots=True)
+class Line:
+    """Entries that wait in one order."""
+
+    queue: str
+    key: bytes = b""
+    entries: int = 0
+    messages: int = 0
+    bytes: int = 0
+    behind: int = 0
+    """The token of the last entry that is done with: its removal may still be on its way."""
+    last: int = 0
+    """The number of the last entry that was set aside."""
+
+    def count(self, entries: int, messages: int, size: int) -> None:
+        """Entries came, or went."""
+        self.entries += entries
+        self.messages += messages
+        self.bytes += size
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record, and where it lies."""
+
+    token: int
+    size: int
+    messages: int
+    record: Record
+
+
+class Spool:
+    """See the module."""
+
+    def __init__(self, store: EmbeddedQueueManager) -> None:
+        self._store = store
+        self.main = Line(ENTRIES)
+        self.aside: dict[Destination, Line] = {}
+        self.oldest: tuple[float, str] | None = None
+        """When the next entry of the main line was accepted, and the rule it came from."""
+        self._count = 0
+        self.identity = self._identify()
+        self.recovered = 0
+        """Messages that were here at the start."""
+        self._recover()
+
+    @property
+    def messages(self) -> int:
+        """Messages that wait."""
+        return self.main.messages + sum(line.messages for line in self.aside.values())
+
+    @property
+    def bytes(self) -> int:
+        """What they take."""
+        return self.main.bytes + sum(line.bytes for line in self.aside.values())
+
+    # Start
+
+    def _identify(self) -> Identity:
+        found = [stored.data for _, stored in self._store.load(SELF)]
+        identity = Identity(*json.loads(found[0])) if found else Identity(secrets.token_hex(12))
+        identity = replace(identity, epoch=identity.epoch + 1)
+        self.commit_now(Unit(replaces=[identity.replaces()]))
+        return identity
+
+    def know(self, identity: Identity) -> Replace:
+        """The identity from now on, to be committed."""
+        self.identity = identity
+        return identity.replaces()
+
+    def _recover(self) -> None:
+        """A unit whose half was in doubt is carried out: its other half is an entry, and MQ's progress decides there.
+        Then everything that waits is counted."""
+        intent = list(self._store.load(INTENT))
+        if intent:
+            unit = decode(b"".join(stored.data for _, stored in intent)).unit
+            unit.takes.append(Takes(INTENT, b"", [stored.token for _, stored in intent]))
+            self.commit_now(unit)
+        for entries in self._pages(self.main):
+            self.main.count(len(entries), *_totals(entries))
+        self.main.behind = 0
+        self.look_at_oldest()
+        for _, stored in self._store.load(ASIDE):
+            record = decode(stored.data)
+            first = record.unit.puts[0]
+            line = self.line_of((first.queue, first.queue_manager))
+            line.count(1, messages_of(record.unit), len(stored.data))
+            line.last = max(line.last, record.number)
+        self.recovered = self.messages
+
+    def _pages(self, line: Line) -> Iterator[list[Entry]]:
+        while page := self.page(line, _FIRST_PAGE):
+            line.behind = page[-1].token
+            yield page
+
+    def commit_now(self, unit: Unit) -> None:
+        """Before the reactor runs: durable on return. StoreUnavailable when it cannot be."""
+        outcomes: list[Outcome] = []
+        core = self._store.core
+        self._store.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
+        while not outcomes:
+            with core.entered():
+                core.committer.settle()
+                core.committer.run()
+        if outcomes[0].failures:
+            raise StoreUnavailable(f"the buffer cannot be written: {outcomes[0].failures[0].text}")
+
+    # Entries
+
+    def number(self) -> int:
+        """A number behind all that were given."""
+        self._count += 1
+        return self.identity.epoch << EPOCH_BITS | self._count
+
+    def records_of(self, unit: Unit, rules: Sequence[str], at: float) -> list[Record]:
+        """A unit as records of moderate size, numbered."""
+        parts = parts_of(unit, rules, PART_ROWS, PART_BYTES)
+        return [Record(self.number(), at, part, names) for part, names in parts]
+
+    def puts_of(self, records: Sequence[Record]) -> Puts:
+        """What stores them in the main line."""
+        return Puts(ENTRIES, heads=[_HEAD] * len(records), bodies=[encode(record) for record in records])
+
+    def added(self, records: Sequence[Record], puts: Puts) -> None:
+        """They are stored, and count from now on."""
+        if not self.main.entries and records:
+            self.oldest = (records[0].at, _rule_of(records[0]))
+        messages = sum(messages_of(record.unit) for record in records)
+        self.main.count(len(records), messages, sum(map(len, puts.bodies)))
+
+    def intent_of(self, unit: Unit, at: float) -> Puts:
+        """What stores the gateway's half of a unit until IBM MQ has answered about the other."""
+        data = encode(Record(0, at, unit, [""] * len(unit.puts)))
+        pieces = [data[start : start + _INTENT_PIECE] for start in range(0, len(data), _INTENT_PIECE)]
+        return Puts(INTENT, heads=[_HEAD] * len(pieces), bodies=pieces)
+
+    def page(self, line: Line, limit: int = 0) -> list[Entry]:
+        """The next entries of a line; without a limit so many as are some megabytes."""
+        if not limit:
+            limit = max(1, min(_PAGE_ENTRIES, _PAGE_BYTES * line.entries // max(line.bytes, 1)))
+        page = self._store.fetch(line.queue, line.key, limit, line.behind or None)
+        return [_entry(stored) for stored in page]
+
+    def done(self, line: Line, entries: Sequence[Entry]) -> Takes:
+        """They are on IBM MQ: they count no more; what removes them."""
+        messages, size = _totals(entries)
+        line.count(-len(entries), -messages, -size)
+        line.behind = entries[-1].token
+        if line is self.main:
+            self.look_at_oldest()
+        return Takes(line.queue, line.key, [entry.token for entry in entries])
+
+    def look_at_oldest(self) -> None:
+        """After entries have gone."""
+        page = self.page(self.main, 1) if self.main.entries else []
+        self.oldest = (page[0].record.at, _rule_of(page[0].record)) if page else None
+
+    # Set aside
+
+    def line_of(self, destination: Destination) -> Line:
+        """What is set aside for a destination."""
+        if destination not in self.aside:
+            self.aside[destination] = Line(ASIDE, _key_of(destination))
+        return self.aside[destination]
+
+    def aside_puts(self, line: Line, record: Record) -> Puts:
+        """What stores a record there."""
+        return Puts(ASIDE, key=line.key, heads=[_HEAD], bodies=[encode(record)])
+
+    def aside_added(self, line: Line, record: Record, puts: Puts) -> None:
+        """It is stored."""
+        line.count(1, messages_of(record.unit), len(puts.bodies[0]))
+        line.last = record.number
+
+
+def _key_of(destination: Destination) -> bytes:
+    return hashlib.sha256("\0".join(destination).encode()).digest()[:16]
+
+
+def _rule_of(record: Record) -> str:
+    return record.rules[0] if record.rules else ""
+
+
+def _entry(stored: Stored) -> Entry:
+    assert isinstance(stored.token, int)  # noqa: S101 -- the embedded store's are
+    record = decode(stored.data)
+    return Entry(stored.token, len(stored.data), messages_of(record.unit), record)
+
+
+def _totals(entries: Sequence[Entry]) -> tuple[int, int]:
+    """Messages and bytes."""
+    return sum(entry.messages for entry in entries), sum(entry.size for entry in entries)

@@ -1,0 +1,275 @@
+"""A unit of work on its way through the buffer: to IBM MQ directly, into the store, or both, in steps that a crash of
+either side cannot tear apart."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.backends.buffer.drain import Drain
+from gateway.backends.buffer.link import Verdict
+from gateway.backends.buffer.record import Parts, Record, cut, rows_of, size_of
+from gateway.backends.buffer.spool import INTENT
+from gateway.ports.batch import Done, Failure, Outcome, Puts, Takes, Unit
+from gateway.ports.counters import NO_ROUTE
+
+DIRECT_ROWS = 5000
+"""A longer unit goes through the store: a queue manager allows 10,000 uncommitted messages by default."""
+_TRY_AGAIN = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One unit between `submit` and `done`."""
+
+    unit: Unit
+    done: Done
+    parts: Parts
+    at: float
+    records: list[Record]
+    """The half for IBM MQ, once it has been numbered."""
+    entries: Puts | None = None
+    intent: Puts | None = None
+    doubtful: bool = False
+    """An attempt was made whose answer is lost."""
+
+
+class Units:
+    """One after the other, as the broker submits them."""
+
+    def __init__(self, drain: Drain, own: frozenset[str], max_bytes: int) -> None:
+        self._drain = drain
+        self._store = drain.store
+        self._spool = drain.spool
+        self._tube = drain.tube
+        self._scheduler = drain.scheduler
+        self._counters = drain.counters
+        self._own = own
+        self._max_bytes = max_bytes
+        self._waiting: deque[Job] = deque()
+        self._job: Job | None = None
+        self.held = False
+        """The current unit waits for room."""
+        self.closed = False
+        self.on_stored: Callable[[], None] = lambda: None
+        """There are new entries."""
+        self.rule_of: Callable[[Puts], str] = lambda _puts: NO_ROUTE
+        """The rule that a run comes from: the broker knows."""
+
+    def submit(self, unit: Unit, done: Done) -> None:
+        """Commit the unit: on IBM MQ, or in the store while that is away or older messages wait."""
+        if unit.moves:
+            unit = self._without_moves(unit)
+        parts = cut(unit, self._own.__contains__)
+        self._waiting.append(Job(unit, done, parts, self._scheduler.now(), []))
+        self._next()
+
+    def _next(self) -> None:
+        while self._job is None and self._waiting:
+            self._job = self._waiting.popleft()
+            self._begin(self._job)
+
+    def _finish(self, job: Job, failures: list[Failure]) -> None:
+        self._job = None
+        job.done(job.unit, Outcome(failures))
+        self._next()
+
+    def _begin(self, job: Job) -> None:
+        self.held = False
+        if not job.parts.remote:
+            self._commit_own(job)
+        elif job.doubtful and self._is_there(job):
+            self._finish(job, [])
+        elif not self._may_go(job.parts.remote):
+            self._store_entries(job)
+        elif job.parts.own:
+            self._prepare(job)
+        else:
+            self._attempt(job)
+
+    def _commit_own(self, job: Job) -> None:
+        def finished(_unit: Unit, outcome: Outcome) -> None:
+            places = job.parts.own_puts
+            self._finish(job, [one._replace(puts=_place(places, one.puts)) for one in outcome.failures])
+
+        self._store.submit(job.parts.own, finished)
+
+    def _may_go(self, remote: Unit) -> bool:
+        """Whether IBM MQ is there and nothing that waits would be overtaken."""
+        if self._tube.progress is None or not self._drain.idle or rows_of(remote) > DIRECT_ROWS:
+            return False
+        aside = self._spool.aside
+        return not aside or not any((puts.queue, puts.queue_manager) in aside for puts in remote.puts)
+
+    def _is_there(self, job: Job) -> bool:
+        """Whether an attempt whose answer was lost has been committed after all."""
+        progress = self._tube.progress
+        return progress is not None and job.records[-1].number <= progress.main
+
+    def _records(self, job: Job) -> list[Record]:
+        if not job.records:
+            remote = job.parts.remote
+            job.records = self._spool.records_of(remote, [self.rule_of(puts) for puts in remote.puts], job.at)
+        return job.records
+
+    # Directly
+
+    def _prepare(self, job: Job) -> None:
+        """Both halves in the store, before IBM MQ is asked about the one."""
+        job.entries = self._spool.puts_of(self._records(job))
+        job.intent = self._spool.intent_of(job.parts.own, job.at)
+
+        def prepared(_unit: Unit, outcome: Outcome) -> None:
+            if outcome.failures:
+                self._finish(job, _whole(outcome))
+            else:
+                self._attempt(job)
+
+        self._store.submit(Unit(puts=[job.entries, job.intent]), prepared)
+
+    def _attempt(self, job: Job) -> None:
+        number = self._records(job)[-1].number
+        self._tube.commit(
+            job.parts.remote, lambda progress: progress.reached(number), lambda verdict: self._attempted(job, verdict)
+        )
+
+    def _attempted(self, job: Job, verdict: Verdict) -> None:
+        if self.closed:
+            return
+        if verdict.committed:
+            self._conclude(job, entries=True)
+        elif verdict.lost and job.entries is not None:
+            self._conclude(job, entries=False)
+        elif verdict.lost:
+            job.doubtful = True
+            self._store_entries(job)
+        else:
+            places = job.parts.remote_puts
+            self._withdraw(job, [one._replace(puts=_place(places, one.puts)) for one in verdict.failures])
+
+    def _conclude(self, job: Job, *, entries: bool) -> None:
+        """The gateway's half follows. With `entries` the other is on IBM MQ; otherwise it waits in the store."""
+        unit = self._leftovers(job, entries=entries)
+        if not unit:
+            self._finish(job, [])
+            return
+        own = job.parts.own
+        unit.puts += own.puts
+        unit.takes += own.takes
+        unit.replaces += own.replaces
+
+        def concluded(_unit: Unit, outcome: Outcome) -> None:
+            if outcome.failures:  # it cannot be taken back: again, until the disk lets it
+                self._scheduler.later(_TRY_AGAIN, lambda: self._conclude(job, entries=entries))
+                return
+            if not entries and job.entries is not None:
+                self._spool.added(job.records, job.entries)
+            self._finish(job, [])
+            self._drain.kick()
+
+        self._store.submit(unit, concluded)
+
+    def _withdraw(self, job: Job, failures: list[Failure]) -> None:
+        """IBM MQ refuses: nothing has happened, and nothing of it may be found after a crash."""
+        unit = self._leftovers(job, entries=True)
+        if not unit:
+            self._finish(job, failures)
+            return
+
+        def withdrawn(_unit: Unit, outcome: Outcome) -> None:
+            if outcome.failures:
+                self._scheduler.later(_TRY_AGAIN, lambda: self._withdraw(job, failures))
+            else:
+                self._finish(job, failures)
+
+        self._store.submit(unit, withdrawn)
+
+    def _leftovers(self, job: Job, *, entries: bool) -> Unit:
+        """What removes the intent, and the entries if they are not to be forwarded."""
+        unit = Unit()
+        if job.intent is not None:
+            unit.takes.append(Takes(INTENT, b"", list(job.intent.tokens)))
+        if entries and job.entries is not None:
+            unit.takes.append(Takes(job.entries.queue, b"", list(job.entries.tokens)))
+        return unit
+
+    # Through the store
+
+    def _store_entries(self, job: Job) -> None:
+        """The whole unit in one frame of the store: the state, and the entries for IBM MQ."""
+        own, remote = job.parts.own, job.parts.remote
+        if not self._fits(remote) and not self._fits(self._without_volatile(job)):
+            self._hold()
+            return
+        if not remote and not own:
+            self._finish(job, [])
+            return
+        job.entries = entries = self._spool.puts_of(self._records(job))
+
+        def stored(_unit: Unit, outcome: Outcome) -> None:
+            if outcome.failures:
+                job.entries = None
+                self._finish(job, _whole(outcome))
+                return
+            self._spool.added(job.records, entries)
+            self.on_stored()
+            self._finish(job, [])
+            self._drain.kick()
+
+        self._store.submit(Unit([entries, *own.puts], list(own.takes), replaces=list(own.replaces)), stored)
+
+    def _fits(self, remote: Unit) -> bool:
+        return self._spool.bytes + size_of(remote) <= self._max_bytes
+
+    def _hold(self) -> None:
+        """No room: as without a buffer, nothing is acknowledged and reading pauses until there is."""
+        if not self.held:
+            self.held = True
+            self._counters.backpressure_events["spool_full"] += 1
+
+    def _without_volatile(self, job: Job) -> Unit:
+        """QoS 0 is what can be dropped when there is no room, counted."""
+        remote = job.parts.remote
+        if not job.records:  # numbered is promised: an attempt may have been committed
+            for puts in remote.puts:
+                if not puts.persistent and puts.heads:
+                    self._counters.messages_dropped[self.rule_of(puts), "spool_full"] += len(puts.heads)
+                    puts.heads.clear()
+                    puts.bodies.clear()
+            left = [index for index, puts in enumerate(remote.puts) if puts.heads]
+            job.parts.remote_puts[:] = [job.parts.remote_puts[index] for index in left]
+            remote.puts = [remote.puts[index] for index in left]
+        return remote
+
+    def room(self) -> None:
+        """Entries have gone, or IBM MQ is back."""
+        if self.held and self._job is not None:
+            self._begin(self._job)
+
+    def _without_moves(self, unit: Unit) -> Unit:
+        """Staged messages that become visible on IBM MQ: taken here, put there."""
+        puts, takes = list(unit.puts), list(unit.takes)
+        for moves in unit.moves:
+            core = self._store.core
+            run = Puts(moves.to_queue, moves.to_queue_manager, moves.to_key)
+            for index, token in enumerate(moves.tokens):
+                with core.entered():
+                    found = core.store.read(moves.queue, moves.key, token) if isinstance(token, int) else None
+                if found is not None:
+                    run.heads.append(found.head if moves.heads is None else moves.heads[index])
+                    run.bodies.append(found.body)
+            if run.heads:
+                puts.append(run)
+            takes.append(Takes(moves.queue, moves.key, list(moves.tokens)))
+        return Unit(puts, takes, [], list(unit.replaces))
+
+
+def _place(places: list[int], index: int) -> int:
+    """Where a run of a part is in the whole unit."""
+    return places[index] if index >= 0 else -1
+
+
+def _whole(outcome: Outcome) -> list[Failure]:
+    """The store refuses its frame: that concerns the whole unit."""
+    return [one._replace(puts=-1) for one in outcome.failures]

@@ -1,0 +1,358 @@
+"""Store and forward, step by step: what goes directly, what waits, in which order it leaves, what survives what."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
+
+from gateway.backends.buffer.progress import Progress
+from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, STATE_QUEUES
+from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
+from gateway.backends.ibm.examining import STATE_QUEUES as ALL_STATE_QUEUES
+from gateway.backends.ibm.work import MARKERS
+from gateway.errors import MQError
+from gateway.mq import dlh, mqmd
+from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig()
+    made.run()
+    assert made.queue_manager.state == "connected"
+    return made
+
+
+def _staged(rig: Rig, body: bytes, key: bytes = b"device") -> object:
+    staged = puts("MQGATE.STAGED", body, key=key)
+    assert not rig.commit(Unit([staged])).failures
+    return staged.tokens[0]
+
+
+def _released(token: object, body: bytes, key: bytes = b"device") -> Unit:
+    return Unit([puts("APP.Q", body)], [Takes("MQGATE.STAGED", key, [token])])  # type: ignore[list-item]
+
+
+def test_the_state_queues_are_those_of_the_gateway() -> None:
+    assert {*ALL_STATE_QUEUES} == STATE_QUEUES | {MARKERS}
+
+
+def test_while_connected_nothing_is_written_to_the_buffer_for_plain_puts(rig: Rig) -> None:
+    frames = rig.store.core.committer.frames
+    assert not rig.commit(Unit([puts("APP.Q", b"1", b"2")])).failures
+    assert rig.mq.bodies("APP.Q") == [b"1", b"2"]
+    assert rig.store.core.committer.frames == frames
+
+
+def test_an_acknowledgement_waits_for_the_commit_on_mq(rig: Rig) -> None:
+    outcomes = rig.submit(Unit([puts("APP.Q", b"1")]))
+    assert not outcomes
+    rig.run()
+    assert outcomes
+    assert not outcomes[0].failures
+
+
+def test_what_mq_refuses_directly_is_told_with_the_run_at_fault(rig: Rig) -> None:
+    unit = Unit([puts("MQGATE.OUT", b"state", key=b"s"), puts("APP.Q", b"1"), puts("NO.SUCH.Q", b"2")])
+    outcome = rig.commit(unit)
+    assert [(one.puts, one.reason) for one in outcome.failures] == [(2, 2085)]
+    assert not rig.mq.bodies("APP.Q")
+    assert not list(rig.queue_manager.load("MQGATE.OUT"))
+    assert not list(rig.store.load(ENTRIES))
+    assert not list(rig.store.load(INTENT))
+
+
+def test_while_mq_is_away_units_are_done_when_the_buffer_has_them(rig: Rig) -> None:
+    rig.mq.go()
+    rig.run()
+    assert rig.queue_manager.state == "buffering"
+    for number in range(3):
+        assert not rig.commit(Unit([puts("APP.Q", b"%d" % number)])).failures
+    assert rig.queue_manager.spool.messages == 3
+    assert rig.queue_manager.spool.bytes > 0
+    rig.mq.come()
+    rig.run()
+    assert rig.queue_manager.state == "connected"
+    assert rig.mq.bodies("APP.Q") == [b"0", b"1", b"2"]
+    assert (rig.queue_manager.spool.messages, rig.queue_manager.spool.bytes) == (0, 0)
+    assert rig.counters.spool_drained_messages == 3
+    assert rig.states == ["connected", "buffering", "draining", "connected"]
+
+
+def test_new_messages_do_not_overtake_buffered_ones(rig: Rig) -> None:
+    rig.mq.go()
+    rig.run()
+    rig.commit(Unit([puts("APP.Q", b"old")]))
+    rig.mq.come()
+    outcomes = rig.submit(Unit([puts("APP.Q", b"new")]))  # before the drain has done anything
+    rig.run()
+    assert outcomes
+    assert rig.mq.bodies("APP.Q") == [b"old", b"new"]
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_a_lost_answer_neither_loses_nor_doubles(rig: Rig, cut: str) -> None:
+    rig.link.cut = cut
+    assert not rig.commit(Unit([puts("APP.Q", b"1")])).failures
+    rig.run()
+    rig.commit(Unit([puts("APP.Q", b"2")]))
+    assert rig.mq.bodies("APP.Q") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_a_release_whose_answer_is_lost_happens_once(rig: Rig, cut: str) -> None:
+    token = _staged(rig, b"two")
+    rig.link.cut = cut
+    assert not rig.commit(_released(token, b"two")).failures
+    rig.run()
+    assert rig.mq.bodies("APP.Q") == [b"two"]
+    assert not list(rig.queue_manager.load("MQGATE.STAGED"))
+
+
+@pytest.mark.parametrize("cut", ["before", "after", ""])
+@pytest.mark.parametrize("commits", [1, 2, 3])
+@pytest.mark.parametrize("after", [True, False])
+def test_a_gateway_killed_while_it_releases_does_it_once(rig: Rig, cut: str, commits: int, after: bool) -> None:
+    token = _staged(rig, b"two")
+    rig.link.cut = cut
+    rig.store.ends_at, rig.store.after = commits, after
+    try:
+        rig.submit(_released(token, b"two"))
+        rig.run()
+    except Killed:
+        rig.kill()
+    rig.run()
+    left = [stored for _, stored in rig.queue_manager.load("MQGATE.STAGED")]
+    if left:  # the client sends its PUBREL again
+        assert not rig.mq.bodies("APP.Q")
+        rig.commit(_released(left[0].token, b"two"))
+    rig.run()
+    assert rig.mq.bodies("APP.Q") == [b"two"]
+    assert not list(rig.queue_manager.load("MQGATE.STAGED"))
+    assert not list(rig.store.load(INTENT))
+
+
+def test_the_buffer_survives_a_restart_while_mq_is_away(rig: Rig) -> None:
+    token = _staged(rig, b"two")
+    rig.mq.go()
+    rig.run()
+    rig.commit(Unit([puts("APP.Q", b"one")], replaces=[Replace("MQGATE.SESSIONS", b"s", b"record")]))
+    rig.commit(_released(token, b"two"))
+    rig.kill()
+    rig.run()
+    assert rig.queue_manager.state == "buffering"
+    assert rig.queue_manager.name == "QM1"
+    assert rig.queue_manager.spool.recovered == 2
+    assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.SESSIONS")] == [b"record"]
+    rig.commit(Unit([puts("APP.Q", b"three")]))
+    rig.mq.come()
+    rig.run()
+    assert rig.mq.bodies("APP.Q") == [b"one", b"two", b"three"]
+
+
+def test_numbers_of_a_new_process_lie_behind_those_of_direct_units(rig: Rig) -> None:
+    for _ in range(5):
+        rig.commit(Unit([puts("APP.Q", b"direct")]))
+    rig.mq.go()
+    rig.kill()
+    rig.run()
+    rig.commit(Unit([puts("APP.Q", b"buffered")]))
+    rig.mq.come()
+    rig.run()
+    assert rig.mq.bodies("APP.Q").count(b"buffered") == 1
+
+
+def test_nothing_is_drained_before_the_progress_can_be_seen(rig: Rig) -> None:
+    rig.link.cut = "after"
+    rig.link.hidden = 3
+    outcomes = rig.submit(Unit([puts("APP.Q", b"1")]))
+    rig.run()
+    assert outcomes
+    assert rig.queue_manager.state == "buffering"
+    rig.run(5.0)
+    assert rig.queue_manager.state == "connected"
+    assert rig.mq.bodies("APP.Q") == [b"1"]
+
+
+def test_a_progress_that_was_removed_is_written_anew_in_the_end(rig: Rig) -> None:
+    rig.mq.go()
+    rig.run()
+    rig.commit(Unit([puts("APP.Q", b"1")]))
+    tokens = [stored.token for _, stored in rig.mq.queue_manager.load("MQGATE.MARKERS")]
+    rig.mq.commit(Unit(takes=[Takes("MQGATE.MARKERS", key, tokens) for key, _ in rig.mq.load_markers()]))
+    rig.mq.come()
+    rig.run(10.0)
+    assert rig.queue_manager.state == "buffering"
+    rig.run(ABSENT_SECONDS)
+    assert rig.queue_manager.state == "connected"
+    assert rig.mq.bodies("APP.Q") == [b"1"]
+
+
+def test_beyond_the_limit_nothing_is_acknowledged_and_volatile_messages_are_dropped() -> None:
+    rig = Rig(max_bytes=4000)
+    rig.run()
+    rig.mq.go()
+    rig.run()
+    rig.queue_manager.units.rule_of = lambda _puts: "rule"
+    assert rig.submit(Unit([puts("APP.Q", b"x" * 2000)]))
+    held = rig.submit(Unit([puts("APP.Q", b"y" * 2000), puts("OTHER.Q", b"z" * 2000, persistent=False, head=VOLATILE)]))
+    behind = rig.submit(Unit(replaces=[Replace("MQGATE.SESSIONS", b"s", b"record")]))
+    rig.run()
+    assert not held
+    assert not behind
+    assert rig.queue_manager.full
+    assert rig.counters.messages_dropped["rule", "spool_full"] == 1
+    assert rig.counters.backpressure_events["spool_full"] == 1
+    rig.mq.come()
+    rig.run()
+    assert held
+    assert behind
+    assert rig.mq.bodies("APP.Q") == [b"x" * 2000, b"y" * 2000]
+    assert not rig.mq.bodies("OTHER.Q")
+
+
+def test_volatile_messages_alone_are_dropped_and_answered() -> None:
+    rig = Rig(max_bytes=100)
+    rig.mq.go()
+    rig.run()
+    assert not rig.commit(Unit([puts("OTHER.Q", b"z", persistent=False, head=VOLATILE)])).failures
+    assert rig.counters.messages_dropped["_none", "spool_full"] == 1
+
+
+def test_an_attempt_in_doubt_that_finds_no_room_is_settled_by_the_progress() -> None:
+    rig = Rig(max_bytes=100)
+    rig.run()
+    rig.mq.alive = True
+    rig.link.cut = "after"
+    rig.link.hidden = 2
+    outcomes = rig.submit(Unit([puts("APP.Q", b"1")]))
+    rig.run()
+    assert not outcomes
+    rig.run(5.0)
+    assert outcomes
+    assert rig.mq.bodies("APP.Q") == [b"1"]
+
+
+def test_expiry_runs_while_a_message_waits(rig: Rig) -> None:
+    rig.mq.go()
+    rig.run()
+    rig.queue_manager.units.rule_of = lambda _puts: "rule"
+    short, long = mqmd.with_expiry(HEAD, 50), mqmd.with_expiry(HEAD, 1000)
+    rig.commit(Unit([Puts("APP.Q", heads=[short, long, HEAD], bodies=[b"short", b"long", b"ever"])]))
+    rig.run(10.0)
+    rig.mq.come()
+    rig.run()
+    assert rig.mq.bodies("APP.Q") == [b"long", b"ever"]
+    assert rig.counters.messages_dropped["rule", "expired"] == 1
+    assert rig.counters.spool_drained_messages == 2
+    assert rig.queue_manager.spool.messages == 0
+    page = rig.mq.queue_manager.fetch("APP.Q", b"", 1)
+    assert mqmd.number(page[0].md, 16) <= 900
+
+
+def test_a_destination_that_refuses_holds_up_no_other(rig: Rig) -> None:
+    rig.mq.go()
+    rig.run()
+    for number in range(4):
+        rig.commit(Unit([puts("APP.Q", b"a%d" % number), puts("OTHER.Q", b"o%d" % number)]))
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) PUT(DISABLED)")
+    rig.mq.come()
+    rig.run()
+    assert rig.mq.bodies("OTHER.Q") == [b"o0", b"o1", b"o2", b"o3"]
+    assert rig.queue_manager.state == "draining"
+    assert "APP.Q" in rig.queue_manager.problems
+    rig.commit(Unit([puts("OTHER.Q", b"direct")]))
+    rig.commit(Unit([puts("APP.Q", b"a4"), puts("OTHER.Q", b"o4")]))  # lines up behind what refuses
+    assert rig.mq.bodies("OTHER.Q")[-2:] == [b"direct", b"o4"]
+    assert rig.queue_manager.spool.messages == 5
+    rig.kill()
+    rig.run()
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) PUT(ENABLED)")
+    rig.run(60.0)
+    assert rig.mq.bodies("APP.Q") == [b"a0", b"a1", b"a2", b"a3", b"a4"]
+    assert rig.queue_manager.state == "connected"
+    assert not rig.queue_manager.problems
+    assert rig.queue_manager.spool.messages == 0
+    assert not list(rig.store.load(ASIDE))
+
+
+def test_a_destination_that_does_not_exist_means_dead_letters(rig: Rig) -> None:
+    rig.mq.go()
+    rig.run()
+    rig.queue_manager.units.rule_of = lambda _puts: "rule"
+    rig.commit(Unit([puts("APP.Q", b"1"), puts("NO.SUCH.Q", b"2")]))
+    rig.commit(Unit([puts("APP.Q", b"3")]))
+    rig.mq.come()
+    rig.run()
+    assert rig.mq.bodies("APP.Q") == [b"1", b"3"]
+    dead = dlh.parse(rig.mq.bodies("MQGATE.DEAD.LETTER")[0])
+    assert (dead.reason, dead.dest_q_name.strip()) == (2085, "NO.SUCH.Q")
+    assert rig.counters.dlq_messages["rule", "unknown_queue"] == 1
+    assert rig.counters.spool_drained_messages == 2
+
+
+def test_consumers_wait_until_what_they_took_has_left(rig: Rig) -> None:
+    rig.mq.commit(Unit([puts("APP.Q", b"command")]))
+    told: list[int] = []
+    rig.queue_manager.consume("APP.Q", lambda: told.append(1))
+    page = rig.queue_manager.fetch("APP.Q", b"", 10)
+    rig.link.cut = "before"
+    rig.mq.alive = False
+    copy = puts("MQGATE.OUT", b"for a session", key=b"s")
+    outcomes = rig.submit(Unit([copy], [Takes("APP.Q", b"", [page[0].token])]))
+    rig.run()
+    assert outcomes
+    assert copy.tokens
+    assert rig.queue_manager.fetch("APP.Q", b"", 10) == []
+    told.clear()
+    rig.mq.come()
+    rig.run()
+    assert told
+    assert rig.queue_manager.fetch("APP.Q", b"", 10) == []
+    assert not rig.mq.bodies("APP.Q")
+
+
+def test_a_long_unit_goes_through_the_store(rig: Rig) -> None:
+    bodies = [b"%d" % number for number in range(6000)]
+    assert not rig.commit(Unit([puts("APP.Q", *bodies)])).failures
+    assert rig.mq.bodies("APP.Q") == bodies
+    assert rig.queue_manager.state == "connected"
+
+
+def test_moves_of_staged_messages(rig: Rig) -> None:
+    token = _staged(rig, b"payload")
+    rig.commit(Unit(moves=[Moves("MQGATE.STAGED", b"device", [token], "APP.Q", heads=[HEAD + b"header:"])]))  # type: ignore[list-item]
+    assert rig.mq.bodies("APP.Q") == [b"header:payload"]
+    assert not list(rig.queue_manager.load("MQGATE.STAGED"))
+
+
+def test_reading_while_mq_is_away(rig: Rig) -> None:
+    rig.mq.go()
+    rig.run()
+    assert rig.queue_manager.fetch("APP.Q", b"", 1) == []
+    assert rig.queue_manager.max_length("APP.Q") == 4_194_304
+    assert rig.queue_manager.depth("MQGATE.OUT", b"s") == 0
+    with pytest.raises(MQError, match="cut"):
+        rig.queue_manager.depth("APP.Q")
+
+
+def test_a_first_start_while_mq_is_away() -> None:
+    mq = Mq()
+    mq.alive = False
+    rig = Rig(mq)
+    rig.run()
+    assert rig.queue_manager.state == "buffering"
+    rig.commit(Unit([puts("APP.Q", b"1")]))
+    mq.come()
+    rig.run()
+    assert mq.bodies("APP.Q") == [b"1"]
+    assert json.loads(mq.bodies("MQGATE.MARKERS")[0])["main"] > 0
+
+
+def test_progress_forgets_destinations_that_are_through(rig: Rig) -> None:
+    progress = Progress(5, {("A", ""): 3}).reached(4).aside_reached(("B", "QM2"), 7)
+    assert progress == Progress(5, {("A", ""): 3, ("B", "QM2"): 7})
+    assert progress.without(("A", "")) == Progress(5, {("B", "QM2"): 7})
+    del rig
