@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import add
 from typing import Any
 
-from gateway.broker import accounting
+from gateway.broker import accounting, singles
 from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
@@ -144,6 +144,11 @@ class Engine:
         if error is not None and connection.state != CLOSED:
             self.protocol_error(connection, error)
 
+    def received_each(self, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:
+        """A few bytes of each of several connections: plain publications are taken in together. The others, which are
+        returned, are to be given to `received`."""
+        return singles.publications(self, arrived)
+
     def early(self, connection: Connection, packets: list[Any]) -> None:
         """Packets before CONNACK: the first must be CONNECT [MQTT-3.1.0-1]; what follows waits for its verdict, and
         is dropped with a refusal [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]."""
@@ -267,13 +272,15 @@ class Engine:
             self._write(connection)
 
     def _write(self, connection: Connection) -> None:
-        if not connection.out or connection.state == CLOSED:
+        out = connection.out
+        if not out or connection.state == CLOSED:
             return
-        data = connection.out[0] if len(connection.out) == 1 else b"".join(connection.out)
-        connection.out.clear()
+        data = out[0] if len(out) == 1 else b"".join(out)
+        connection.out = []
         self.counters.bytes_out += len(data)
-        connection.link.write(data)
-        if connection.link.buffered() > self.limits.max_outgoing_bytes:
+        link = connection.link
+        link.write(data)
+        if link.buffered() > self.limits.max_outgoing_bytes:
             self.close(connection, "slow_consumer", "the client does not read what it is sent")
 
     def _submit(self) -> None:
@@ -380,10 +387,14 @@ class Engine:
             connection.inbound_pending -= count
         self.counters.packets_out[:] = map(add, self.counters.packets_out, turn.answered)
         for connection, replies in turn.replies.items():
-            if connection.state != CLOSED and not self.parking.defer(connection, replies):
+            if connection.state == CLOSED or self.parking.defer(connection, replies):
+                continue
+            if connection.out:
                 connection.out.extend(replies)
-                connection.greeted = True
-                dirty.add(connection)
+            else:
+                connection.out = replies
+            connection.greeted = True
+            dirty.add(connection)
         for owner, (staged, ids) in turn.staged.items():
             owner.staged_tokens.update(zip(ids, staged.tokens, strict=True))
         if turn.deliveries:

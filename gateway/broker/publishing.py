@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STAGED = "MQGATE.STAGED"
 _TWO = [number.to_bytes(2, "big") for number in range(65_536)]
-_PUBACK = [b"\x40\x02" + two for two in _TWO]
+PUBACKS = [b"\x40\x02" + two for two in _TWO]
 _PUBREC = [b"\x50\x02" + two for two in _TWO]
 _PUBCOMP = [b"\x70\x02" + two for two in _TWO]
 _LITTLE = {number: number.to_bytes(2, "little") for number in range(65_536)}
@@ -44,7 +44,7 @@ class Publishing:
         turn, session = engine.turn, connection.session
         if connection.generation != engine.router.generation:
             self.forget_routes(connection)
-        handlers, pubacks, pubrecs = engine.handlers, _PUBACK, _PUBREC
+        handlers, pubacks, pubrecs = engine.handlers, PUBACKS, _PUBREC
         packets_in = engine.counters.packets_in
         last_topic, last_first, hot = b"", -1, 0
         longest = engine.limits.max_payload or engine.limits.max_packet

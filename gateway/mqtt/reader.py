@@ -39,7 +39,7 @@ class Reader:
     written in the client's version). A reader for a client's side is made with its version and FROM_SERVER.
     """
 
-    __slots__ = ("_grammars", "_held", "_missing", "error", "max_packet", "max_user_properties", "version")
+    __slots__ = ("_grammars", "_missing", "error", "held", "max_packet", "max_user_properties", "version")
 
     def __init__(
         self,
@@ -53,7 +53,8 @@ class Reader:
         self.version = version
         self.error: ProtocolError | None = None
         self._grammars = grammars
-        self._held: bytearray | None = None
+        self.held: bytearray | None = None
+        """The beginning of a packet that is not whole yet."""
         self._missing = 0
 
     def feed(self, chunk: bytes) -> list[Packet]:
@@ -62,21 +63,21 @@ class Reader:
         if self.error is not None:
             return packets
         data = chunk
-        held = self._held
+        held = self.held
         if held is not None:
             if len(chunk) < self._missing:
                 held += chunk
                 self._missing -= len(chunk)
                 return packets
             data = b"".join((held, chunk))
-            self._held = None
+            self.held = None
         try:
             offset = self._decode(data, packets) if self.version else self._decode_first(data, packets)
         except ProtocolError as error:
             self.error = error
             return packets
         if offset < len(data):
-            self._held = bytearray(data[offset:])
+            self.held = bytearray(data[offset:])
         return packets
 
     def _decode_first(self, data: bytes, packets: list[Packet]) -> int:

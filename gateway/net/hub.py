@@ -15,12 +15,13 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
 from zope.interface import implementer
 
 from gateway.broker.engine import Engine
+from gateway.broker.singles import SHORT
 from gateway.net.proxy import ProxyReader
 from gateway.net.rates import Bucket
 from gateway.session.connection import Connection
@@ -218,7 +219,8 @@ class Hub:
             self.on_fatal(error)
 
     def _round(self) -> None:
-        sockets = self._sockets
+        sockets, limited = self._sockets, self.limited
+        small: list[tuple[Connection, bytes]] = []
         for fd, event in self._epoll.poll(0, MAX_EVENTS):
             link = sockets.get(fd)
             if link is None:
@@ -229,24 +231,36 @@ class Hub:
             if event & WRITE:
                 link.drain()
             if event & READ and not link.closed:
-                self._read(link)
+                chunk = self._read(link)
+                if not chunk:
+                    continue
+                if len(chunk) <= SHORT and link.connection is not None and link.proxy is None and not limited:
+                    small.append((link.connection, chunk))
+                else:
+                    self._hand_in(link, chunk)
             elif event & GONE and not link.closed:
                 self.lost(link)
+        for connection, chunk in self.engine.received_each(small) if small else ():
+            self._hand_in(cast("HubSocket", connection.link), chunk)
         self.engine.flush()
         while self._lost:
             self.lost(self._lost.pop())
             self.engine.flush()
 
-    def _read(self, link: HubSocket) -> None:
+    def _read(self, link: HubSocket) -> bytes:
+        """What has arrived; nothing: the peer is gone or was not ready after all."""
         try:
             chunk = link.sock.recv(link.chunk)
         except OSError as error:
             if error.errno not in _AGAIN:
                 self.lost(link)
-            return
+            return b""
         if not chunk:
             self.lost(link)
-            return
+        return chunk
+
+    def _hand_in(self, link: HubSocket, chunk: bytes) -> None:
+        """Bytes of one connection to the broker, which says by the time it takes how much to read at once."""
         begun = monotonic()
         try:
             if link.proxy is None and link.connection is not None:

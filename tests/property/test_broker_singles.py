@@ -1,0 +1,106 @@
+"""A few bytes of each of many connections, taken in together and one after the other: the same comes of both."""
+
+from __future__ import annotations
+
+from broker_harness import Bench
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.mqtt import packets as p
+from gateway.mqtt import writer
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: first, topic: 'q/{x}', queue: Q1, continue: true, when: {client: [c0]}}
+  - {name: second, topic: 'q/#', queue: Q2, properties: {topic: '{topic}'}}
+"""
+VERSIONS = (3, 4, 5, 4)
+TOPICS = st.sampled_from([b"q/1", b"q/1", b"q/2", b"other", b"subscribed/1", b"q/+", b""])
+
+
+@st.composite
+def chunk(draw, version):
+    kind = draw(st.sampled_from(["publish"] * 6 + ["ack", "ping", "part", "rubbish"]))
+    if kind == "ack":
+        return writer.encode_acks(draw(st.sampled_from([p.PUBACK, p.PUBREL])), [draw(st.integers(1, 3))])
+    if kind == "ping":
+        return b"\xc0\x00"
+    if kind == "rubbish":
+        return draw(st.binary(min_size=1, max_size=8))
+    qos = draw(st.sampled_from([1, 1, 1, 0, 2]))
+    properties = draw(st.sampled_from([b"", b"", b"\x26\x00\x01a\x00\x01b", b"\x02\x00\x00\x00\x05"]))
+    packet = writer.encode_publish(
+        version, draw(TOPICS), draw(st.binary(max_size=20)), qos, retain=draw(st.integers(0, 5)) == 5,
+        packet_id=draw(st.integers(1, 4)) if qos else 0, properties=properties if version == 5 else b"",
+    )  # fmt: skip
+    return packet[: draw(st.integers(1, len(packet)))] if kind == "part" else packet
+
+
+@st.composite
+def rounds(draw):
+    one = st.tuples(*(st.one_of(st.none(), chunk(version)) for version in VERSIONS))
+    return draw(st.lists(one, max_size=8))
+
+
+class Side:
+    """A bench with its connections; commits return when the test says so."""
+
+    def __init__(self) -> None:
+        self.bench = Bench(MAPPING, receive_maximum=3, max_payload=15)
+        self.devices = [self.bench.device(version, f"c{i}").connect() for i, version in enumerate(VERSIONS)]
+        self.devices[3].subscribe("subscribed/#", 1)
+        for device in self.devices:
+            device.publish("q/1", b"warm", 1, 9)
+            device.take()
+        self.bench.queues.automatic = False
+
+    def state(self):
+        counters = self.bench.engine.counters
+        return (
+            [device.take() for device in self.devices],
+            [device.wire.closed for device in self.devices],
+            [device.connection.inbound_pending for device in self.devices],
+            {name: [row[1:] for row in rows.values()] for name, rows in self.bench.queues.rows.items()},
+            counters.packets_in,
+            counters.bytes_in,
+        )
+
+    def arrived(self, chunks):
+        pairs = zip(self.devices, chunks, strict=True)
+        return [(device.connection, chunk) for device, chunk in pairs if chunk and not device.wire.closed]
+
+    def take_in(self, arrived) -> None:
+        for connection, chunk in arrived:
+            self.bench.engine.received(connection, chunk)
+        self.bench.engine.flush()
+
+
+@settings(max_examples=150)
+@given(rounds(), st.sets(st.integers(0, 7)))
+def test_together_as_one_after_the_other(given_rounds, commits):
+    together, alone = Side(), Side()
+    for number, chunks in enumerate(given_rounds):
+        arrived = together.arrived(chunks)
+        others = together.bench.engine.received_each(list(arrived))
+        together.take_in(others)
+        later = [one in others for one in arrived]  # connections have no order among them: take the same one
+        ordered = sorted(zip(later, alone.arrived(chunks), strict=True), key=lambda one: one[0])
+        alone.take_in([one for _, one in ordered])
+        if number in commits:
+            together.bench.queues.commit()
+            alone.bench.queues.commit()
+        assert together.state() == alone.state()
+    for side in (together, alone):
+        while side.bench.queues.commit():
+            pass
+    assert together.state() == alone.state()
+
+
+def test_what_is_plain_is_taken_in_at_once():
+    side = Side()
+    plain = [writer.encode_publish(version, b"q/1", b"x", 1, packet_id=1) for version in VERSIONS[1:]]
+    assert side.bench.engine.received_each(side.arrived([None, *plain])) == []
+    side.bench.engine.flush()
+    side.bench.queues.commit()
+    assert [device.take() for device in side.devices[1:]] == [[(0x40, 1, 0, b"")]] * 3
