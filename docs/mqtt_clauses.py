@@ -23,6 +23,8 @@ PAGE = ROOT / "docs" / "reference" / "mqtt-clauses.md"
 STATEMENTS = ROOT / "docs" / "mqtt-statements.txt"
 CITATION = re.compile(r"MQTT([35]?)[-_](\d+)[._-](\d+)[._](\d+)[-_](\d+)(?!\d|\.\d)", re.IGNORECASE)
 VERSIONS = ("3.1.1", "5.0")
+OWN_TEST = "test_mqtt_clauses.py"
+"""The test of this program, which has wrong citations in it."""
 QUALIFIED = {"3": "3.1.1", "5": "5.0"}
 
 
@@ -109,6 +111,8 @@ def collect() -> Index:
         for case in yaml.safe_load(path.read_text(encoding="utf-8")):
             index.cite(index.tests, case["name"], path.stem, versions_of(case))
     for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.name == OWN_TEST:
+            continue
         for line in path.read_text(encoding="utf-8").splitlines():
             if "def test_" in line or "MQTT" in line:
                 index.cite(index.tests, line, str(path.relative_to(ROOT / "tests")))
@@ -121,13 +125,23 @@ def versions_of(case: dict[str, str]) -> tuple[str, ...]:
     return tuple(version for version in VERSIONS if version in named) or VERSIONS
 
 
+def in_order(index: Index, version: str) -> Iterator[tuple[tuple[str, str], Statement]]:
+    """The statements of a version, by section."""
+
+    def place(number: str) -> list[int]:
+        return [int(part) for part in re.split(r"\D", number)]
+
+    for key in sorted((key for key in index.known if key[0] == version), key=lambda key: place(key[1])):
+        yield key, index.known[key]
+
+
 def table(index: Index, version: str) -> Iterator[str]:
     """The statements that something here enforces."""
     yield f"## MQTT {version}\n"
     yield "| Statement | About | Enforced in | Tested in |"
     yield "|---|---|---|---|"
-    for key, statement in index.known.items():
-        if key[0] == version and not statement.why_not:
+    for key, statement in in_order(index, version):
+        if not statement.why_not:
             enforced, tested = index.source.get(key, []), index.tests.get(key, [])
             cells = (f"MQTT-{key[1]}", statement.text, ", ".join(enforced[:3]) or "-", ", ".join(tested[:3]) or "-")
             yield f"| {' | '.join(cells)} |"
@@ -139,8 +153,8 @@ def not_applicable(index: Index, version: str) -> Iterator[str]:
     yield f"### Not applicable in {version}\n"
     yield "| Statement | About | Why |"
     yield "|---|---|---|"
-    for key, statement in index.known.items():
-        if key[0] == version and statement.why_not:
+    for key, statement in in_order(index, version):
+        if statement.why_not:
             yield f"| MQTT-{key[1]} | {statement.text} | {statement.why_not} |"
     yield ""
 

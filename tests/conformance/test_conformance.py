@@ -1,14 +1,19 @@
 """Runs the cases in *.yaml against a real gateway, each in every protocol version it names.
 
-A case has a `name` (with the clause), perhaps `versions` (default: all), perhaps `profile` (a file in profiles/) and
+A case has a `name` (with the statement), perhaps `versions` (default: all), perhaps `profile` (a file in profiles/) and
 `steps`. A step is `CLIENT VERB ARGUMENTS`: `>` sends, `<` expects the next packet, `<|` expects several in any order
 (split by `||`); the other verbs are methods of `conformance_client.Client`. `restart`, `kill` and `wait SECONDS` act
 on the gateway. Clients open their sockets when they are first named, and again after `leaves`, `drops` or `closed`.
+
+One gateway a profile serves all its cases at once, so that their waits pass together; cases that kill or restart it
+share these too: every one of them goes on to its next `kill`, then the gateway is killed once for all.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,46 +26,24 @@ HERE = Path(__file__).parent
 PROFILES = {path.stem: path for path in sorted((HERE / "profiles").glob("*.yaml"))}
 VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 ENDED = {"drops", "leaves", "closed", "refused", "refused_late", "turned_away"}
+AT_ONCE = 8
 
 
 def load_cases():
     for path in sorted(HERE.glob("*.yaml")):
         for number, case in enumerate(yaml.safe_load(path.read_text())):
             for version in str(case.get("versions", "3.1 3.1.1 5.0")).split():
-                profile = case.get("profile", "default")
-                mark = pytest.mark.xdist_group(f"conformance-{profile}")
                 tag = f"{path.stem}{number}"
-                yield pytest.param(
-                    case, tag, VERSIONS[version], profile, id=f"{path.stem}: {case['name']} ({version})", marks=mark
-                )
-
-
-@pytest.fixture(scope="module")
-def gateways(tmp_path_factory):
-    running: dict[str, Gateway] = {}
-
-    def get(profile: str) -> Gateway:
-        if profile not in running:
-            settings = PROFILES[profile].read_text()
-            directory = tmp_path_factory.mktemp(f"conformance-{profile}")
-            for user in ("alice", "bob"):
-                (directory / f"{user}.pw").write_text(f"{user}pw\n")
-            (directory / "none.yaml").write_text("version: 1\n")
-            gateway = Gateway(directory, settings)
-            gateway.start()
-            running[profile] = gateway
-        return running[profile]
-
-    yield get
-    for gateway in running.values():
-        gateway.stop()
+                name = f"{path.stem}: {case['name']} ({version})"
+                yield pytest.param(case, tag, VERSIONS[version], case.get("profile", "default"), id=name)
 
 
 class Case:
     """The clients of one run of one case."""
 
-    def __init__(self, gateway: Gateway, tag: str, version: int) -> None:
+    def __init__(self, gateway: Gateway, tag: str, version: int, steps: str) -> None:
         self.gateway, self.tag, self.version = gateway, tag, version
+        self.steps = list(filter(None, map(str.strip, steps.splitlines())))
         self.clients: dict[str, Client] = {}
         self.log: list[str] = []
 
@@ -80,16 +63,23 @@ class Case:
             self.clients[name] = client
         return self.clients[name]
 
-    def run(self, step: str) -> None:
-        self.log.append(f"-- {step}")
-        name, _, rest = self.names(step).partition(" ")
-        if name in {"restart", "kill", "wait"}:
-            self.act(name, rest)
-            return
-        if name == "shares":
-            self.shares(rest.split())
-            return
-        verb, _, text = rest.strip().partition(" ")
+    def run(self) -> Iterator[str]:
+        """Steps one after the other; says `kill` or `restart` where the gateway has to be, and goes on after it."""
+        for step in self.steps:
+            self.log.append(f"-- {step}")
+            name, _, rest = self.names(step).partition(" ")
+            if name in {"kill", "restart"}:
+                yield name
+                self.close()
+            elif name == "wait":
+                time.sleep(float(rest))
+            elif name == "shares":
+                self.shares(rest.split())
+            else:
+                self.act(name, rest.strip())
+
+    def act(self, name: str, rest: str) -> None:
+        verb, _, text = rest.partition(" ")
         client = self.client(name)
         if verb == ">":
             client.send(to_bytes(text, self.version))
@@ -101,17 +91,6 @@ class Case:
             getattr(client, verb)(text)
         if verb in ENDED:
             self.clients.pop(name).socket.close()
-
-    def act(self, verb: str, text: str) -> None:
-        if verb == "wait":
-            time.sleep(float(text))
-            return
-        self.close()
-        if verb == "kill":
-            self.gateway.kill()
-        else:
-            self.gateway.stop()
-        self.gateway.start()
 
     def expect_in_any_order(self, client: Client, text: str) -> None:
         wanted = [to_pattern(part, self.version) for part in text.split("||")]
@@ -134,13 +113,113 @@ class Case:
         self.clients.clear()
 
 
-@pytest.mark.parametrize(("case", "tag", "version", "profile"), list(load_cases()))
-def test_case(gateways, case, tag, version, profile):
-    run = Case(gateways(profile), tag, version)
-    try:
-        for step in filter(None, map(str.strip, case["steps"].splitlines())):
-            run.run(step)
-    except Failed as failure:
-        pytest.fail(f"{failure}\n" + "\n".join(run.log), pytrace=False)
-    finally:
+class Runner:
+    """Runs the cases that were selected, all of a profile at once; a test only asks how its own has gone."""
+
+    def __init__(self, directory, selected) -> None:
+        self.directory = directory
+        self.pool = ThreadPoolExecutor(AT_ONCE + len(PROFILES))
+        profiles = {profile for _, _, _, profile in selected}
+        self.gateways = {profile: self.pool.submit(self.started, profile) for profile in sorted(profiles)}
+        self.outcomes: dict[tuple[str, int], Future[str]] = {}
+        rounds: dict[str, list[tuple[dict, str, int]]] = {}
+        for case, tag, version, profile in sorted(selected, key=lambda one: -duration(one[0])):
+            if restarts(case):
+                rounds.setdefault(profile, []).append((case, tag, version))
+                self.outcomes[tag, version] = Future()
+            else:
+                self.outcomes[tag, version] = self.pool.submit(self.run, profile, case, tag, version)
+        self.rounds = [self.pool.submit(self.run_rounds, profile, cases) for profile, cases in rounds.items()]
+
+    def started(self, profile: str) -> Gateway:
+        directory = self.directory / profile
+        directory.mkdir()
+        for user in ("alice", "bob"):
+            (directory / f"{user}.pw").write_text(f"{user}pw\n")
+        (directory / "none.yaml").write_text("version: 1\n")
+        gateway = Gateway(directory, PROFILES[profile].read_text(), ready_seconds=60)
+        gateway.start()
+        return gateway
+
+    def run(self, profile: str, case: dict, tag: str, version: int) -> str:
+        run = Case(self.gateways[profile].result(), tag, version, case["steps"])
+        said: list[str] = []
+        self.advance(run, run.run(), said)
         run.close()
+        return "".join(said)
+
+    def advance(self, run: Case, steps: Iterator[str], said: list[str]) -> str:
+        """Go on to the next kill or restart, which is returned; "" at the end, where what failed has been said."""
+        try:
+            return next(steps, "")
+        except (Failed, OSError) as failure:
+            said.append(f"{failure}\n" + "\n".join(run.log))
+            return ""
+
+    def run_rounds(self, profile: str, cases: list[tuple[dict, str, int]]) -> None:
+        gateway = self.gateways[profile].result()
+        runs = [Case(gateway, tag, version, case["steps"]) for case, tag, version in cases]
+        going = [(run, run.run()) for run in runs]
+        waiting: list[tuple[str, Case, Iterator[str]]] = []
+        while going or waiting:
+            for run, steps in going:
+                said: list[str] = []
+                action = self.advance(run, steps, said)
+                if action:
+                    waiting.append((action, run, steps))
+                else:
+                    run.close()
+                    self.outcomes[run.tag, run.version].set_result("".join(said))
+            going = self.act(gateway, waiting)
+
+    def act(self, gateway: Gateway, waiting: list[tuple[str, Case, Iterator[str]]]) -> list[tuple[Case, Iterator[str]]]:
+        """Kill the gateway for all that wait for it; restart it in order when nobody does. Who goes on is returned."""
+        actions = {action for action, _, _ in waiting}
+        chosen = "kill" if "kill" in actions else "restart"
+        if not actions:
+            return []
+        if chosen == "kill":
+            gateway.kill()
+        else:
+            for _, run, _ in waiting:
+                run.close()
+            gateway.stop()
+        gateway.start()
+        going = [(run, steps) for action, run, steps in waiting if action == chosen]
+        waiting[:] = [one for one in waiting if one[0] != chosen]
+        return going
+
+    def stop(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
+        for gateway in self.gateways.values():
+            if gateway.done() and not gateway.cancelled() and gateway.exception() is None:
+                gateway.result().stop()
+
+
+def restarts(case: dict) -> bool:
+    """Whether the case kills or restarts the gateway."""
+    return bool({"kill", "restart"} & set(map(str.strip, case["steps"].splitlines())))
+
+
+def duration(case: dict) -> float:
+    """Seconds the case waits, roughly: the long ones begin first."""
+    lines = [line.split() for line in case["steps"].splitlines()]
+    return sum(float(words[1]) if words[:1] == ["wait"] else "refused_late" in words for words in lines)
+
+
+@pytest.fixture(scope="module")
+def runner(request, tmp_path_factory):
+    mine = [item.callspec.params for item in request.session.items if item.path == Path(__file__)]
+    selected = [(one["case"], one["tag"], one["version"], one["profile"]) for one in mine]
+    runner = Runner(tmp_path_factory.mktemp("conformance"), selected)
+    yield runner
+    runner.stop()
+
+
+@pytest.mark.parametrize(("case", "tag", "version", "profile"), list(load_cases()))
+def test_case(runner, case, tag, version, profile):
+    for gateway in runner.gateways.values():
+        gateway.result()
+    failure = runner.outcomes[tag, version].result(300)
+    if failure:
+        pytest.fail(failure, pytrace=False)

@@ -139,6 +139,22 @@ def test_another_method_in_auth_mqtt_4_12_0_5(gateway):
     assert (first, end.reason) == (0xE0, 0x82)
 
 
+@pytest.mark.parametrize("reason", [0x00, 0x19])
+def test_an_exchange_is_continued_with_0x18_mqtt_4_12_0_3(gateway, reason):
+    wire, scram = Wire(gateway), Scram("alice", "pencil")
+    wire.connect("reasons", "SCRAM-SHA-256", scram.first())
+    wire.auth(reason, scram.last(wire.read()[1].properties[DATA]))
+    first, connack = wire.read()
+    assert (first, connack.reason) == (0x20, 0x82)
+    assert wire.read() is None
+
+
+def test_success_is_the_servers_to_say_mqtt_4_12_1_1(gateway):
+    wire = authenticated(gateway, "says so")
+    wire.auth(0x00, b"")
+    assert wire.read()[1].reason == 0x82
+
+
 def test_packets_before_the_end_of_the_exchange_mqtt_3_1_2_30(gateway):
     """A client may not send anything but AUTH and DISCONNECT; nothing is answered before CONNACK."""
     wire = Wire(gateway)

@@ -155,7 +155,60 @@ def handshake(world: World, path: str = "/mqtt", protocol: str = "mqtt", origin:
         return sock.recv(4096).decode().split("\r\n", 1)[0]
 
 
-def test_websocket_paths_protocols_and_origins_are_checked(world: World) -> None:
+def opened(world: World) -> socket.socket:
+    """A WebSocket whose handshake is done; it chose the sub-protocol."""
+    sock = socket.create_connection(("127.0.0.1", port(world, "web")))
+    sock.settimeout(10)
+    lines = ["GET /mqtt HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade",
+             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
+             "Sec-WebSocket-Protocol: chat, mqtt"]  # fmt: skip
+    sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        answer += sock.recv(1)
+    assert b"sec-websocket-protocol: mqtt\r\n" in answer.lower()
+    return sock
+
+
+def frame(data: bytes, kind: int = 2) -> bytes:
+    """A frame of a client, masked with zeros."""
+    return bytes((0x80 | kind, 0x80 | len(data))) + b"\0\0\0\0" + data
+
+
+def carried(sock: socket.socket, count: int) -> bytes:
+    """The next bytes that come in binary frames, of whatever length."""
+    data = b""
+    while len(data) < count:
+        first, length = sock.recv(1), sock.recv(1)[0]
+        assert first == b"\x82"
+        data += sock.recv(length, socket.MSG_WAITALL)
+    return data
+
+
+def test_the_subprotocol_is_mqtt_mqtt_6_0_0_4(world: World) -> None:
+    opened(world).close()
+
+
+def test_packets_need_not_end_with_a_frame_mqtt_6_0_0_2(world: World) -> None:
+    with opened(world) as sock:
+        sock.sendall(frame(CONNECT[:5]))
+        sock.sendall(frame(CONNECT[5:6]) + frame(CONNECT[6:] + b"\xc0\0\xc0"))
+        assert carried(sock, 6) == CONNACK + b"\xd0\0"
+        sock.sendall(frame(b"\0"))
+        assert carried(sock, 2) == b"\xd0\0"
+
+
+def test_text_frames_end_the_connection_mqtt_6_0_0_1(world: World) -> None:
+    with opened(world) as sock:
+        sock.sendall(frame(CONNECT))
+        assert carried(sock, 4) == CONNACK
+        sock.sendall(frame(b"text", kind=1))
+        assert sock.recv(2)[:1] == b"\x88"  # Close
+        while sock.recv(100):
+            pass
+
+
+def test_websocket_paths_protocols_and_origins_are_checked_mqtt_6_0_0_3(world: World) -> None:
     assert " 101 " in handshake(world)
     assert " 101 " in handshake(world, protocol="mqttv3.1")
     assert " 101 " in handshake(world, origin="https://ops.example")

@@ -280,7 +280,7 @@ class Sessions(RuleBasedStateMachine):
         return any(topic in FILTERS[f] and q >= 1 for f, q in subscriber.wanted.items())
 
     def check_order(self, subscriber):
-        """First copies at QoS 1 of one publisher on one topic come in the order of publication [MQTT-4.6.0-6]."""
+        """First copies at QoS 1 of one publisher on one topic come in order [MQTT3-4.6.0-6] [MQTT5-4.6.0-5]."""
         firsts: dict[tuple[str, str], list[int]] = {}
         seen = set()
         for payload, qos in subscriber.got:

@@ -67,7 +67,7 @@ def test_what_arrives_during_a_commit_is_one_batch(bench):
     ("keep_alive", "earliest", "latest"), [(1, 1.0, 1.5), (2, 2.0, 3.0), (10, 10, 15), (60, 60, 90)]
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_keep_alive_between_1_and_1_5_periods_mqtt_3_1_2_24(bench, version, keep_alive, earliest, latest):
+def test_keep_alive_1_to_1_5_periods_mqtt3_3_1_2_24_mqtt5_3_1_2_22(bench, version, keep_alive, earliest, latest):
     device = bench.device(version, "d").connect(keep_alive=keep_alive)
     passed = 0.0
     while not device.wire.closed and passed < 2 * latest:
@@ -76,6 +76,17 @@ def test_keep_alive_between_1_and_1_5_periods_mqtt_3_1_2_24(bench, version, keep
         if round(passed, 2) % 1 == 0:
             bench.engine.tick()
     assert earliest <= passed <= latest + 0.01
+
+
+@pytest.mark.parametrize("keep_alive", [0, 3600])
+def test_the_keep_alive_the_server_gives_is_the_one_that_ends_mqtt5_3_1_2_21_mqtt_3_2_2_21(keep_alive):
+    bench = Bench(keep_alive_max=60)
+    device = bench.device(5, "d").connect(keep_alive=keep_alive)
+    assert device.take()[0][1].properties[0x13] == 60
+    bench.advance(60)
+    assert not device.wire.closed
+    bench.advance(30)
+    assert device.wire.closed
 
 
 def test_keep_alive_0_never_ends(bench):

@@ -63,7 +63,7 @@ def test_a_member_with_a_full_window_is_passed_over():
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_a_member_did_not_acknowledge_goes_to_another_mqtt_4_8_2_5(bench, clean):
+def test_what_a_member_did_not_acknowledge_goes_to_another(bench, clean):
     leaving = member(bench, "leaving", clean=clean)
     everything = publish(bench, 5)
     assert len(payloads(leaving)) == 5

@@ -32,11 +32,19 @@ def test_the_version_of_a_refused_connect_is_known():
 
 
 @pytest.mark.parametrize(("level", "version"), [(6, 4), (3, 4), (0x84, 4)])
-def test_an_unknown_level_is_answered_as_3_1_1_mqtt_3_1_2_2(level, version):
+def test_an_unknown_level_is_answered_as_its_connect_is_written_mqtt_3_1_2_2(level, version):
     reader = Reader(1000)
     reader.feed(bytes.fromhex("100C 0004 4D515454") + bytes((level,)) + bytes.fromhex("02 0000 0000"))
     assert isinstance(reader.error, ProtocolError)
     assert (reader.error.reason, reader.version) == (0x84, version)
+
+
+@pytest.mark.parametrize("level", [0, 6, 99])
+def test_an_unknown_level_in_the_layout_of_5_0_is_answered_in_it_mqtt_3_1_2_2(level):
+    reader = Reader(1000)
+    reader.feed(bytes.fromhex("100E 0004 4D515454") + bytes((level,)) + bytes.fromhex("02 003C 00 0001 61"))
+    assert reader.error is not None
+    assert (reader.error.reason, reader.version) == (0x84, 5)
 
 
 def test_the_first_byte_decides_before_the_packet_is_whole():
@@ -47,7 +55,7 @@ def test_the_first_byte_decides_before_the_packet_is_whole():
 
 @pytest.mark.parametrize(("size", "fits"), [(100, True), (101, False)])
 @pytest.mark.parametrize("version", [4, 5])
-def test_the_maximum_counts_the_whole_packet_mqtt_3_1_2_24(version, size, fits):
+def test_the_maximum_counts_the_whole_packet_mqtt5_3_1_2_24(version, size, fits):
     overhead = len(writer.encode_publish(version, b"a", b""))
     packet = writer.encode_publish(version, b"a", b"x" * (size - overhead))
     assert len(packet) == size
