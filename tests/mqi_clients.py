@@ -9,10 +9,13 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -62,6 +65,30 @@ def _install(target: Path, wanted: tuple[str, ...]) -> None:
         except OSError:  # somebody else was faster
             if not target.exists():
                 raise
+
+
+@cache
+def suite_of_ibmmq() -> Path:
+    """IBM's own tests of `ibmmq`, out of its source distribution, unchanged."""
+    target = installation().root.parent / f"suite-{BINDINGS[0]}"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".suite-") as work:
+            wanted = Path(work) / "wanted.txt"
+            wanted.write_text(
+                re.search(rf"^{re.escape(BINDINGS[0])} .*?(?=^[a-z])", LOCK.read_text(), re.MULTILINE | re.DOTALL)[0]
+            )
+            command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
+            command += ["--no-binary", ":all:", "--no-build-isolation", "--require-hashes", "-r", str(wanted)]
+            command += ["--dest", work]
+            environment = {**os.environ, "MQ_FILE_PATH": str(installation().root)}  # its metadata wants an SDK
+            done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=110)
+            if done.returncode:
+                pytest.skip(f"pip could not fetch the source of {BINDINGS[0]}: {done.stderr.strip()[-400:]}")
+            with tarfile.open(next(Path(work).glob("*.tar.gz"))) as archive:
+                archive.extractall(work, filter="data")
+            with suppress(OSError):  # somebody else was faster
+                next(Path(work).glob("*/code/tests")).rename(target)
+    return target
 
 
 def load_bindings() -> None:

@@ -139,6 +139,7 @@ class Gateway:
         return EmbeddedQueueManager.open(
             self.directory, embedded.name, self.scheduler, text, users=mqi_users(self.settings),
             administrators=embedded.administrators,
+            administrators=embedded.administrators,
             check_client=embedded.check_client, max_uncommitted=embedded.max_uncommitted,
             store_options=StoreOptions(embedded.name, segment_bytes=embedded.segment_bytes),
         )  # fmt: skip

@@ -115,6 +115,7 @@ class Embedded(Part):
         default=None, description="Unix socket for programs that use the MQI library; `PATH/mqi.sock` unless given."
     )
     users: dict[str, Password] = Field(default={}, description="Users of programs that come through the MQI library.")
+    administrators: list[str] = Field(default=[], description="Users that need no authority records (`SET AUTHREC`).")
     check_client: Literal["none", "optional", "required"] = Field(
         default="optional", description="Whether those programs must give user and password."
     )

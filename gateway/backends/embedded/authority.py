@@ -1,8 +1,8 @@
 """Who may connect and who may do what: CONNAUTH with CHCKCLNT, users of the settings, authority records.
 
-Administrators (the queue manager itself and the user its process runs as) may always do everything; so may everybody
-while there is no authority record at all. A user with records may do what they grant. A user without any is kept from
-objects that records of others cover, and from administering.
+Administrators (the queue manager itself, the user its process runs as, and those the settings name) may always do
+everything; so may everybody while there is no authority record at all. A user with records may do what they grant. A
+user without any is kept from objects that records of others cover, and from administering.
 """
 
 from __future__ import annotations
@@ -65,10 +65,16 @@ class Authority:
                 kind, profile, user, rights = json.loads(record)
                 self.records[kind, profile, user] = frozenset(rights)
 
-    def know(self, users: Mapping[str, str], verify: Callable[[str, str], bool] | None) -> None:
-        """The users of the settings, by name and password; or who judges both."""
+    def know(
+        self,
+        users: Mapping[str, str],
+        verify: Callable[[str, str], bool] | None,
+        administrators: Iterable[str] = (),
+    ) -> None:
+        """The users of the settings, by name and password; or who judges both. Administrators need no records."""
         self._users = dict(users)
         self._verify = verify
+        self._administrators.update(administrators)
 
     # Connecting
 

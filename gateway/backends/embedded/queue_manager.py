@@ -63,6 +63,7 @@ class EmbeddedQueueManager:
         *,
         users: Mapping[str, str] | None = None,
         verify: Callable[[str, str], bool] | None = None,
+        administrators: Iterable[str] = (),
         check_client: str | None = None,
         max_uncommitted: int | None = None,
         store_options: StoreOptions | None = None,
@@ -71,7 +72,7 @@ class EmbeddedQueueManager:
         ConfigurationError."""
         queue_manager = cls(name, open_store(path, name, scheduler, store_options), scheduler)
         try:
-            queue_manager.start(objects_text, users or {}, verify)
+            queue_manager.start(objects_text, users or {}, verify, administrators)
             queue_manager.apply_settings(check_client, max_uncommitted)
         except BaseException:
             queue_manager.close()
@@ -83,12 +84,13 @@ class EmbeddedQueueManager:
         objects_text: str = "",
         users: Mapping[str, str] | None = None,
         verify: Callable[[str, str], bool] | None = None,
+        administrators: Iterable[str] = (),
     ) -> None:
         """Define what is missing and what the settings ask for."""
         with self.core.entered():
             with self.core.saved_together():
                 self._define_missing()
-            self.authority.know(users or {}, verify)
+            self.authority.know(users or {}, verify, administrators)
             self._administration.make_managed_queue = self._managed_queue
             self._administration.in_use = self.authority.subscription_in_use
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority))

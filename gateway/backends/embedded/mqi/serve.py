@@ -24,6 +24,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--socket", type=Path, help="default: mqi.sock in the directory")
     parser.add_argument("--objects", type=Path, help="MQSC commands to run at start")
     parser.add_argument("--user", action="append", default=[], metavar="NAME:PASSWORD", help="accepted users")
+    parser.add_argument(
+        "--administrator", action="append", default=[], metavar="NAME", help="needs no authority record"
+    )
     parser.add_argument("--check-client", choices=("none", "optional", "required"), help="CHCKCLNT: passwords")
     return parser.parse_args(argv)
 
@@ -40,8 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     users = dict(pair.split(":", 1) for pair in given.user)
     with ThreadScheduler() as scheduler:
         queue_manager = EmbeddedQueueManager.open(
-            directory, given.name, scheduler, objects, users=users, check_client=given.check_client
-        )
+            directory, given.name, scheduler, objects,
+            users=users, administrators=given.administrator, check_client=given.check_client,
+        )  # fmt: skip
         server = MqiServer(queue_manager, path)
         try:
             server.start()
