@@ -31,6 +31,8 @@ UNSHOWN = TYPED | {("mqtt", "msgId"), ("mqtt", "dup")}
 """The packet identifier differs in every message and means nothing after the acknowledgement."""
 
 MAX_ERROR = 200
+MICROS_FROM, MILLIS_FROM = 10**14, 10**11
+"""A time written as a number above these counts microseconds or milliseconds, otherwise seconds."""
 
 
 class Head(NamedTuple):
@@ -198,7 +200,8 @@ def moment(shown: str) -> int | None:
     """A time written by a mapping: ISO 8601, or a number of milliseconds or microseconds since the epoch."""
     if shown.lstrip("-").isdigit():
         number = int(shown[:20])
-        return number if abs(number) > 10**14 else number * 1000 if abs(number) > 10**11 else number * 1_000_000
+        size = abs(number)
+        return number if size > MICROS_FROM else number * 1000 if size > MILLIS_FROM else number * 1_000_000
     try:
         when = datetime.fromisoformat(shown)
     except ValueError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,16 +32,20 @@ from gateway.pipeline.arrays import (
     whole_data,
 )
 from gateway.pipeline.chunks import Chunk
-from gateway.pipeline.columns import Column, arrow_schema, arrow_type
+from gateway.pipeline.columns import Column, arrow_schema, arrow_type, columns_of
 from gateway.pipeline.heads import Head, decode_head
+from gateway.pipeline.masks import Masks, restored
 from gateway.pipeline.varying import decode_varying
 from gateway.ports.batch import MQMD_LENGTH
 
 Found = dict[str, Any]
 """Columns by name; those that begin with _ are numpy arrays for the row columns."""
 
-REMEMBERED = 65_536
-"""Decoded heads kept from chunk to chunk."""
+REMEMBERED = 32_768
+"""Decoded heads kept from chunk to chunk, and in a worker from task to task."""
+DECODERS = 4
+FEW_HEADS = 256
+"""So many are decoded one by one without looking for what they share."""
 PACKET_ID_TAIL = re.compile(rb"[0-9]{1,5}</msgId></mqtt> *")
 PACKET_ID_CLOSE = b"</msgId></mqtt>"
 
@@ -110,6 +115,7 @@ class RowDecoder:
         self.queue_manager = queue_manager
         self._prefix = np.frombuffer(id_prefix(queue_manager), dtype=np.uint8)
         self._table = HeadTable(self.columns)
+        self._masks = Masks()
         self._names = {column.name for column in self.columns}
         self._looks_inside = any(column.part != "place" for column in self.columns)
 
@@ -121,9 +127,19 @@ class RowDecoder:
         )
 
     def _found(self, chunk: Chunk) -> Found:
-        if len(chunk.heads) > max(256, chunk.rows // 4):
-            return self._varying(chunk)
+        if len(chunk.heads) > max(FEW_HEADS, chunk.rows // 4):
+            return self._masked(chunk) or self._varying(chunk)
         return self._static(chunk) or self._varying(chunk)
+
+    def _masked(self, chunk: Chunk) -> Found | None:
+        """The columns when heads differ only in values that can be cut out of them."""
+        masked = self._masks.apply(chunk)
+        found = self._static(masked.chunk) if masked is not None else None
+        if masked is None or found is None:
+            return None
+        numbers = self._table.numbers(masked.chunk)[masked.chunk.head_of]
+        heads = [plan.head for plan in self._table.plans]
+        return found if restored(found, masked, heads, numbers) else None
 
     def _static(self, chunk: Chunk) -> Found | None:
         """The columns when each head says all there is to say; None when header bytes of a row are not as expected."""
@@ -207,6 +223,13 @@ class RowDecoder:
         data = whole_data(chunk, np.arange(chunk.rows))
         lengths = pc.subtract(pc.binary_length(data), pc.binary_length(found["payload"])).to_numpy()
         return front(data, lengths)
+
+
+@lru_cache(DECODERS)
+def decoder_of(queue_manager: str, names: tuple[str, ...]) -> RowDecoder:
+    """The decoder of this process for these columns. Spark keeps its workers from batch to batch, and a fleet's heads
+    are the same in each of them: decoding a thousand of them costs as much as reading a hundred thousand rows."""
+    return RowDecoder(queue_manager, columns_of(names))
 
 
 def plan_of(head: bytes, body: bytes) -> Plan:

@@ -207,6 +207,10 @@ class Matched:
                     good &= np.searchsorted(places, begin) == np.searchsorted(places, begin + length)
         return good
 
+    def lengths(self, slot: Slot) -> Array:
+        """How many bytes each value of a slot has."""
+        return self._spans[slot][1]
+
     def text(self, slot: Slot) -> pa.Array:
         """The values of a slot; ArrowInvalid when one is not UTF-8."""
         begin, length = self._spans[slot]

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from gateway.pipeline.access import Access, Extent, Piece, access_of
-from gateway.pipeline.columns import columns_of, select_columns, spark_schema
+from gateway.pipeline.columns import select_columns, spark_schema
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.failures import DataLost
 from gateway.pipeline.filters import Bounds, push
@@ -92,11 +92,11 @@ class Reading:
 
     def batches(self, partition: QueuePartition) -> Iterator[Any]:
         """Record batches, or rows with transfer=rows."""
-        from gateway.pipeline.rows import RowDecoder
+        from gateway.pipeline.rows import decoder_of
 
         if partition.piece is None:
             return
-        decoder = RowDecoder(self.options.queue_manager, columns_of(self.names))
+        decoder = decoder_of(self.options.queue_manager, self.names)
         for chunk in partition.piece.chunks(self.options.arrow_batch_size):
             batch = decoder.batch(chunk)
             if partition.bounds is not None:

@@ -23,7 +23,7 @@ from gateway.pipeline.arrays import (
 )
 from gateway.pipeline.chunks import Chunk
 from gateway.pipeline.columns import Column, arrow_type
-from gateway.pipeline.heads import UNSHOWN, Head, decode_head, head_of
+from gateway.pipeline.heads import MICROS_FROM, MILLIS_FROM, UNSHOWN, Head, decode_head, head_of
 from gateway.pipeline.shapes import Matched, Slot, shape_of
 from gateway.ports.batch import MQMD_LENGTH
 
@@ -199,10 +199,20 @@ def _typed(found: Found, captured: dict[Slot, pa.Array], columns: Sequence[Colum
             continue
         if name == "retain":
             found[name] = pc.is_in(texts, pa.array(["1", "true"]))
-        elif name == "recv_ts" and pc.all(pc.utf8_is_digit(texts)).as_py():
-            found[name] = pc.multiply(texts.cast(pa.int64()), 1000).cast(arrow_type("timestamp"))
+        elif name == "recv_ts":
+            found[name] = received_times(texts)
         else:
             found[name] = texts.cast(arrow_type(wanted[name].kind))
+
+
+def received_times(texts: pa.Array) -> pa.Array:
+    """A column of times as `heads.moment` reads one: ISO 8601 with its zone, or a number whose size says its unit.
+    ArrowInvalid for anything else."""
+    if not pc.all(pc.utf8_is_digit(texts)).as_py():
+        return texts.cast(arrow_type("timestamp"))
+    numbers = texts.cast(pa.int64())
+    factors = pc.if_else(pc.greater(numbers, MICROS_FROM), 1, pc.if_else(pc.greater(numbers, MILLIS_FROM), 1000, 10**6))
+    return pc.multiply(numbers, factors).cast(arrow_type("timestamp"))
 
 
 def _properties(sample: Head, captured: dict[Slot, pa.Array], rows: int) -> pa.MapArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spar
 import io
 
 from gateway.backends.embedded.journal.store import Store
-from gateway.mq import mqmd
+from gateway.mq import mqmd, rfh2
+from gateway.mq.rfh2_folder import folder
 from gateway.pipeline.access import LocalAccess
 from gateway.pipeline.arrow_stream import read_stream, stream_bytes
 from gateway.pipeline.columns import COLUMNS, RAW_COLUMNS, select_columns
@@ -26,6 +28,7 @@ from gateway.pipeline.messages import encode_part, read_parts, write_part
 from gateway.pipeline.rows import RowDecoder
 
 ALL = (*COLUMNS, *RAW_COLUMNS)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def chunks(path: Path, rows: int = 1000) -> list[Any]:
@@ -60,6 +63,8 @@ def expect(rows: list[dict[str, Any]], heads: list[bytes], bodies: list[bytes]) 
         assert dict(row["properties"] or []) == dict(one.properties)
         for name in ("topic", "client_id", "qos", "format", "user_id", "header_error", "expiry", "dlq_reason"):
             assert row[name] == one.values.get(name), name
+        micros = one.values.get("recv_ts")
+        assert row["recv_ts"] == (None if micros is None else EPOCH + timedelta(microseconds=micros))
 
 
 @pytest.mark.parametrize("varying", [False, True])
@@ -83,16 +88,74 @@ def test_fast_and_slow_rows_mixed(tmp_path: Path) -> None:
     expect(decoded(tmp_path), heads, bodies)
 
 
+def received(values: list[str], extra: str = "") -> tuple[list[bytes], list[bytes]]:
+    """Messages of two devices with these times of receipt, and `extra` in front of them in the usr folder."""
+    heads, bodies = [], []
+    for at, value in enumerate(values):
+        usr = f"<usr>{extra}<site>lima</site><received>{value}</received><n dt='i4'>{at % 2}</n></usr>"
+        usr += " " * (-len(usr) % 4)
+        header = rfh2.build([usr, folder("mqps", [("Top", f"plant/dev{at % 2}")])], format_name=b"MQSTR   ")
+        heads.append(descriptor() + header)
+        bodies.append(b"%d" % at)
+    return heads, bodies
+
+
+@pytest.mark.parametrize(
+    ("values", "extra"),
+    [
+        ([f"2026-11-21T00:00:{at % 60:02}.{at:03}Z" for at in range(400)], ""),
+        ([str(1_790_000_000_000 + at) for at in range(400)], ""),
+        ([str(1_790_000_000_000_000 + at) for at in range(400)], ""),
+        ([str(1_790_000_000 + at) for at in range(400)], ""),
+        ([f"no time at all {at:03}" for at in range(400)], ""),
+        ([f"2026-11-21T00:00:00.{at:03}" for at in range(400)], ""),  # without a zone
+        ([f"<b>{at:03}</b>" if at == 99 else f"..{at:03}....." for at in range(400)], ""),
+        ([f"a&amp;{at:03}" if at % 50 == 0 else f"......{at:03}" for at in range(400)], ""),
+        ([f"é{at:03}" for at in range(400)], ""),
+        ([f"{at}" for at in range(400)], ""),
+        ([f"{at:03}" for at in range(400)], "<received>000</received>"),  # the tag stands there twice
+        ([f"{at:03}" for at in range(400)], "<x><received>000</received></x>"),
+    ],
+)
+def test_values_that_differ_in_every_message(tmp_path: Path, values: list[str], extra: str) -> None:
+    heads, bodies = received(values, extra)
+    stored(tmp_path, heads, bodies)
+    expect(decoded(tmp_path), heads, bodies)
+
+
+def test_a_decoder_that_has_learnt_one_kind_meets_another(tmp_path: Path) -> None:
+    decoder = RowDecoder("MQGATE", ALL)
+    kinds = [Fleet(devices=3, varying=True).batch(400), received([f"{at:05}" for at in range(400)])]
+    kinds.append(Fleet(devices=3, varying=True).batch(400))
+    for number, (heads, bodies) in enumerate(kinds):
+        stored(tmp_path / str(number), heads, bodies)
+        rows = [row for chunk in chunks(tmp_path / str(number), 1000) for row in decoder.batch(chunk).to_pylist()]
+        expect(rows, heads, bodies)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_damaged_messages_where_values_are_cut_out(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("gateway.pipeline.rows.FEW_HEADS", 4)
+        damaged_among_good(tmp_path_factory.mktemp("store"), data)
+
+
 @settings(max_examples=25)
 @given(st.data())
 def test_damaged_messages_among_good_ones(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    damaged_among_good(tmp_path_factory.mktemp("store"), data)
+
+
+def damaged_among_good(path: Path, data: st.DataObject) -> None:
     heads, bodies = Fleet(devices=4, varying=data.draw(st.booleans())).batch(80)
     for _ in range(data.draw(st.integers(0, 6))):
         at = data.draw(st.integers(0, 79))
         whole = bytearray(heads[at] + bodies[at])
         whole[data.draw(st.integers(8, len(whole) - 1))] = data.draw(st.integers(0, 255))
         heads[at], bodies[at] = bytes(whole[: len(heads[at])]), bytes(whole[len(heads[at]) :])
-    path = tmp_path_factory.mktemp("store")
     stored(path, heads, bodies)
     expect(decoded(path), heads, bodies)
 
