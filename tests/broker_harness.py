@@ -8,16 +8,19 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from gateway.broker.consumers import Consumers
 from gateway.broker.engine import Engine
 from gateway.broker.limits import Limits
 from gateway.broker.open_access import OpenAccess
 from gateway.broker.recovery import recover
 from gateway.broker.router import Router
+from gateway.mq import mqmd
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 from gateway.mqtt.client import server_reader
 from gateway.ports.batch import Failure, Outcome, Stored, Unit
 from gateway.ports.counters import Counters
+from gateway.ports.sources import Backout, Subscribed
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings
 
@@ -69,6 +72,9 @@ class Queues:
         self.commits = 0
         self.refusing: dict[str, int] = {}
         """Queues that refuse puts, and with which reason."""
+        self.consumed: dict[str, Callable[[], None]] = {}
+        self.backouts: dict[str, Backout] = {}
+        self.subscribed: dict[str, str] = {}
 
     def submit(self, unit: Unit, done: Callable[[Unit, Outcome], None]) -> None:
         self.waiting.append((unit, done))
@@ -124,7 +130,24 @@ class Queues:
         return sum(1 for row in self.rows.get(queue, {}).values() if not key or row[1] == key)
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
-        del queue, arrived
+        self.consumed[queue] = arrived
+
+    def backout(self, queue: str) -> Backout:
+        return self.backouts.get(queue, Backout())
+
+    def subscribe(self, name: str, topic: str) -> Subscribed:
+        self.subscribed[name] = topic
+        return Subscribed(f"SUB.{name}")
+
+    def arrive(self, queue: str, *messages: tuple[bytes, bytes]) -> None:
+        """An application puts messages."""
+        rows = self.rows.setdefault(queue, {})
+        for md, data in messages:
+            token = next(self._tokens)
+            self._priorities[token] = 0
+            rows[token] = (0, b"", mqmd.with_msg_id(md, token.to_bytes(24, "big")), data)
+        if queue in self.consumed:
+            self.consumed[queue]()
 
     def max_length(self, queue: str) -> int:
         del queue
@@ -218,12 +241,14 @@ class Bench:
         self.start()
 
     def start(self) -> None:
-        table = compile_mappings(parse_mappings([("bench.yaml", self.mapping)]))
+        table = compile_mappings(parse_mappings([("bench.yaml", self.mapping)]), "bench-1")
         access = OpenAccess()
-        router = Router(table, access, lambda: f"auto-{next(self._names)}", 200)
+        router = Router(table, access, lambda: f"auto-{next(self._names)}", 200, lambda: bytes.fromhex("ab" * 8))
         self.engine = Engine(self.queues, self.clock, Limits(**self.limits), router, access, Counters())
         self.engine.dead_letter_queue = "DEAD.Q"
+        self.consumers = Consumers(self.engine)
         recover(self.engine)
+        self.consumers.start(table)
         self.engine.flush()
 
     def kill(self) -> None:

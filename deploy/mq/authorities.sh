@@ -29,6 +29,9 @@ fi
 # State: everything that putting, taking, browsing and inquiring need. +setid lets a message carry the device's user.
 grant 'MQGATE.**' queue '+put +get +browse +inq +setid'
 
+# Rules that subscribe to MQ topics: give +sub on the topic object over them as well, SYSTEM.BASE.TOPIC if none is nearer:
+#   setmqaut -m QM1 -n SYSTEM.BASE.TOPIC -t topic -p mqgate +sub +resume
+
 direction=put
 for queue in "$@"; do
     case $queue in

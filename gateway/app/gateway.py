@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,9 @@ class Gateway:
         self.queue_manager = self._open_queue_manager()
         self.access = access_of(settings, self.scheduler)
         router = Router(
-            self.table, self.access, lambda: f"auto-{secrets.token_hex(12)}", settings.mqtt.max_topic_levels
-        )
+            self.table, self.access, lambda: f"auto-{secrets.token_hex(12)}", settings.mqtt.max_topic_levels,
+            partial(os.urandom, 8),
+        )  # fmt: skip
         self.engine = Engine(
             self.queue_manager, self.scheduler, limits_of(settings), router, self.access, self.counters
         )
@@ -138,7 +140,6 @@ class Gateway:
             text = Path(path).read_text(encoding="utf-8")
         return EmbeddedQueueManager.open(
             self.directory, embedded.name, self.scheduler, text, users=mqi_users(self.settings),
-            administrators=embedded.administrators,
             administrators=embedded.administrators,
             check_client=embedded.check_client, max_uncommitted=embedded.max_uncommitted,
             store_options=StoreOptions(embedded.name, segment_bytes=embedded.segment_bytes),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import socket
 from importlib.resources import files
 from pathlib import Path
 
@@ -33,21 +35,20 @@ def read_mappings(settings: Settings) -> Mappings:
     """The rules of this process; without any file the shipped default mapping."""
     names = mapping_files(settings)
     if names:
-        return usable(load_mappings(names))
+        return load_mappings(names)
     text = files("gateway.rules").joinpath(DEFAULT).read_text(encoding="utf-8")
     return parse_mappings([(DEFAULT, text)])
 
 
-def usable(mappings: Mappings) -> Mappings:
-    """Refuse what this version reads but does not do."""
-    what = "a rule that subscribes to an MQ topic is not offered in this version"
-    fix = "define a subscription to a queue (DEFINE SUB ... DEST) and name that queue"
-    rules = [rule for rule in mappings.to_mqtt if rule.spec.mq_topic is not None]
-    if rules:
-        raise ConfigurationError([Finding(rule.file, rule.line, 1, f"{rule.name}: {what}", fix) for rule in rules])
-    return mappings
-
-
 def read_table(settings: Settings) -> Table:
     """Read, check and compile: all findings at once, or a table."""
-    return compile_mappings(read_mappings(settings))
+    return compile_mappings(read_mappings(settings), gateway_name(settings))
+
+
+def gateway_name(settings: Settings) -> str:
+    """What this gateway is called among those on one queue manager: as the settings say, or by host and directory,
+    which stay the same when it is started again."""
+    if settings.process.name:
+        return settings.process.name
+    where = Path(settings.resolve(".", "process.name")).resolve()
+    return f"{socket.gethostname()}-{hashlib.sha256(str(where).encode()).hexdigest()[:6]}"

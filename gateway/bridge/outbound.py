@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from gateway.bridge import reports
 from gateway.bridge.message import Message, read_message
 from gateway.bridge.mqtt5 import (
     CONTENT_TYPE,
@@ -56,6 +57,8 @@ class Publication(NamedTuple):
     """Messages of one rule with equal keys keep their order."""
     gateway: str = ""
     """The gateway that published it from a device on this very topic; equal to its own name, it is a loop."""
+    report: bytes = b""
+    """Its descriptor, described as its payload is, where it asks for reports that the gateway owes; else nothing."""
 
 
 def publication(rule: OutboundRule, md: bytes, data: bytes) -> Publication:
@@ -73,7 +76,15 @@ def publication(rule: OutboundRule, md: bytes, data: bytes) -> Publication:
         _client(rule, message, scope),
         render(rule.order_by, scope) if rule.order_by is not None else "",
         str(message.property("mqtt", "gateway") or "") if message.property("mqps", "Top") == topic else "",
+        _report(message),
     )
+
+
+def _report(message: Message) -> bytes:
+    if not reports.asks(message.md):
+        return b""
+    described = message.described
+    return mqmd.with_described(message.md, described.encoding, described.ccsid, described.format)
 
 
 def first_publication(rules: Sequence[OutboundRule], md: bytes, data: bytes) -> tuple[OutboundRule, Publication]:

@@ -53,6 +53,12 @@ def negative(md: bytes, data: bytes) -> Report | None:
     return _report(md, data, _NAN, NAN)
 
 
+def asks(md: bytes) -> bool:
+    """Whether the gateway owes it any report."""
+    options = mqmd.number(md, mqmd.AT_REPORT)
+    return bool(options & (_EXCEPTION | _EXPIRATION | _PAN | _NAN)) and bool(mqmd.text(md, mqmd.REPLY_TO_Q))
+
+
 def discards(md: bytes) -> bool:
     """Whether an undeliverable message goes away (after its report) instead of to the dead-letter queue."""
     return bool(mqmd.number(md, mqmd.AT_REPORT) & _DISCARD)

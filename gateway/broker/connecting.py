@@ -346,7 +346,7 @@ class Connecting:
             page = engine.queue_manager.fetch("MQGATE.OUT", session.key, 500, last)
             for stored in page:
                 if stored.token not in going:
-                    engine.turn.take("MQGATE.OUT", session.key, stored.token)
+                    engine.delivery.forget(session, stored)
             count += len(page)
             if len(page) < 500:
                 session.stored = session.stored_bytes = 0

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker.expiry import Expiry
+from gateway.broker.reporting import Reporting
 from gateway.broker.route import Receiver, Route, Shared
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBREL, V5, V31
 from gateway.ports.batch import Puts, Stored
+from gateway.rules.feedback import Feedback
 from gateway.session.connection import ONLINE, Connection
 from gateway.session.outflow import Item
 from gateway.session.publication import Publication
@@ -32,6 +35,8 @@ class Delivery:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.reporting = Reporting(engine)
+        self.expiry = Expiry(engine)
         self._turns: dict[str, int] = {}
         """Whose turn it is, by shared subscription."""
 
@@ -106,6 +111,7 @@ class Delivery:
         engine.turn.rows += 1
         session.stored += 1
         session.stored_bytes += size
+        self.expiry.watch(session, item.publication)
         engine.turn.deliveries.append((session, item, puts, len(puts.heads) - 1))
 
     def prefix(self, item: Item, flags: int = 0) -> bytes:
@@ -160,7 +166,7 @@ class Delivery:
         out: list[bytes] = []
         while True:
             for item in outflow.fill(self.engine.now, out):
-                self.engine.counters.messages_dropped["_none", "expired"] += 1
+                self.unsent(item)
                 self.settle(session, item)
             if not outflow.behind or outflow.pending or len(outflow.inflight) >= outflow.window:
                 break
@@ -168,6 +174,15 @@ class Delivery:
                 break
         if out:
             self.engine.send_all(connection, out)
+
+    def unsent(self, item: Item) -> None:
+        """What is over before it was sent: its time has passed, or it is larger than the client takes."""
+        expired = item.publication.expired(self.engine.now)
+        self.engine.counters.messages_dropped["_none", "expired" if expired else "too_large"] += 1
+        if expired:
+            self.reporting.expired(item.publication)
+        else:
+            self.reporting.negative(item.publication, Feedback.TOO_LONG)
 
     def fetch(self, session: Session, out: list[bytes]) -> bool:
         """The next stored messages of a session, in order; False when no more are behind them. One released before
@@ -209,6 +224,7 @@ class Delivery:
         if self.engine.router.may_receive(session, item.publication.topic.decode()):
             return True
         self.engine.counters.messages_dropped["_none", "denied"] += 1
+        self.reporting.negative(item.publication, Feedback.NOT_AUTHORISED)
         self.settle(session, item)
         return False
 
@@ -232,6 +248,11 @@ class Delivery:
             session.stored -= 1
             session.stored_bytes -= len(item.publication.payload)
 
+    def forget(self, session: Session, stored: Stored) -> None:
+        """A stored message goes with its session."""
+        self.engine.turn.take(OUT, session.key, stored.token)
+        self.reporting.forgotten(stored)
+
     # -- what the client answers --
 
     def puback(self, connection: Connection, packet: Any) -> None:
@@ -250,7 +271,16 @@ class Delivery:
             self.engine.turn.take(OUT, session.key, item.token)
             session.stored -= 1
             session.stored_bytes -= len(item.publication.payload)
+        if item.publication.report:
+            self.answered(item, packet[2])
         self.engine.refill[session] = None
+
+    def answered(self, item: Item, reason: int) -> None:
+        """The device's word on a message that an application wants to hear about."""
+        if reason >= 0x80:
+            self.reporting.negative(item.publication, Feedback.REJECTED)
+        else:
+            self.reporting.positive(item.publication)
 
     def pubrec(self, connection: Connection, packet: Any) -> None:
         """QoS 2, first half. For a durable session the release is stored before PUBREL exists, so that a crash between
@@ -269,6 +299,7 @@ class Delivery:
             return
         if refused:  # [MQTT-4.4.0-2]: over
             self.settle(session, item)
+            self.answered(item, reason)
             self.fill(session)
             return
         if item.token is not None and not item.released:
@@ -300,6 +331,7 @@ class Delivery:
         if item is not None:
             connection.session.delivered += 1
             self.settle(connection.session, item)
+            self.answered(item, 0)
             self.engine.refill[connection.session] = None
         elif packet[1] in connection.session.outflow.inflight:
             self.unexpected(connection, "PUBCOMP", packet[1])
@@ -319,7 +351,8 @@ class Delivery:
         self.fill(session)
 
     def tick(self, now: float) -> None:
-        """MQIsdp: what is not acknowledged after the retry interval is sent again with DUP."""
+        """Stored messages expire; MQIsdp: what is not acknowledged after the retry interval is sent again with DUP."""
+        self.expiry.tick(self.engine.now)
         interval = self.engine.limits.retry_interval
         if not interval:
             return

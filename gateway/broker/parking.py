@@ -100,9 +100,9 @@ class Parking:
         """What came from a queue and cannot be put stays where it is: there is nothing to hold."""
         rows = turn.sources.pop(run, {})
         for row, (source, token) in rows.items():
-            turn.takes[source.queue, b""].tokens.remove(token)
+            turn.takes[source.queue, source.key].tokens.remove(token)
             turn.causes.get(run, {}).pop(row, None)
-            source.pause(self.engine)
+            source.stay(self.engine, token)
         if rows:
             turn.without(run, rows)
 

@@ -70,6 +70,7 @@ def _last_id(engine: Engine, session: Session) -> int:
         for stored in page:
             item = engine.delivery.restore(stored)
             used.add(item.packet_id)
+            engine.delivery.expiry.watch(session, item.publication)
             session.stored_bytes += len(item.publication.payload)
         if len(page) < 1000:
             return end_of_ids(used)

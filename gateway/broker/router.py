@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, inbound, reports
+from gateway.bridge.trace import NewSpan, carries, passed_on
 from gateway.broker import accounting
 from gateway.broker.failures import put_report
 from gateway.broker.route import DEAD, HOT, STAGING, Inbound, Policy, Receiver, Route, Shared
@@ -24,6 +25,7 @@ from gateway.routing.table import Table
 from gateway.rules.feedback import Feedback
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
+from gateway.session.record import REPORTS
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
@@ -42,7 +44,10 @@ _TRANSFORM: dict[int, TransformReason] = {
 class Router:
     """Rules, access and subscriptions behind one question."""
 
-    def __init__(self, table: Table, access: Access, new_client_id: Callable[[], str], max_levels: int = 200) -> None:
+    def __init__(
+        self, table: Table, access: Access, new_client_id: Callable[[], str], max_levels: int = 200,
+        new_span: NewSpan | None = None,
+    ) -> None:  # fmt: skip
         self.table = table
         self.access = access
         self.subscriptions: Subscriptions[Session] = Subscriptions()
@@ -53,6 +58,8 @@ class Router:
         self._heads: dict[bytes, bytes] = {}
         self._plans: dict[tuple[inbound.Origin, bytes, int], inbound.Plan] = {}
         self.engine: Engine | None = None
+        self.new_span = new_span
+        """Makes the identifier of our span in a trace; without it trace contexts pass unchanged."""
 
     @property
     def generation(self) -> int:
@@ -248,6 +255,8 @@ class Router:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             properties = prop.decode_publish(message.publication.properties)
+            if self.new_span is not None and carries(properties):  # no two such messages are alike
+                return inbound.plan(self.table, origin, passed_on(properties, self.new_span), message.route.plan)
             plan = self._plans[key] = inbound.plan(self.table, origin, properties, message.route.plan)
         return plan
 
@@ -314,6 +323,8 @@ class Router:
 
     def state_head(self, prefix: bytes) -> bytes:
         """The head of a state message; equal prefixes share one object, so that a frame holds them once."""
+        if prefix[1] & REPORTS:  # it is like no other
+            return _STATE_MD + prefix
         head = self._heads.get(prefix)
         if head is None:
             if len(self._heads) >= _MAX_HEADS:

@@ -21,6 +21,7 @@ _PAGE = 200
 def orphans(engine: Engine, session: Session) -> list[Orphan]:
     """What came to an ending session through shared subscriptions and was not acknowledged. A QoS 2 message that was
     sent may have arrived, and goes to nobody else [MQTT-4.8.2-5]."""
+    engine.delivery.reporting.unanswered(session)
     filters = {name for name in session.subscriptions if is_shared(name)}
     if not filters:
         return []

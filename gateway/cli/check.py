@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from gateway.app.mappings import usable
 from gateway.bridge.rehearsal import run_tests
 from gateway.cli.reach import show_json
 from gateway.config.load import load_settings
@@ -37,7 +36,7 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
             findings += error.findings
     if mappings:
         try:
-            made = usable(load_mappings(dict.fromkeys(mappings)))
+            made = load_mappings(dict.fromkeys(mappings))
             warnings += made.warnings
             tests = len(made.tests)
             findings += run_tests(made)

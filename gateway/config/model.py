@@ -253,6 +253,12 @@ class Limits(Part):
 class Process(Part):
     """The process as a service: how it ends, and when it reads its files again."""
 
+    name: str = Field(
+        default="",
+        max_length=48,
+        description="Name of this gateway, its own among those on one queue manager: it recognises by it what its "
+        "devices published when that comes back, and `{gateway}` in subscriptions is it. Left out: host and directory.",
+    )
     drain_timeout: Duration = Field(
         default=10.0,
         description="Longest drain after SIGTERM: connections are handed back, what was received is committed.",

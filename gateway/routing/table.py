@@ -67,10 +67,12 @@ class Match(NamedTuple):
 class Table:
     """Rules by topic. Immutable once compiled: a reload makes a new one."""
 
-    __slots__ = ("_property_readers", "_trie", "dead_letter_unmatched", "outbound", "routes")
+    __slots__ = ("_property_readers", "_trie", "dead_letter_unmatched", "gateway", "outbound", "routes")
 
     def __init__(self, mappings: Mappings, gateway: str = "") -> None:
-        self.routes = [_compile(rule, gateway) for rule in mappings.to_mq]
+        self.gateway = gateway
+        """The name by which this gateway recognises its own publications."""
+        self.routes = [_compile(rule, gateway if mappings.to_mqtt else "") for rule in mappings.to_mq]
         self.outbound: tuple[OutboundRule, ...] = mappings.to_mqtt
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
         self._property_readers = {id(route) for route in self.routes if _reads_properties(route.rule)}

@@ -22,6 +22,7 @@ from gateway.rules.templates import (
 T = TypeVar("T")
 Problems = list[tuple[Path, Wrong]]
 
+MAX_TOPIC_STRING = 10240
 _HEX = "0123456789abcdefABCDEF"
 _RESERVED_WORDS = {"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"}
 
@@ -166,6 +167,10 @@ def check_outbound(spec: ToMqtt, position: int, file: str, line: int) -> tuple[O
         checker.wrong((), f"a rule has one source, not {len(given)}", f"give one of {', '.join(sources)}")
     for key in ("queue", "transmission_queue"):
         _constant_name(checker, (key,), sources[key])
+    if spec.mq_topic is not None:
+        checker.attempt(("mq_topic",), partial(_subscribable, spec.mq_topic))
+    elif spec.subscription is not None:
+        checker.wrong(("subscription",), "`subscription` names that of an `mq_topic`", "remove it, or give `mq_topic`")
     _constant_name(checker, ("backout", "queue"), spec.backout.queue)
     if spec.transmission_queue is not None and spec.topic is not None:
         checker.wrong(("topic",), "on a transmission queue RemoteQName is the topic", "remove `topic`, or use `queue`")
@@ -183,6 +188,15 @@ def _constant_name(checker: _Checker, path: Path, name: str | None) -> None:
     if name is None:
         return
     checker.attempt(path, lambda: check_name(name))
+
+
+def _subscribable(topic: str) -> None:
+    """An MQ topic string, or one with `+` and `#` as whole levels."""
+    levels = topic.split("/")
+    if not 0 < len(topic) <= MAX_TOPIC_STRING or "\0" in topic:
+        raise Wrong("an MQ topic string has 1 to 10240 characters", "write a topic, as in plant/+/alarms")
+    if any(("+" in level or "#" in level) and len(level) > 1 for level in levels):
+        raise Wrong(f"`{topic}` has a wildcard in the middle of a level", "let + or # be a level by itself")
 
 
 def _topic_text(template: Template) -> None:

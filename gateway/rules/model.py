@@ -252,8 +252,12 @@ class ToMqtt(Part):
     )
     mq_topic: str | None = Field(
         default=None,
-        description="An MQ topic to subscribe to. Not offered in this version: define a subscription to a queue "
-        "(`DEFINE SUB ... DEST`) and name that queue.",
+        description="An MQ topic to subscribe to, with `+` and `#`: the subscription is durable and outlives the rule.",
+    )
+    subscription: str | None = Field(
+        default=None,
+        description="Name of the durable subscription to `mq_topic`; `mqgate.NAME OF THE RULE` when left out. "
+        "`{gateway}` in it is this gateway's name: replicas that each want all publications need their own.",
     )
     topic: str | None = Field(
         default=None,

@@ -32,7 +32,7 @@ class Publication:
     """Topic, payload and what travels with them. `properties` is a 5.0 property block without its length, and
     without Message Expiry, Topic Alias and Subscription Identifier: those differ by receiver and moment."""
 
-    __slots__ = ("_wire", "client_id", "expires", "payload", "properties", "qos", "retain", "topic")
+    __slots__ = ("_wire", "client_id", "expires", "payload", "properties", "qos", "report", "retain", "topic")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Publication:
         properties: bytes = b"",
         expires: float = 0.0,
         client_id: str = "",
+        report: bytes = b"",
     ) -> None:
         self.topic = topic
         self.payload = payload
@@ -51,6 +52,8 @@ class Publication:
         self.properties = properties
         self.expires = expires
         self.client_id = client_id
+        self.report = report
+        """Descriptor of the MQ message it is, while reports about it are owed."""
         self._wire: dict[int, tuple[bytes, bytes]] = {}
 
     @property

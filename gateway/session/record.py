@@ -3,9 +3,10 @@
 A publication record is self-delimiting up to the packet identifier, so that what many sessions store of one publication
 is the same bytes followed by two that differ:
 
-    version u8 = 1 | flags u8 (QoS in bits 0-1, RETAIN bit 2, released bit 3, shared bit 4) | expires f64 (0: never)
+    version u8 = 1 | flags u8 (QoS in bits 0-1, RETAIN bit 2, released bit 3, shared bit 4, reports bit 5)
+    | expires f64 (0: never)
     | client id (u16 length + bytes) | topic (u16 + bytes) | properties (u32 + bytes)
-    | number of subscription identifiers u8, each u32 | packet id u16 | payload
+    | number of subscription identifiers u8, each u32 | reports: (u16 + MQMD) | packet id u16 | payload
 
 Sessions and wills are JSON, so that an administrator who browses the queue can read them.
 """
@@ -22,6 +23,8 @@ from gateway.session.publication import Publication
 VERSION = 1
 RELEASED = 0x08
 SHARED = 0x10
+REPORTS = 0x20
+"""The MQ message asked for reports that are not made yet: its descriptor is in the record."""
 _FIXED = struct.Struct("<BBd")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -34,7 +37,9 @@ def key_of(name: str | bytes) -> bytes:
 
 def encode_prefix(publication: Publication, qos: int, retain: bool, sub_ids: tuple[int, ...], flags: int = 0) -> bytes:
     """Everything of the record before the packet identifier."""
-    client = publication.client_id.encode()
+    client, report = publication.client_id.encode(), publication.report
+    if report:
+        flags |= REPORTS
     return b"".join(
         (
             _FIXED.pack(VERSION, qos | (4 if retain else 0) | flags, publication.expires),
@@ -46,6 +51,7 @@ def encode_prefix(publication: Publication, qos: int, retain: bool, sub_ids: tup
             publication.properties,
             bytes((len(sub_ids),)),
             *(_U32.pack(sub_id) for sub_id in sub_ids),
+            _U16.pack(len(report)) + report if report else b"",
         )
     )
 
@@ -71,8 +77,12 @@ def decode_publication(data: bytes) -> tuple[Publication, int, tuple[int, ...], 
     at += 1
     sub_ids = tuple(_U32.unpack_from(data, at + 4 * i)[0] for i in range(count))
     at += 4 * count
+    report = b""
+    if flags & REPORTS:
+        report, at = _take(data, at, _U16)
     (packet_id,) = _U16.unpack_from(data, at)
-    publication = Publication(topic, data[at + 2 :], flags & 3, bool(flags & 4), properties, expires, client.decode())
+    payload, retain = data[at + 2 :], bool(flags & 4)
+    publication = Publication(topic, payload, flags & 3, retain, properties, expires, client.decode(), report)
     return publication, packet_id, sub_ids, bool(flags & RELEASED)
 
 

@@ -58,7 +58,7 @@ class Expirer:
         core.expiring[name] = min([core.expiring.get(name, 1 << 62), *left])
         expired = [one for one in messages if 0 < one.expiry <= now]
         if expired:
-            self._discard(name, expired)
+            self.discard(name, b"", expired)
         whole = len(messages) < AT_ONCE
         self._after, self._name = (None, "") if whole else (messages[-1].token, name)
         if whole and core.expiring[name] == 1 << 62:
@@ -76,8 +76,9 @@ class Expirer:
         except MQError:  # the disk is away: the next look tries again
             return
 
-    def _discard(self, name: str, expired: list[Message]) -> None:
-        unit = StoreUnit(takes=[LaneTakes(name, b"", [one.token for one in expired])])
+    def discard(self, name: str, key: bytes, expired: list[Message]) -> None:
+        """They go, and those that ask for it are reported."""
+        unit = StoreUnit(takes=[LaneTakes(name, key, [one.token for one in expired])])
         for one in expired:
             if descriptor.integer(one.head, "report") & mq.MQRO_EXPIRATION:
                 md = complete(one, self._core.name)

@@ -8,16 +8,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
+from typing import TYPE_CHECKING
 
 from gateway.backends.embedded import descriptor
 from gateway.backends.embedded.commit import Batch
+from gateway.backends.embedded.completing import complete
 from gateway.backends.embedded.core import Core, reason_of
 from gateway.backends.embedded.local_queue import LocalQueue
 from gateway.backends.embedded.resolution import Target, resolve
-from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
+from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
 from gateway.errors import HeaderError, MQError, StoreError
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH, Done, Failure, Moves, Outcome, Puts, Takes, Unit
+
+if TYPE_CHECKING:
+    from gateway.backends.embedded.placing import Placer
 
 STATE_PREFIX = "MQGATE."
 """Queues of this prefix hold the gateway's own state: made when first named, without limits."""
@@ -32,8 +37,6 @@ _STATE_HEAD = descriptor.default_descriptor(persistence=mq.MQPER_PERSISTENT)
 States = dict[tuple[str, bytes], bytes | None]
 """State messages by queue and key; None: gone."""
 STATES_OF_A_KEY = 1000
-SlowPut = Callable[[Target, Puts, StoreUnit], None]
-"""Puts to topics and remote queues: adds what they become to the unit."""
 
 
 @dataclass(slots=True)
@@ -52,9 +55,12 @@ class Intake:
     """See the module. Called with the queue manager's lock held, except for `done`, which is called on the caller's
     thread."""
 
-    def __init__(self, core: Core, slow_put: SlowPut, define_state: Callable[[str], object]) -> None:
+    def __init__(self, core: Core, placer: Placer, define_state: Callable[[str], object]) -> None:
         self._core = core
-        self._slow_put = slow_put
+        self._placer = placer
+        self._slow_put = placer.place_columns
+        self._wanted: dict[tuple[str, int], Message] = {}
+        """Messages that were fetched and ask for a confirmation of delivery when they are taken."""
         self._define_state = define_state
         self._waiting: deque[_Entry] = deque()
         self._targets: dict[tuple[str, str], Target] = {}
@@ -223,7 +229,19 @@ class Intake:
         queue = self.target(takes.queue, "").queue
         if queue is None:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"{takes.queue!r} is no local queue")
-        own.takes.append(LaneTakes(queue.name, takes.key, [token for token in takes.tokens if isinstance(token, int)]))
+        tokens = [token for token in takes.tokens if isinstance(token, int)]
+        own.takes.append(LaneTakes(queue.name, takes.key, tokens))
+        if self._wanted:
+            for message in filter(None, [self._wanted.get((queue.name, token)) for token in tokens]):
+                self._placer.confirm_delivery(complete(message, self._core.name), _data_of(message), own)
+
+    def confirm_taking(self, queue: str, messages: Sequence[Message]) -> None:
+        """These are about to be taken: remember those that ask for COD."""
+        if len(self._wanted) > TARGETS_REMEMBERED:
+            self._wanted.clear()
+        for message in messages:
+            if message.head[8:12] != QUIET and descriptor.integer(message.head, "report") & mq.MQRO_COD:
+                self._wanted[queue, message.token] = message
 
     def _replace(self, states: States, joined: StoreUnit) -> None:
         """The last of several replacements within a frame is the one that counts."""
@@ -234,6 +252,10 @@ class Intake:
                 joined.takes.append(LaneTakes(queue, key, tokens))
             if body is not None:
                 joined.puts.append(LanePuts(queue, key, 0, True, [_STATE_HEAD], [body]))  # noqa: FBT003
+
+
+def _data_of(message: Message) -> bytes:
+    return message.head[MQMD_LENGTH:] + message.body
 
 
 def _tell(entries: list[_Entry]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from gateway.backends.embedded import completing
+from gateway.backends.embedded import completing, subscribing
 from gateway.backends.embedded.administration import Administration
 from gateway.backends.embedded.attributes import BY_KEYWORD, Value
 from gateway.backends.embedded.authority import OWN_USER, Authority
@@ -26,11 +26,13 @@ from gateway.backends.embedded.pcf_server import CommandServer
 from gateway.backends.embedded.placing import Placer
 from gateway.backends.embedded.resolution import Target
 from gateway.backends.embedded.storage import MessageStore
-from gateway.backends.embedded.store.unit import LaneTakes, Message, StoreUnit
+from gateway.backends.embedded.store.unit import Message
 from gateway.backends.embedded.topics import Topics
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
+from gateway.ports.mqi import SubscriptionDescriptor
+from gateway.ports.sources import Backout, Subscribed
 
 _STATE_ATTRIBUTES: dict[str, Value] = {
     "MAXDEPTH": 999_999_999,
@@ -51,7 +53,7 @@ class EmbeddedQueueManager:
         self._placer = Placer(self.core)
         self.topics = Topics(self.core, self._placer)
         self.authority = Authority(self.core)
-        self._intake = Intake(self.core, self._placer.place_columns, self._define_state)
+        self._intake = Intake(self.core, self._placer, self._define_state)
 
     @classmethod
     def open(
@@ -225,14 +227,14 @@ class EmbeddedQueueManager:
             target.check_get()
             behind = after if isinstance(after, int) else None
             found: list[Message] = []
-            expired: list[int] = []
+            expired: list[Message] = []
             now = int(core.now() * 1_000_000)
             while len(found) < limit:
                 messages = core.store.fetch(local.name, key, limit - len(found), behind, locked=True)
                 if not messages:
                     break
                 behind = messages[-1].token
-                expired += [one.token for one in messages if 0 < one.expiry <= now]
+                expired += [one for one in messages if 0 < one.expiry <= now]
                 locked = local.locked
                 found += [
                     one
@@ -241,8 +243,9 @@ class EmbeddedQueueManager:
                 ]
             if not key and not queue.startswith(STATE_PREFIX):
                 core.lock_messages(local, [one.token for one in found], BROKER)
+                self._intake.confirm_taking(local.name, found)
             if expired:
-                core.commit(StoreUnit(takes=[LaneTakes(local.name, key, expired)]))
+                self._expirer.discard(local.name, key, expired)
             return completing.stored(found, self.name)
 
     def release(self, queue: str) -> int:
@@ -279,6 +282,34 @@ class EmbeddedQueueManager:
             local = self._target(queue).queue
             limit = self.core.attribute("MAXMSGL")
             return limit if local is None else min(limit, local.max_length)
+
+    # What rules take messages from
+
+    def backout(self, queue: str) -> Backout:
+        """BOTHRESH and BOQNAME of the local queue a name leads to."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            definition = None if local is None else self.core.catalogue.get("QUEUE", local.name)
+            if definition is None:
+                return Backout()
+            return Backout(definition.number("BOTHRESH"), definition.text("BOQNAME"))
+
+    def subscribe(self, name: str, topic: str) -> Subscribed:
+        """A durable subscription with a managed queue; one that an administrator has defined is used as it is."""
+        with self.core.entered():
+            known = self.core.catalogue.get("SUB", name)
+            connection = self._connection("mqgate", OWN_USER)
+            if known is not None and self.topics.full(known.text("TOPICOBJ"), known.text("TOPICSTR")) != topic:
+                subscribing.remove(connection, known)
+                known = None
+            if known is None:
+                options = mq.MQSO_CREATE | mq.MQSO_DURABLE | mq.MQSO_MANAGED
+                made = connection.subscribe(SubscriptionDescriptor(options, object_string=topic, name=name))
+                connection.close(made.subscription_handle)
+                connection.close(made.queue_handle)
+                known = self.core.catalogue.get("SUB", name)
+                assert known is not None  # noqa: S101 -- it was made above
+            return Subscribed(known.text("DEST"))
 
     def _target(self, queue: str) -> Target:
         return self._intake.target(queue, "")

@@ -6,6 +6,7 @@ on a connection of its own, from the caller's thread; waiting for arrivals on a 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, Problem, dead_lette
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.ordering import Queue, Submission
 from gateway.backends.ibm.reading import Reader
-from gateway.backends.ibm.reasons import explain
+from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.splitting import Division, largest
 from gateway.backends.ibm.watching import Watcher
 from gateway.backends.ibm.work import Marker, rows_of
@@ -25,8 +26,11 @@ from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
+from gateway.ports.sources import Backout, Subscribed
 
 _STOP_SECONDS = 10.0
+SUBSCRIPTIONS = "MQGATE.SUBSCRIPTIONS"
+"""Where publications on MQ topics arrive that rules subscribe to."""
 _MAXUMSGS = 10_000
 """What a queue manager has unless somebody changed it."""
 
@@ -173,6 +177,22 @@ class IbmQueueManager:
         )
         self._watchers[queue] = watcher
         watcher.thread.start()
+
+    def backout(self, queue: str) -> Backout:
+        """BOTHRESH and BOQNAME; none where it is not a local queue."""
+        try:
+            threshold = int(self._reader.inquire(queue, mq.MQIA_BACKOUT_THRESHOLD))
+            return Backout(threshold, str(self._reader.inquire(queue, mq.MQCA_BACKOUT_REQ_Q_NAME)))
+        except MQError as error:
+            if action_for(error.reason) is Action.RECONNECT:
+                raise
+            return Backout()
+
+    def subscribe(self, name: str, topic: str) -> Subscribed:
+        """All subscriptions put to one queue of the gateway's; its correlation identifier tells each one's messages."""
+        key = b"MQGS" + hashlib.blake2b(name.encode(), digest_size=20).digest()
+        self._reader.subscribe(name, topic, SUBSCRIPTIONS, key)
+        return Subscribed(SUBSCRIPTIONS, key)
 
     def max_length(self, queue: str) -> int:
         """The longest message data `queue` takes: the queue's limit and the queue manager's."""

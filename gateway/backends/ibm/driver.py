@@ -107,6 +107,23 @@ class Session:
             raise MQError(error.reason, f"MQINQ of {queue or 'the queue manager'}", error.comp) from None
         return value.decode().rstrip(" \0") if isinstance(value, bytes) else int(value)
 
+    def subscribe(self, name: str, topic: str, queue: int, correl_id: bytes, *, how: int) -> int:
+        """MQSUB of a durable subscription that puts to an open queue; its handle. `how`: create or resume."""
+        descriptor = self._driver.module.SD()
+        descriptor["Options"] = how | mq.MQSO_DURABLE | mq.MQSO_FAIL_IF_QUIESCING | mq.MQSO_SET_CORREL_ID
+        descriptor.set_vs("SubName", name.encode())
+        if topic:
+            descriptor.set_vs("ObjectString", topic.encode())
+        descriptor["SubCorrelId"] = correl_id
+        answer = self._driver.extension.MQSUB(self.handle, descriptor.pack(), queue)
+        _check(answer, "MQSUB")
+        return int(answer[2])
+
+    def unsubscribe(self, handle: int, *, remove: bool) -> None:
+        """MQCLOSE of a subscription; the durable one stays unless `remove`."""
+        how = mq.MQCO_REMOVE_SUB if remove else mq.MQCO_KEEP_SUB
+        _check(self._close(self.handle, handle, how), "MQCLOSE")
+
     def disconnect(self) -> None:
         """MQDISC; a connection that is broken already is only let go."""
         try:

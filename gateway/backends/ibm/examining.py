@@ -25,6 +25,7 @@ STATE_QUEUES = (
     "MQGATE.OUT",
     "MQGATE.WILLS",
     "MQGATE.REQUESTS",
+    "MQGATE.SUBSCRIPTIONS",
     MARKERS,
 )
 """What deploy/mq/state.mqsc defines; a test holds the two together."""

@@ -75,6 +75,10 @@ class Reader:
         """One attribute of a queue, or of the queue manager."""
         return self._again(lambda connection: connection.session.inquire(queue, selector))
 
+    def subscribe(self, name: str, topic: str, queue: str, correl_id: bytes) -> None:
+        """Make a durable subscription that puts to a queue, or find it there; one to another topic is replaced."""
+        self._again(lambda connection: _subscribe(connection, name, topic, queue, correl_id))
+
     def close(self) -> None:
         """Disconnect."""
         with self._lock:
@@ -139,6 +143,19 @@ class Reader:
             if answer[-2] == mq.MQCC_FAILED:
                 raise MQError(reason, f"looking at {queue}")
             return Stored(msg_id_of(answer[1]), answer[1], answer[0])
+
+
+def _subscribe(connection: Connection, name: str, topic: str, queue: str, correl_id: bytes) -> None:
+    session, target = connection.session, connection.input(queue)
+    try:
+        both = mq.MQSO_CREATE | mq.MQSO_RESUME
+        handle = session.subscribe(name, topic, target, correl_id, how=both)
+    except MQError as error:
+        if error.reason != mq.MQRC_TOPIC_NOT_ALTERABLE:
+            raise
+        session.unsubscribe(session.subscribe(name, "", target, correl_id, how=mq.MQSO_RESUME), remove=True)
+        handle = session.subscribe(name, topic, target, correl_id, how=mq.MQSO_CREATE)
+    session.unsubscribe(handle, remove=False)
 
 
 def _behind(token: Token, after: Token | None) -> bool:

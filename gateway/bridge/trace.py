@@ -1,0 +1,53 @@
+"""W3C Trace Context: what passes through the gateway carries the gateway's own span as its parent. Pure.
+
+`traceparent` is `00-TRACE-PARENT-FLAGS` in hexadecimal. Downstream the trace stays, the parent becomes the span of this
+hop, `tracestate` and all else travels as it is. A value that is none of the specification's is left alone: a trace is
+never begun here, and never broken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from gateway.bridge.mqtt5 import USER_PROPERTY, user_properties
+from gateway.mqtt.packets import Properties
+
+TRACEPARENT = "traceparent"
+_FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+_KNOWN_FLAGS = 0x03
+"""Sampled, and random trace identifier; the others have no meaning yet and are sent as 0."""
+NewSpan = Callable[[], bytes]
+"""Eight random bytes."""
+
+
+def child(value: str, new_span: NewSpan) -> str | None:
+    """The `traceparent` for downstream; None when `value` is not one."""
+    found = _FORM.fullmatch(value)
+    if found is None:
+        return None
+    version, trace, parent, flags, more = found.groups()
+    if version == "ff" or (version == "00" and more) or not int(trace, 16) or not int(parent, 16):
+        return None
+    span = new_span()
+    while not any(span):  # all zeros is no span
+        span = new_span()
+    return f"00-{trace}-{span.hex()}-{int(flags, 16) & _KNOWN_FLAGS:02x}"
+
+
+def passed_on(properties: Properties, new_span: NewSpan | None) -> Properties:
+    """The same properties, or with the span of this hop where exactly one trace context is among them."""
+    if new_span is None:
+        return properties
+    users = user_properties(properties)
+    places = [index for index, (name, _) in enumerate(users) if name == TRACEPARENT]
+    made = child(users[places[0]][1], new_span) if len(places) == 1 else None
+    if made is None:
+        return properties
+    users = [*users[: places[0]], (TRACEPARENT, made), *users[places[0] + 1 :]]
+    return {**properties, USER_PROPERTY: users}
+
+
+def carries(properties: Properties) -> bool:
+    """Whether a trace context is among them: such messages are each different."""
+    return any(name == TRACEPARENT for name, _ in user_properties(properties))

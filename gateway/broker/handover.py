@@ -1,0 +1,174 @@
+"""One message from a queue on its way to devices: what the rules make of it, who gets it, or why nobody does. Pure.
+
+Everything it leads to goes into the open turn, with the take of the message itself: copies for durable sessions,
+reports, a dead letter. What a device gets at QoS 0 goes to the wire when the turn is submitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gateway.bridge import deadletter, outbound, trace
+from gateway.bridge.request import Request
+from gateway.broker.route import DEAD, Receiver, Route
+from gateway.broker.turn import Cause
+from gateway.errors import HeaderError, Refused
+from gateway.mq import mqmd
+from gateway.mqtt import properties as prop
+from gateway.mqtt.packets import Properties
+from gateway.ports.batch import Stored
+from gateway.rules.feedback import Feedback
+from gateway.rules.mappings import OutboundRule
+from gateway.rules.templates import Template
+from gateway.session.connection import Publisher
+from gateway.session.publication import Publication
+
+if TYPE_CHECKING:
+    from gateway.broker.consumers import Source
+    from gateway.broker.engine import Engine
+
+REQUESTS = "MQGATE.REQUESTS"
+_REQUEST_PREFIX = b"MQGR"
+_MAX_ROUTES = 4096
+_PUBLISHER = Publisher("", "", None, 5)
+_BACKOUT_THRESHOLD_REACHED = 2362
+_RFH_ERROR = 2334
+
+
+class Handover:
+    """See the module."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.gateway = ""
+        """The name this gateway gives to what its devices publish; empty: nothing is recognised."""
+        self._routes: dict[str, Route] = {}
+
+    def message(self, source: Source, stored: Stored) -> str:
+        """Hand over one message; the name of the rule that took it."""
+        rule, engine = source.rules[0], self.engine
+        counters = engine.counters
+        try:
+            self._check_backout(source, stored)
+            rule, made = self._answer(rule, stored) or outbound.first_publication(source.rules, stored.md, stored.data)
+            if made.gateway and made.gateway == self.gateway:
+                counters.messages_dropped[rule.name, "loop"] += 1
+            else:
+                self._publish(rule.name, stored, made)
+        except Refused as refused:
+            self._dead_letter(source, rule, stored, refused.feedback)
+        except HeaderError:
+            self._dead_letter(source, rule, stored, _RFH_ERROR)
+        counters.route_matched[rule.name] += 1
+        return rule.name
+
+    def _check_backout(self, source: Source, stored: Stored) -> None:
+        """A message that was backed out too often is poison: it goes aside, with what came before it undisturbed."""
+        threshold = source.backout.threshold
+        if threshold and mqmd.number(stored.md, mqmd.AT_BACKOUT_COUNT) >= threshold:
+            raise Refused("backed out too often", _BACKOUT_THRESHOLD_REACHED)
+
+    def _answer(self, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Publication] | None:
+        """The answer to a device's request: its CorrelId is the token the request went out with."""
+        token = stored.md[mqmd.CORREL_ID]
+        if not token.startswith(_REQUEST_PREFIX):
+            return None
+        found = self.engine.queue_manager.fetch(REQUESTS, token, 1)
+        if not found:
+            return None
+        request = Request.decode(found[0].data)
+        topic = Template(request.response_topic, (request.response_topic,))
+        made = outbound.publication(replace(rule, topic=topic), stored.md, stored.data)
+        made.properties.pop(prop.RESPONSE_TOPIC, None)
+        if request.correlation_data:
+            made.properties[prop.CORRELATION_DATA] = request.correlation_data
+        self.engine.turn.replace(REQUESTS, token, None)
+        return rule, made
+
+    # -- to devices --
+
+    def _publish(self, rule_name: str, stored: Stored, made: outbound.Publication) -> None:
+        engine = self.engine
+        properties: Properties = dict(trace.passed_on(made.properties, engine.router.new_span))
+        expiry = properties.pop(prop.MESSAGE_EXPIRY_INTERVAL, None)
+        expires = engine.now + expiry if isinstance(expiry, int) else 0.0
+        publication = Publication(
+            made.topic.encode(), made.payload, made.qos, made.retain, prop.encode(properties), expires
+        )
+        receivers, shared = self._receivers(made)
+        if not receivers and not shared and not publication.retain and made.qos:
+            raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
+        if len(receivers) == 1 and not shared:
+            self._for_one(receivers[0], publication, made.report)
+        else:
+            engine.delivery.fan_out(self._route(made.topic), publication)
+            engine.delivery.reporting.handed_over(stored.md, stored.data)
+        if publication.retain:
+            engine.retained.keep(publication)
+        engine.counters.mqtt_publish_sent[rule_name, made.qos] += 1
+
+    def _receivers(self, made: outbound.Publication) -> tuple[tuple[Receiver, ...], bool]:
+        """Who gets it, and whether shared subscriptions are among them."""
+        if not made.client:
+            route = self._route(made.topic)
+            return route.receivers, bool(route.shared)
+        session = self.engine.sessions.get(made.client)
+        if session is None or session.over:
+            raise Refused(f"no device {made.client!r} is known here", Feedback.DEVICE_UNKNOWN)
+        return (Receiver(session, 2, True, ()),), False  # noqa: FBT003 -- the message's own RETAIN
+
+    def _for_one(self, receiver: Receiver, publication: Publication, report: bytes) -> None:
+        """For one device: its own answer is what is reported. A full or absent session refuses here, where the message
+        can still be dead-lettered, not later and silently."""
+        engine, session = self.engine, receiver.session
+        qos = min(publication.qos, receiver.qos)
+        away = session.connection is None
+        if qos and away and not session.durable:
+            raise Refused("the device is away and keeps no session", Feedback.DEVICE_UNKNOWN)
+        if qos and session.stored >= engine.limits.max_queued:
+            raise Refused("the device's queue is full", Feedback.QUEUE_LIMIT)
+        publication.report = report
+        if qos == 0 and away:
+            engine.delivery.reporting.negative(publication, Feedback.DEVICE_UNKNOWN)
+            engine.counters.messages_dropped["_none", "other"] += 1
+        elif qos == 0:
+            engine.delivery.reporting.positive(publication)
+        engine.delivery.copy(receiver, publication, {})
+
+    def _route(self, topic: str) -> Route:
+        """The local subscribers of a topic."""
+        route = self._routes.get(topic)
+        if route is None:
+            if len(self._routes) >= _MAX_ROUTES:
+                self._routes.clear()
+            route = self._routes[topic] = Route(topic, topic.encode(), 0)
+        if route.seen != route.cell[0] or route.seen < 0:
+            self.engine.router.find_receivers(route, _PUBLISHER)
+        return route
+
+    # -- aside --
+
+    def _dead_letter(self, source: Source, rule: OutboundRule, stored: Stored, reason: int) -> None:
+        engine, turn = self.engine, self.engine.turn
+        queue = source.backout.queue if reason == _BACKOUT_THRESHOLD_REACHED else ""
+        if engine.delivery.reporting.undeliverable(stored.md, stored.data, reason) and not queue:
+            engine.counters.messages_dropped[rule.name, "other"] += 1
+            return
+        persistent = mqmd.number(stored.md, mqmd.AT_PERSISTENCE) == 1
+        priority = max(0, mqmd.number(stored.md, mqmd.AT_PRIORITY))
+        head, body = stored.md, stored.data
+        if not queue:  # a backout queue gets the message as it is
+            manager = engine.queue_manager
+            dead = deadletter.build(
+                stored.md, stored.data, reason=reason, queue=source.queue, queue_manager=manager.name, now=engine.now,
+                max_length=manager.max_length(engine.dead_letter_queue),
+            )  # fmt: skip
+            head, body = dead.head, dead.body
+        run = (queue or engine.dead_letter_queue, "", priority, persistent, b"")
+        turn.aim(run, DEAD)
+        _, row = turn.put(run, head, body)
+        turn.sources.setdefault(run, {})[row] = (source, stored.token)
+        turn.causes.setdefault(run, {})[row] = Cause(
+            rule.name, "backed_out" if reason == _BACKOUT_THRESHOLD_REACHED else "transform", -1
+        )

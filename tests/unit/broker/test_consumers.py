@@ -1,0 +1,262 @@
+"""Messages from queues: who gets them, which reports they bring about, and what happens to those that lead nowhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker_harness import Bench, Device
+
+from gateway.broker.reporting import Feedback
+from gateway.mq import mqmd, rfh2
+from gateway.mq.rfh2_folder import PropertyValue, folder
+from gateway.mqtt import properties as prop
+from gateway.ports.sources import Backout
+
+MAPPING = """
+version: 1
+to_mqtt:
+  - {name: down, queue: DOWN.Q, topic: "down/{usr.site}", qos: from_persistence}
+  - {name: one, queue: ONE.Q, topic: "cmd", client: "{usr.site}", qos: 1}
+  - {name: alarms, mq_topic: "plant/+/alarm"}
+  - {name: own, mq_topic: "plant/#", subscription: "all.{gateway}"}
+  - {name: strict, queue: STRICT.Q, topic: t, backout: {threshold: 2, queue: STRICT.ASIDE}}
+  - {name: lax, queue: LAX.Q, topic: t}
+"""
+COA, COD, EXCEPTION, EXPIRATION, PAN, NAN, DISCARD = 0x100, 0x800, 0x1000000, 0x200000, 1, 2, 0x8000000
+ALL = EXCEPTION | EXPIRATION | PAN | NAN
+MQFB_EXPIRATION, MQFB_PAN, MQFB_NAN = 258, 275, 276
+PUBACK, PUBREC, PUBCOMP = 4, 5, 7
+
+
+def message(
+    site: str = "lima", body: bytes = b"go", *, report: int = 0, persistence: int = 1, trace: str = "", **fields: Any
+) -> tuple[bytes, bytes]:
+    """Descriptor and data of what an application puts."""
+    pairs: list[tuple[str, PropertyValue]] = [("site", site)]
+    if trace:
+        pairs.append(("traceparent", trace))
+    header = rfh2.build([folder("usr", pairs)], encoding=546, coded_char_set_id=1208, format_name=b"MQSTR   ")
+    reply = {"reply_to_q": "REPORTS.Q"} if report else {}
+    md = mqmd.build(report=report, persistence=persistence, **reply, **fields)
+    return mqmd.with_described(md, 546, 1208, b"MQHRF2  "), header + body
+
+
+def reports(bench: Bench) -> list[int]:
+    """Feedback of each report, in order."""
+    return [mqmd.unpack(stored.md).feedback for _, stored in bench.queues.load("REPORTS.Q")]
+
+
+def dead(bench: Bench) -> list[int]:
+    return [int.from_bytes(stored.data[8:12], "little") for _, stored in bench.queues.load("DEAD.Q")]
+
+
+def published(device: Device) -> list[tuple[str, bytes]]:
+    return [(packet[1].decode(), packet[4]) for packet in device.take() if packet[0] >> 4 == 3]
+
+
+def balance(bench: Bench) -> None:
+    """Got = handed over + dead-lettered + dropped, for every rule."""
+    counters = bench.engine.counters
+    for rule in bench.engine.router.table.outbound:
+        got = sum(n for (_, one), n in counters.mq_get_messages.items() if one == rule.name)
+        sent = sum(n for (one, _), n in counters.mqtt_publish_sent.items() if one == rule.name)
+        aside = sum(n for (one, _), n in counters.dlq_messages.items() if one == rule.name)
+        dropped = sum(n for (one, _), n in counters.messages_dropped.items() if one == rule.name)
+        assert got == sent + aside + dropped, (rule.name, got, sent, aside, dropped)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(MAPPING)
+
+
+def arrive(bench: Bench, queue: str, *messages: tuple[bytes, bytes]) -> None:
+    bench.queues.arrive(queue, *messages)
+    bench.advance(0.5)
+
+
+def subscribed(bench: Bench, filter_: str, qos: int, *, version: int = 5, clean: bool = False) -> Device:
+    device = bench.device(version, "lima").connect(clean=clean)
+    device.subscribe(filter_, qos)
+    device.take()
+    return device
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_pan_is_put_when_the_device_has_acknowledged(bench: Bench, clean: bool) -> None:
+    device = subscribed(bench, "down/#", 1, clean=clean)
+    arrive(bench, "DOWN.Q", message(report=ALL))
+    [packet] = [one for one in device.take() if one[0] >> 4 == 3]
+    assert reports(bench) == []
+    device.ack(PUBACK, packet[2])
+    assert reports(bench) == [MQFB_PAN]
+    [(_, report)] = bench.queues.load("REPORTS.Q")
+    made = mqmd.unpack(report.md)
+    assert (made.msg_type, made.correl_id) == (4, (1 if clean else 3).to_bytes(24, "big"))
+    balance(bench)
+
+
+def test_pan_of_qos_2_waits_for_pubcomp_and_outlives_a_kill(bench: Bench) -> None:
+    device = subscribed(bench, "down/#", 2)
+    arrive(bench, "DOWN.Q", message(report=PAN))
+    [packet] = [one for one in device.take() if one[0] >> 4 == 3]
+    device.ack(PUBREC, packet[2])
+    bench.kill()
+    assert reports(bench) == []
+    device = bench.device(5, "lima").connect(clean=False)
+    device.ack(PUBCOMP, packet[2])
+    assert reports(bench) == [MQFB_PAN]
+    device.ack(PUBCOMP, packet[2])
+    assert reports(bench) == [MQFB_PAN]
+
+
+def test_a_device_that_refuses_makes_nan_and_exception(bench: Bench) -> None:
+    from gateway.mqtt import writer
+
+    device = subscribed(bench, "down/#", 1)
+    arrive(bench, "DOWN.Q", message(report=ALL))
+    [packet] = [one for one in device.take() if one[0] >> 4 == 3]
+    device.send(writer.encode_ack(5, PUBACK, packet[2], 0x83, {}))
+    assert reports(bench) == [MQFB_NAN, Feedback.REJECTED]
+
+
+def test_qos_0_is_reported_when_it_is_on_the_wire_or_cannot_be(bench: Bench) -> None:
+    device = subscribed(bench, "down/#", 0)
+    arrive(bench, "DOWN.Q", message(report=ALL, persistence=0))
+    assert published(device) == [("down/lima", b"go")]
+    assert reports(bench) == [MQFB_PAN]
+    device.drop()
+    arrive(bench, "DOWN.Q", message(report=ALL, persistence=0))
+    assert reports(bench) == [MQFB_PAN, MQFB_NAN, Feedback.DEVICE_UNKNOWN]
+    balance(bench)
+
+
+def test_several_receivers_answer_for_none_so_it_is_reported_when_stored(bench: Bench) -> None:
+    devices = [bench.device(5, name).connect(clean=False) for name in ("a", "b")]
+    for device in devices:
+        device.subscribe("down/#", 1)
+    arrive(bench, "DOWN.Q", message(report=ALL))
+    assert reports(bench) == [MQFB_PAN]
+    assert [published(device) for device in devices] == [[("down/lima", b"go")]] * 2
+
+
+def test_what_expires_while_the_device_is_away_goes_and_is_reported(bench: Bench) -> None:
+    device = subscribed(bench, "nothing", 1)
+    device.drop()
+    arrive(bench, "ONE.Q", message(report=ALL, expiry=50), message(body=b"stays"), message(body=b"later", expiry=5000))
+    assert bench.queues.depth("MQGATE.OUT") == 3
+    bench.advance(3)
+    assert reports(bench) == []
+    bench.kill()
+    bench.advance(3)
+    assert reports(bench) == [MQFB_EXPIRATION]
+    assert bench.queues.depth("MQGATE.OUT") == 2
+    device = bench.device(5, "lima").connect(clean=False)
+    assert [body for _, body in published(device)] == [b"stays", b"later"]
+    balance(bench)
+
+
+def test_a_session_that_ends_reports_what_it_never_took(bench: Bench) -> None:
+    device = bench.device(5, "lima").connect(clean=False)
+    arrive(bench, "ONE.Q", message(report=ALL), message())
+    device.drop()
+    bench.device(5, "lima").connect(clean=True)
+    assert reports(bench) == [MQFB_NAN, Feedback.SESSION_ENDED]
+    assert bench.queues.depth("MQGATE.OUT") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "made", "letters"),
+    [
+        (0, [], [Feedback.DEVICE_UNKNOWN]),
+        (EXCEPTION, [Feedback.DEVICE_UNKNOWN], [Feedback.DEVICE_UNKNOWN]),
+        (EXCEPTION | NAN | DISCARD, [Feedback.DEVICE_UNKNOWN, MQFB_NAN], []),
+    ],
+)
+def test_an_unknown_device(bench: Bench, options: int, made: list[int], letters: list[int]) -> None:
+    arrive(bench, "ONE.Q", message("nobody", report=options))
+    assert reports(bench) == made
+    assert dead(bench) == letters
+    assert bench.queues.depth("ONE.Q") == 0
+    balance(bench)
+
+
+def test_a_report_whose_queue_refuses_is_dead_lettered(bench: Bench) -> None:
+    bench.queues.refusing["REPORTS.Q"] = 2085
+    arrive(bench, "ONE.Q", message("nobody", report=NAN))
+    assert dead(bench) == [Feedback.DEVICE_UNKNOWN, 2085]
+
+
+def test_a_message_that_cannot_be_dead_lettered_stays_on_its_queue(bench: Bench) -> None:
+    """Others of its batch are delivered; it is looked at again, and nothing is counted twice."""
+    device = subscribed(bench, "nothing", 1)
+    bench.queues.refusing["DEAD.Q"] = 2053
+    arrive(bench, "ONE.Q", message(body=b"1"), message("nobody"), message(body=b"2"))
+    assert [body for _, body in published(device)] == [b"1", b"2"]
+    bench.advance(5)
+    assert bench.queues.depth("ONE.Q") == 1
+    balance(bench)
+    bench.kill()
+    bench.queues.refusing.clear()
+    bench.queues.consumed["ONE.Q"]()
+    bench.advance(3)
+    assert bench.queues.depth("ONE.Q") == 0
+    assert dead(bench) == [Feedback.DEVICE_UNKNOWN]
+    balance(bench)
+
+
+@pytest.mark.parametrize(
+    ("queue", "count", "aside"), [("STRICT.Q", 2, "STRICT.ASIDE"), ("LAX.Q", 3, "LAX.ASIDE"), ("LAX.Q", 9, "DEAD.Q")]
+)
+def test_poison_goes_aside_by_rule_or_by_the_queue_itself(bench: Bench, queue: str, count: int, aside: str) -> None:
+    """BOTHRESH and BOQNAME of the queue where the rule names none; without BOQNAME the dead letters."""
+    bench.queues.backouts["LAX.Q"] = Backout(3, "LAX.ASIDE" if aside != "DEAD.Q" else "")
+    bench.start()
+    device = subscribed(bench, "t", 1)
+    md, data = message()
+    arrive(bench, queue, (mqmd.with_number(md, mqmd.AT_BACKOUT_COUNT, count), data), message(body=b"next"))
+    assert [body for _, body in published(device)] == [b"next"]
+    [(_, stored)] = bench.queues.load(aside)
+    assert stored.data == data if aside != "DEAD.Q" else dead(bench) == [2362]
+    assert bench.engine.counters.dlq_messages[queue.removesuffix(".Q").lower(), "backed_out"]
+
+
+def test_a_topic_is_a_source(bench: Bench) -> None:
+    assert bench.queues.subscribed == {"mqgate.alarms": "plant/+/alarm", "all.bench-1": "plant/#"}
+    device = subscribed(bench, "#", 1)
+    header = rfh2.build(
+        [folder("mqps", [("Top", "plant/a/alarm")])], encoding=546, coded_char_set_id=1208, format_name=b""
+    )
+    md = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  ")
+    arrive(bench, "SUB.mqgate.alarms", *[(md, header + b"%d" % number) for number in range(300)])
+    for _ in range(5):
+        bench.advance(0.5)
+    got = [body for _, body in published(device)]
+    assert got[:100] == [b"%d" % number for number in range(100)]
+
+
+def test_what_its_own_devices_published_is_not_published_again(bench: Bench) -> None:
+    device = subscribed(bench, "#", 1)
+    for gateway, topic in (("bench-1", "plant/a"), ("other", "plant/a"), ("bench-1", "moved")):
+        header = rfh2.build(
+            [folder("mqps", [("Top", topic)]), folder("mqtt", [("gateway", gateway)])],
+            encoding=546, coded_char_set_id=1208, format_name=b"",
+        )  # fmt: skip
+        md = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  ")
+        queue = "SUB.all.bench-1" if topic != "moved" else "LAX.Q"
+        arrive(bench, queue, (md, header + gateway.encode()))
+    assert published(device) == [("plant/a", b"other"), ("t", b"bench-1")]
+    assert bench.engine.counters.messages_dropped["own", "loop"] == 1
+    balance(bench)
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+CHILD = "00-4bf92f3577b34da6a3ce929d0e0e4736-abababababababab-01"
+
+
+def test_a_trace_goes_on_to_the_device_with_our_span(bench: Bench) -> None:
+    device = subscribed(bench, "down/#", 1)
+    arrive(bench, "DOWN.Q", message(trace=TRACE))
+    [packet] = [one for one in device.take() if one[0] >> 4 == 3]
+    assert prop.decode_publish(packet[3])[0x26] == [("site", "lima"), ("traceparent", CHILD)]
