@@ -17,11 +17,11 @@ from gateway.backends.ibm.structures import (
     NO_ID,
     fresh,
     get_options,
+    has_identity,
     head_length_of,
     keyed_md,
     match_md,
     msg_id_of,
-    names_a_user,
     object_descriptor,
     plain_md,
     put_options,
@@ -103,6 +103,7 @@ class Connection:
             with suppress(MQError):
                 self.session.close(handle)
         self._handles.clear()
+        self._no_identity.clear()
 
     def _open(self, descriptor: bytes, options: int, queue: str) -> int:
         try:
@@ -154,7 +155,7 @@ class Connection:
         last, options = b"", self._options(asynchronous, identity=False)
         for head, body in zip(puts.heads, puts.bodies, strict=True):
             if head is not last:  # runs share their head
-                last, options = head, self._options(asynchronous, identity=identity and names_a_user(head))
+                last, options = head, self._options(asynchronous, identity=identity and has_identity(head))
             answer = mqput(hconn, handle, plain_md(head, priority, persistent), options(), head[MD_LENGTH:] + body)
             if answer[-2] == mq.MQCC_FAILED:
                 raise MQError(int(answer[-1]), f"putting to {queue}")

@@ -17,8 +17,7 @@ MD_LENGTH = 364
 NO_ID = bytes(24)
 _MSG_ID, _CORREL_ID, _BEHIND_IDS = 48, 72, 96
 _PRIORITY = 40
-_USER = slice(196, 208)
-_BLANK_USERS = (b" " * 12, bytes(12))
+_IDENTITY = slice(196, 272)
 _FEEDBACK, _FEEDBACK_FIRST = 20, 65536
 _KEY_BITS, _KEY_MASK = 5, 31
 _I4 = struct.Struct("<i")
@@ -114,6 +113,7 @@ def correl_id_of(md: bytes) -> bytes:
     return md[_CORREL_ID:_BEHIND_IDS]
 
 
-def names_a_user(head: bytes) -> bool:
-    """Whether the head says whose message it is; without a user the queue manager gives the connection's."""
-    return head[_USER] not in _BLANK_USERS
+def has_identity(head: bytes) -> bool:
+    """Whether the head says whose message it is (UserIdentifier, AccountingToken, ApplIdentityData); without any of
+    them the queue manager gives the connection's."""
+    return bool(head[_IDENTITY].strip(b" \0"))

@@ -16,11 +16,11 @@ from gateway.backends.ibm.ordering import Partition, Queue, Submission, lanes_of
 from gateway.backends.ibm.structures import (
     fresh,
     get_options,
+    has_identity,
     head_length_of,
     key_of,
     keyed_md,
     match_md,
-    names_a_user,
     object_descriptor,
     plain_md,
     put_options,
@@ -146,8 +146,11 @@ def test_packed_options_are_what_was_asked_for() -> None:
 
 
 def test_a_user_in_the_head_is_noticed() -> None:
-    assert not names_a_user(HEAD)
-    assert names_a_user(mqmd.build(user_identifier="alice"))
+    assert not has_identity(HEAD)
+    assert not has_identity(HEAD[:196] + b" " * 12 + bytes(32) + b" " * 32 + HEAD[272:])
+    assert has_identity(mqmd.build(user_identifier="alice"))
+    assert has_identity(mqmd.build(appl_identity_data="line 7"))
+    assert has_identity(HEAD[:208] + b"\x16" + HEAD[209:])  # an AccountingToken
 
 
 # Work and waiting
