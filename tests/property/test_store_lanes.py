@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gateway.backends.embedded.store import lanes
 from gateway.backends.embedded.store.index import consecutive, neighbours, spans, visible
 from gateway.backends.embedded.store.lanes import Lane, Queue, Released, cut_run
+from gateway.backends.embedded.store.numbers import Numbers
 
 ACTIONS = st.lists(
     st.tuples(
@@ -120,5 +121,30 @@ def test_what_is_locked_is_skipped_however_locks_change(taken: set[int], locks: 
         freed = hidden - wanted
         hidden = wanted
         lane.skip = min(lane.skip, min(freed, default=lane.skip))  # what Index.show does
-        seen = [first + at for first, count, _place in visible(lane, -1, hidden) for at in range(count)]
+        seen = [first + at for first, count, _place in visible(lane, -1, Numbers(hidden)) for at in range(count)]
         assert seen == [number for number in range(1, 61) if number not in taken and number not in hidden]
+
+
+STRETCHES = st.one_of(
+    st.builds(lambda first, count: range(first, first + count), st.integers(0, 200), st.integers(0, 60)),
+    st.lists(st.integers(0, 260), max_size=40),
+)
+
+
+@given(st.lists(st.tuples(st.booleans(), STRETCHES), max_size=12), st.integers(0, 100), st.integers(1, 160))
+def test_numbers_are_a_set(steps: list[tuple[bool, range | list[int]]], first: int, count: int) -> None:
+    numbers, model = Numbers(), set[int]()
+    for adds, stretch in steps:
+        if adds:
+            numbers.update(stretch)
+            model.update(stretch)
+        else:
+            numbers.difference_update(stretch)
+            model.difference_update(stretch)
+        assert bool(numbers) == bool(model)
+        assert [number for number in range(261) if number in numbers] == sorted(model)
+        assert numbers.isdisjoint(stretch) == model.isdisjoint(stretch)
+    parts = list(numbers.cut((first, count, 1000 + first)))
+    left = [begin + at for begin, length, _place in parts for at in range(length)]
+    assert left == [number for number in range(first, first + count) if number not in model]
+    assert all(place == 1000 + begin and length > 0 for begin, length, place in parts)

@@ -90,7 +90,8 @@ def test_moved_messages_counts_ids_and_state_are_carried(tmp_path: Path) -> None
     for i in range(300):
         puts = LanePuts("BUSY", heads=[HEAD], bodies=[b"%d" % i * 2000])
         commit(store, StoreUnit(puts=[puts]))
-        commit(store, StoreUnit(takes=[LaneTakes("BUSY", tokens=puts.tokens)]))
+        if i % 40:  # survivors everywhere: one segment that is nearly empty is left as it is
+            commit(store, StoreUnit(takes=[LaneTakes("BUSY", tokens=puts.tokens)]))
     assert min(segment.serial for segment in store.ring.used.values()) > 1
     for _ in range(2):
         one, two = store.fetch("Q", b"key", limit=5)

@@ -9,6 +9,8 @@ read is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from gateway.backends.embedded.journal.ahead import ReadAhead
@@ -71,6 +73,8 @@ class Walk:
         self._lanes: list[LaneName] = []
         self._moved = _moved_by_frame(extent)
         self._survivors: list[Survivor] = []
+        self._fresh = 0
+        """Survivors from here on were read in this step: the index cannot have changed since."""
         self._size = 0
 
     def step(self, number: int) -> Plan | None:
@@ -80,7 +84,7 @@ class Walk:
         if self.holder.index.space.by_slot.get(self.extent.slot) is not self.extent:
             self.done = True  # free already, and perhaps in use again
             return None
-        budget = READ_STEP
+        budget, self._fresh = READ_STEP, len(self._survivors)
         while budget > 0 and self._size < CARRY_STEP and self._offset < self.segment.end and self.extent.live:
             budget -= self._read_frame()
         self.done = self._offset >= self.segment.end or not self.extent.live
@@ -122,35 +126,34 @@ class Walk:
 
     def _keep(self, lane: LaneName, first: int, count: int, place: int, rows: Rows) -> None:
         begin = place & ROW_MASK
-        for at in range(count):
-            row = begin + at
-            survivor = Survivor(
-                lane,
-                first + at,
-                place + at,
-                rows.heads[row],
-                rows.bodies[row],
-                rows.msg_ids[row] if rows.msg_ids is not None else NO_ID,
-                rows.correl_ids[row] if rows.correl_ids is not None else NO_ID,
-                rows.expiries[row] if rows.expiries is not None else 0,
-                (rows.put_times[row] or rows.time) if rows.put_times is not None else rows.time,
-            )
-            self._survivors.append(survivor)
-            self._size += len(survivor.body) + ROW_COST
+        cut = slice(begin, begin + count)
+        bodies, time = rows.bodies[cut], rows.time
+        columns = zip(
+            repeat(lane),
+            range(first, first + count),
+            range(place, place + count),
+            rows.heads[cut],
+            bodies,
+            rows.msg_ids[cut] if rows.msg_ids is not None else repeat(NO_ID),
+            rows.correl_ids[cut] if rows.correl_ids is not None else repeat(NO_ID),
+            rows.expiries[cut] if rows.expiries is not None else repeat(0),
+            [each or time for each in rows.put_times[cut]] if rows.put_times is not None else repeat(time),
+        )
+        self._survivors += map(tuple.__new__, repeat(Survivor), columns)
+        self._size += sum(map(len, bodies)) + ROW_COST * count
 
     def _plan(self, number: int) -> Plan | None:
         index = self.holder.index
-        kept = sorted(survivor for survivor in self._survivors if self._still_there(survivor))
+        old, fresh = self._survivors[: self._fresh], self._survivors[self._fresh :]
+        spares = self.holder.under_way.spares_message
+        kept = [survivor for survivor in old if self._still_there(survivor)]
+        kept += fresh if self.holder.under_way.idle else [each for each in fresh if spares(each.number)]
+        kept.sort()
         self._survivors, self._size = [], 0
         state = self._state() if self.done else {}
         if not kept and not state:
             return None
-        groups: list[tuple[LaneName, int]] = []
-        for survivor in kept:
-            if groups and groups[-1][0] == survivor.lane:
-                groups[-1] = survivor.lane, groups[-1][1] + 1
-            else:
-                groups.append((survivor.lane, 1))
+        groups = [(lane, len(list(several))) for lane, several in groupby(kept, itemgetter(0))]
         counts = index.backouts
         backouts = [(each.lane, each.number, counts[each.number]) for each in kept if each.number in counts]
         plan = Plan(number, Links(groups, [], [], backouts, state), next_number=number)

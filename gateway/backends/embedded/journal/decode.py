@@ -7,6 +7,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, overload
 
@@ -224,12 +225,14 @@ class Rows(NamedTuple):
 class Values(Sequence[bytes]):
     """A column of byte strings as it lies in the frame; what is asked for is cut out."""
 
-    __slots__ = ("_bounds", "_data", "_index")
+    __slots__ = ("_bounds", "_data", "_index", "_width")
 
-    def __init__(self, bounds: Sequence[int], data: bytes, index: Sequence[int] | None) -> None:
+    def __init__(self, bounds: Sequence[int], data: bytes, index: Sequence[int] | None, width: int = 0) -> None:
         self._bounds = bounds
         self._data = data
         self._index = index
+        self._width = width
+        """The length of every value, if it is the same: such a column is cut in one step."""
 
     def __len__(self) -> int:
         return len(self._bounds) - 1 if self._index is None else len(self._index)
@@ -245,10 +248,35 @@ class Values(Sequence[bytes]):
             return data[bounds[at] : bounds[at + 1]]
         if self._index is None:
             begin, end, _step = row.indices(len(bounds) - 1)
+            if self._width and begin < end:
+                return list(_cutter(self._width, end - begin).unpack_from(data, begin * self._width))
             cuts = bounds[begin : end + 1]
             return [data[one:two] for one, two in pairwise(cuts)]
         cut = {at: data[bounds[at] : bounds[at + 1]] for at in set(self._index[row])}
         return [cut[at] for at in self._index[row]]
+
+
+MOST_CUT = 4096
+"""Values up to this many are cut in one step: the cutters are kept."""
+
+
+@lru_cache(maxsize=128)
+def _cutter(width: int, count: int) -> struct.Struct:
+    return struct.Struct(f"{width}s" * count)
+
+
+@lru_cache(maxsize=128)
+def _even_bounds(code: str, width: int, count: int) -> bytes:
+    return array(code, range(0, width * count + 1, width)).tobytes()
+
+
+def _even_width(code: str, bounds: Sequence[int], content: bytes) -> int:
+    """The length of every value, or 0 if they differ."""
+    count = len(bounds) - 1
+    if not 0 < count <= MOST_CUT:
+        return 0
+    width = bounds[1]
+    return width if width and bounds[-1] == width * count and content == _even_bounds(code, width, count) else 0
 
 
 class Same(Sequence[int]):
@@ -296,15 +324,17 @@ def rows_of(header: FrameHeader, sections: Sections) -> Rows:
 
 
 def _values(sections: Sections, offsets: Kind, data: Kind, index: Kind) -> Values:
-    width, content = sections[offsets]
-    bounds = array("i" if width == 4 else "q", bytes(content))
+    form, column = sections[offsets]
+    code, content, values = "i" if form == 4 else "q", bytes(column), bytes(sections[data][1])
+    bounds = array(code, content)
     numbers: array[int] | None = None
     if index in sections:
         form, column = sections[index]
         numbers = array({1: "B", 2: "H", 4: "I"}[form], bytes(column))
         if max(numbers, default=-1) >= len(bounds) - 1:
             raise IndexError("an index names a value that is not there")
-    return Values(bounds, bytes(sections[data][1]), numbers)
+    width = _even_width(code, bounds, content)
+    return Values(bounds, values, numbers, width if bounds[-1] <= len(values) else 0)
 
 
 def _ids(sections: Sections, kind: Kind) -> list[bytes] | None:

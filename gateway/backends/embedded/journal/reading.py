@@ -5,7 +5,6 @@ frame on disk.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import repeat
 
 from gateway.backends.embedded.journal.ahead import ReadAhead
@@ -29,8 +28,8 @@ from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import Message
 
 ZEROS = repeat(0)
-MAKE_MESSAGE = partial(tuple.__new__, Message)
-"""Makes one of the row of a `zip` without a call into Python."""
+NEW_TUPLE, MESSAGES = tuple.__new__, repeat(Message)
+"""What makes a message of each row of a `zip` without a call into Python."""
 
 
 class Reading:
@@ -160,7 +159,7 @@ class Reading:
             columns = zip(
                 range(token, token + count), rows.heads[begin:end], rows.bodies[begin:end], repeat(time), ZEROS, ZEROS
             )
-            messages += map(MAKE_MESSAGE, columns)
+            messages += map(NEW_TUPLE, MESSAGES, columns)
             return
         for at in range(count):
             messages.append(rows.message(begin + at, token + at, backouts.get(number + at, 0)))

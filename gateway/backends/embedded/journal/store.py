@@ -337,7 +337,7 @@ class Store(Matching):
     def _next_walk(self) -> Walk | None:
         if self._carrying or not self._uneven:
             return None
-        chosen = victim(self.index.space.by_slot.values(), self._size_of)
+        chosen = victim(self.index.space.by_slot.values(), self._size_of, self.options.segment_bytes)
         if chosen is None:
             self._uneven = False
             return None

@@ -17,11 +17,13 @@ WORTH = 0.8
 """A segment more live than this is not carried for its own sake, only to free others that wait for it."""
 
 
-def victim(extents: Iterable[Extent], size_of: Callable[[int], int]) -> Extent | None:
-    """The sealed segment to carry forward, or None if there is no need."""
+def victim(extents: Iterable[Extent], size_of: Callable[[int], int], allowed: int = 0) -> Extent | None:
+    """The sealed segment to carry forward, or None if there is no need. `allowed` bytes beyond the slack are no need:
+    one segment that is half empty is not worth the writing.
+    """
     sealed = [extent for extent in extents if extent.sealed]
     space = sum([size_of(extent.slot) for extent in sealed])
-    if space <= SLACK * sum([extent.live_bytes for extent in sealed]):
+    if space <= SLACK * sum([extent.live_bytes for extent in sealed]) + allowed:
         return None
     held = [extent for extent in sealed if extent.readable and (extent.live or extent.state)]
     awaited = {serial for extent in sealed if not extent.live and not extent.state for serial in extent.refs}

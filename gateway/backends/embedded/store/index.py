@@ -9,10 +9,11 @@ yet applied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from gateway.backends.embedded.store.expiry import Expiring
-from gateway.backends.embedded.store.lanes import Lane, LaneName, Queue, Released, Run, cut_run
+from gateway.backends.embedded.store.lanes import Lane, LaneName, Queue, Released, Run
+from gateway.backends.embedded.store.numbers import Numbers
 from gateway.backends.embedded.store.place import NUMBER_BITS, NUMBER_MASK, ROW_BITS, VOLATILE
 from gateway.backends.embedded.store.space import Extent, Space
 
@@ -63,7 +64,7 @@ class Index:
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
         self.space = Space()
-        self.hidden: set[int] = set()
+        self.hidden = Numbers()
         self.backouts: dict[int, int] = {}
         self.state: dict[bytes, bytes] = {}
         self.state_slots: dict[bytes, int] = {}
@@ -290,6 +291,9 @@ def consecutive(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
         if tokens:
             yield tokens.start, len(tokens)
         return
+    if _is_one_run(tokens):
+        yield tokens[0], len(tokens)
+        return
     ordered = sorted(set(tokens))
     if not ordered:
         return
@@ -305,8 +309,16 @@ def consecutive(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
     yield first, previous + 1 - first
 
 
+def _is_one_run(tokens: Iterable[int]) -> TypeGuard[list[int]]:
+    """The usual case, seen without a look at each: what was fetched in order is taken in order."""
+    return isinstance(tokens, list) and bool(tokens) and tokens == list(range(tokens[0], tokens[0] + len(tokens)))
+
+
 def neighbours(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Runs of consecutive tokens in the order given; duplicates count once."""
+    if _is_one_run(tokens):
+        yield tokens[0], len(tokens)
+        return
     first = count = 0
     for token in dict.fromkeys(tokens):
         if count and token == first + count:
@@ -328,14 +340,14 @@ def spans(lane: Lane, first: int, count: int) -> Iterator[Run]:
         yield begin, min(length, end - begin), place
 
 
-def visible(lane: Lane, after: int, hidden: set[int] | None) -> Iterator[Run]:
+def visible(lane: Lane, after: int, hidden: Numbers | None) -> Iterator[Run]:
     """The runs a get may have. Remembers how far the front of the lane is locked, so that many open gets stay cheap."""
     if not hidden:
         yield from lane.live(after)
         return
     front = after < lane.skip
     for run in lane.live(max(after, lane.skip - 1)):
-        for part in cut_run(run, hidden):
+        for part in hidden.cut(run):
             if front:
                 lane.skip, front = part[0], False
             yield part

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gateway.backends.embedded.store.numbers import Numbers
 from gateway.backends.embedded.store.place import NUMBER_MASK
 from gateway.backends.embedded.store.unit import StoreUnit
 
@@ -12,7 +13,7 @@ class UnderWay:
     """Numbers of messages that leave, and how many frames change the backout count of a message or a state record."""
 
     def __init__(self) -> None:
-        self.leaving: set[int] = set()
+        self.leaving = Numbers()
         self._counting: dict[int, int] = {}
         self._replacing: dict[bytes, int] = {}
 
@@ -37,6 +38,11 @@ class UnderWay:
             self._replacing[key] -= 1
             if not self._replacing[key]:
                 del self._replacing[key]
+
+    @property
+    def idle(self) -> bool:
+        """Whether no message is changed by any frame under way."""
+        return not self.leaving and not self._counting
 
     def spares_message(self, number: int) -> bool:
         """Whether no frame under way changes this message."""
