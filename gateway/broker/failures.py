@@ -64,8 +64,8 @@ class Failures:
                 wait = max(wait, self.hold())
                 continue
             wait = max(wait, self.run_failed(turn, unit.puts[failure.puts], failure))
+        engine.counters.mq_backouts[engine.queue_manager.name, "_none"] += 1
         if wait:
-            engine.counters.mq_backouts[engine.queue_manager.name, "_none"] += 1
             engine.scheduler.later(wait, lambda: engine.resubmit(turn))
         else:
             engine.resubmit(turn)

@@ -294,6 +294,7 @@ class Router:
     def _dead_letter_unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
         engine = self.engine
         assert engine is not None  # noqa: S101 -- set when the engine is built
+        engine.counters.messages_unrouted += 1
         if not engine.dead_letter_queue:
             return
         publication = message.publication

@@ -52,12 +52,20 @@ TOKEN = "operator-token-of-the-tests"
 
 
 @contextmanager
-def running(folder: Path, listener: str = "", environment: dict[str, str] | None = None) -> Iterator[Running]:
-    """A gateway with the embedded queue manager, ready; `listener` is one more line of its listeners."""
+def running(
+    folder: Path,
+    listener: str = "",
+    environment: dict[str, str] | None = None,
+    *,
+    more: str = "",
+    mapping: str = MAPPING,
+) -> Iterator[Running]:
+    """A gateway with the embedded queue manager, ready; `listener` is one more line of its listeners, `more` are
+    further settings."""
     port, admin, web = free_port(), free_port(), free_port()
     settings = SETTINGS.format(port=port, admin=admin, web=web, folder=folder)
-    (folder / "mqgate.yaml").write_text(settings.replace("\nadmin:", f"\n{listener}\nadmin:", 1))
-    (folder / "plant.yaml").write_text(MAPPING)
+    (folder / "mqgate.yaml").write_text(settings.replace("\nadmin:", f"\n{listener}\nadmin:", 1) + more)
+    (folder / "plant.yaml").write_text(mapping)
     (folder / "admin.token").write_text(TOKEN + "\n")
     with (folder / "log").open("wb") as log:
         command = [sys.executable, "-m", "gateway", "run", "--config", str(folder / "mqgate.yaml")]
