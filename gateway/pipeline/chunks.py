@@ -22,6 +22,8 @@ from gateway.pipeline.lookup import Run
 from gateway.pipeline.segments import Segments, Use
 
 CHUNK_BYTES = 32 * 1024 * 1024
+PROBED, LEAST_PROBED, DIFFERENT = 8, 512, 0.9
+"""An eighth of a chunk's heads is looked at, if that is enough of them to say something."""
 _INDEX_TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
@@ -34,7 +36,7 @@ class Chunk:
     numbers: np.ndarray[Any, Any]
     put_micros: np.ndarray[Any, Any]
     heads: pa.BinaryArray
-    """Distinct heads."""
+    """Distinct heads, as far as looking for repetitions paid."""
     head_of: np.ndarray[Any, Any]
     """Which head each row has."""
     bodies: pa.BinaryArray
@@ -132,7 +134,7 @@ def _put_times(parts: list[_Part], counts: np.ndarray[Any, Any]) -> np.ndarray[A
 
 
 def _heads(parts: list[_Part]) -> tuple[pa.BinaryArray, np.ndarray[Any, Any]]:
-    """The distinct heads of all parts, and each row's number among them."""
+    """The heads of all parts, each once where they repeat, and each row's number among them."""
     arrays: list[pa.BinaryArray] = []
     indexes: list[np.ndarray[Any, Any]] = []
     base, last = 0, -1
@@ -142,9 +144,22 @@ def _heads(parts: list[_Part]) -> tuple[pa.BinaryArray, np.ndarray[Any, Any]]:
             arrays.append(_binary(part.sections, Kind.HEAD_OFFSETS, Kind.HEADS))
             last = part.frame.sequence
         indexes.append(_index(part, Kind.HEAD_INDEX) + base)
+    of_row = np.concatenate(indexes)
+    if _all_differ(arrays):
+        return _concat(arrays), of_row
     encoded = pa.chunked_array(arrays).dictionary_encode()
     numbers = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
-    return encoded.chunk(0).dictionary, numbers[np.concatenate(indexes)]
+    return encoded.chunk(0).dictionary, numbers[of_row]
+
+
+def _all_differ(arrays: list[pa.BinaryArray]) -> bool:
+    """Whether heads hardly ever repeat, as a first part of them shows: then looking for repetitions costs more than
+    all the rest."""
+    some = arrays[: len(arrays) // PROBED]
+    if sum(map(len, some)) < LEAST_PROBED:
+        return False
+    probe = pa.chunked_array(some)
+    return len(probe.dictionary_encode().chunk(0).dictionary) > DIFFERENT * len(probe)
 
 
 def _index(part: _Part, kind: Kind) -> np.ndarray[Any, Any]:

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gateway.pipeline.arrays import Array
+from gateway.pipeline.arrays import WHOLE, Array
 from gateway.pipeline.chunks import Chunk
 from gateway.pipeline.columns import arrow_type
 from gateway.pipeline.heads import Head
-from gateway.pipeline.shapes import LESS, Matched, Shape, Slot, shape_of
+from gateway.pipeline.shapes import FIRST_FOLDER, LESS, Matched, Shape, Slot, shape_of
 from gateway.pipeline.varying import is_shown, received_times, shown_name
 from gateway.ports.batch import MQMD_LENGTH
 
@@ -30,6 +30,7 @@ LEAST_ALIKE = 8
 SHAPES = 3
 BLOT = b"~"
 AMPERSAND = 38
+FOLDERS = MQMD_LENGTH + FIRST_FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ def _differing(shape: Shape, headers: Sequence[bytes], found: dict[bytes, Volati
 
 def _masked(chunk: Chunk, volatile: Sequence[Volatile]) -> Masked | None:
     offsets, data = _buffers(chunk.heads)
-    cuts = [cut for each in volatile if (cut := _cut_out(chunk.heads, offsets, data, each)) is not None]
+    folders = pc.binary_slice(chunk.heads, FOLDERS, WHOLE)  # searching costs by the byte
+    cuts = [cut for each in volatile if (cut := _cut_out(folders, offsets, data, each)) is not None]
     if not cuts:
         return None
     blotted = pa.Array.from_buffers(
@@ -137,12 +139,12 @@ def _buffers(heads: pa.BinaryArray) -> tuple[Array, Array]:
     return offsets - offsets[0], data
 
 
-def _cut_out(heads: pa.BinaryArray, offsets: Array, data: Array, volatile: Volatile) -> Cut | None:
+def _cut_out(folders: pa.BinaryArray, offsets: Array, data: Array, volatile: Volatile) -> Cut | None:
     """Blot the value out of every head that has it, and only it, behind its tag."""
-    at = pc.find_substring(heads, volatile.literal).to_numpy()
+    at = pc.find_substring(folders, volatile.literal).to_numpy()
     length, behind = volatile.length, len(volatile.literal)
-    begin = offsets[:-1] + at + behind
-    rows = np.flatnonzero((at >= MQMD_LENGTH) & (begin + length < offsets[1:]))
+    begin = offsets[:-1] + FOLDERS + at + behind
+    rows = np.flatnonzero((at >= 0) & (begin + length < offsets[1:]))
     rows = rows[data[begin[rows] + length] == LESS]
     if not len(rows):
         return None

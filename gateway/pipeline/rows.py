@@ -149,11 +149,12 @@ class RowDecoder:
         of_row = numbers[chunk.head_of]
         found: Found = {}
         if {"payload", "headers"} & self._names:
-            skips = table.array("_skip")[numbers]
-            payload = cut(chunk.bodies, skips[chunk.head_of]) if skips.any() else chunk.bodies
+            skips = table.array("_skip")[numbers][chunk.head_of]
+            payload = cut(chunk.bodies, skips) if skips.any() else chunk.bodies
             if payload is None:
                 return None
             found["payload"] = payload
+            found["_skips"] = skips
         index = pa.array(of_row)
         for column in self.columns:
             if column.part == "head":
@@ -219,7 +220,11 @@ class RowDecoder:
         return pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).take(pa.array(chunk.head_of))
 
     def _make_headers(self, chunk: Chunk, found: Found) -> pa.Array:
-        """Everything between descriptor and payload."""
+        """Everything between descriptor and payload: where the heads say how much that is, nothing is looked at."""
+        if "_skips" in found:
+            inside = pc.binary_slice(chunk.heads, MQMD_LENGTH, WHOLE).take(pa.array(chunk.head_of))
+            skips = found["_skips"]
+            return pc.binary_join_element_wise(inside, front(chunk.bodies, skips), b"") if skips.any() else inside
         data = whole_data(chunk, np.arange(chunk.rows))
         lengths = pc.subtract(pc.binary_length(data), pc.binary_length(found["payload"])).to_numpy()
         return front(data, lengths)
