@@ -107,7 +107,13 @@ ROWS: list[tuple[str, list[Panel]]] = [
             ),
             Panel(
                 "Refusals",
-                [Query(rate("mqgate_mqtt_auth_failures_total", "listener, reason"), "{{listener}} {{reason}}")],
+                [
+                    Query(rate("mqgate_mqtt_auth_failures_total", "listener, reason"), "{{listener}} {{reason}}"),
+                    Query(
+                        rate("mqgate_mqtt_subscriptions_refused_total", "listener, reason"),
+                        "{{listener}} subscription {{reason}}",
+                    ),
+                ],
                 "cps",
             ),
             Panel(

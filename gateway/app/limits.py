@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
 from gateway.broker.limits import Limits
 from gateway.config.model import Settings
 
@@ -9,7 +13,13 @@ LEVELS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 
 
 def limits_of(settings: Settings) -> Limits:
-    """The broker's limits."""
+    """The broker's limits, and those of listeners that have some of their own."""
+    limits = _common(settings)
+    limits.listeners = {name: dataclasses.replace(limits, **own) for name, own in _overrides(settings)}
+    return limits
+
+
+def _common(settings: Settings) -> Limits:
     mqtt = settings.mqtt
     return Limits(
         versions=frozenset(LEVELS[version] for version in mqtt.versions),
@@ -27,6 +37,7 @@ def limits_of(settings: Settings) -> Limits:
         max_queued=mqtt.max_queued,
         max_queued_bytes=mqtt.max_queued_bytes,
         retry_interval=mqtt.retry_interval,
+        retry_versions=frozenset(LEVELS[version] for version in mqtt.retry_versions),
         session_expiry_max=int(mqtt.session_expiry_max),
         keep_alive_max=int(mqtt.keep_alive_max),
         max_subscriptions=mqtt.max_subscriptions,
@@ -35,4 +46,24 @@ def limits_of(settings: Settings) -> Limits:
         max_retained_bytes=mqtt.max_retained_bytes,
         max_user_properties=mqtt.max_user_properties,
         shared_subscriptions=mqtt.shared_subscriptions,
+        server_reference=mqtt.server_reference,
+        response_prefix=mqtt.response_information,
     )
+
+
+OVERRIDES = (
+    "max_packet", "max_inflight", "max_queued", "max_queued_bytes", "max_subscriptions", "max_topic_levels",
+)  # fmt: skip
+"""Limits that a listener may have of its own."""
+
+
+def _overrides(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What each listener has of its own, by its name."""
+    for listener in settings.listeners:
+        own = {key: getattr(listener, key) for key in OVERRIDES if getattr(listener, key) is not None}
+        if "max_inflight" in own:
+            own["receive_maximum"] = own["max_inflight"]
+        if listener.versions is not None:
+            own["versions"] = frozenset(LEVELS[version] for version in listener.versions)
+        if own:
+            yield listener.name, own

@@ -11,7 +11,6 @@ from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, Auth, Connack, Connect, Will
-from gateway.mqtt.topics import name_error
 from gateway.ports.access import Verdict
 from gateway.ports.counters import ConnectResult, DisconnectReason, Protocol
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection, Publisher
@@ -46,7 +45,7 @@ class Connecting:
         connection.version, connection.request = connect.version, connect
         connection.problem_information = connect.properties.get(prop.REQUEST_PROBLEM_INFORMATION, 1) == 1
         found = refusal(
-            connect, engine.limits, len(engine.sessions), engine.sessions.get(connect.client_id) is not None
+            connect, connection.limits, len(engine.sessions), engine.sessions.get(connect.client_id) is not None
         )
         if found is not None:
             self.refuse_connect(connection, *found)
@@ -122,7 +121,7 @@ class Connecting:
             return
         session, present = self.claim(connection, connect, client_id)
         connection.session, connection.state = session, ONLINE
-        connection.reader.max_packet = engine.limits.max_packet  # known now: no longer the bound of strangers
+        connection.reader.max_packet = connection.limits.max_packet  # known now: no longer the bound of strangers
         session.connection = connection
         listener = connection.link.listener
         if session.subscriptions and (session.user, session.listener) != (verdict.user, listener):
@@ -132,7 +131,9 @@ class Connecting:
         self.keep_will(session, connect)
         connection.auth = verdict
         engine.counters.mqtt_connects[connection.link.listener, PROTOCOLS[connect.version], "accepted"] += 1
-        properties = connack_properties(connect, engine.limits, client_id if assigned else "", session.expiry, verdict)
+        properties = connack_properties(
+            connect, connection.limits, client_id if assigned else "", session.expiry, verdict
+        )
         present = present and connect.version != V31
         connack = writer.encode_connack(connect.version, Connack(present, 0, properties))
         if session.durable:
@@ -191,7 +192,7 @@ class Connecting:
 
     def apply_limits(self, connection: Connection, session: Session, connect: Connect) -> None:
         """What this connection may do. [MQTT-3.2.2-22] [MQTT-4.9.0-1] [MQTT-3.1.2-26] [MQTT-3.1.2-27]"""
-        limits, properties = self.engine.limits, connect.properties
+        limits, properties = connection.limits, connect.properties
         keep_alive = connect.keep_alive
         if connect.version == V5 and limits.keep_alive_max and (not keep_alive or keep_alive > limits.keep_alive_max):
             keep_alive = limits.keep_alive_max  # [MQTT5-3.1.2-21] [MQTT-3.2.2-21], announced as Server Keep Alive
@@ -392,8 +393,3 @@ def _auth(verdict: Verdict, connect: Connect) -> Auth:
     if verdict.data:
         properties[prop.AUTHENTICATION_DATA] = verdict.data
     return Auth(verdict.reason, properties)
-
-
-def will_topic_error(will: Will) -> str | None:
-    """Why a will's topic cannot be published to."""
-    return name_error(will.topic)

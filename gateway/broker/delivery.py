@@ -10,7 +10,7 @@ from gateway.broker.reporting import Reporting
 from gateway.broker.route import Receiver, Route, Shared
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
-from gateway.mqtt.packets import PUBREL, V5, V31
+from gateway.mqtt.packets import PUBREL, V5
 from gateway.ports.batch import Puts, Stored
 from gateway.rules.feedback import Feedback
 from gateway.session.connection import ONLINE, Connection
@@ -81,7 +81,10 @@ class Delivery:
         if qos == 0:
             self.send_at_once(session, item)
         elif not session.durable:
-            if session.connection is None or len(session.outflow.pending) >= engine.limits.max_queued:
+            if (
+                session.connection is None
+                or len(session.outflow.pending) >= engine.limits.at(session.listener).max_queued
+            ):
                 engine.counters.messages_dropped["_none", "session_full"] += 1
             else:
                 engine.turn.deliveries.append((session, item, None, 0))
@@ -93,7 +96,7 @@ class Delivery:
         [MQTT3-3.1.2-5]."""
         engine = self.engine
         size = len(item.publication.payload)
-        limits = engine.limits
+        limits = engine.limits.at(session.listener)
         if session.stored >= limits.max_queued or session.stored_bytes + size > limits.max_queued_bytes:
             engine.counters.messages_dropped["_none", "session_full"] += 1
             return
@@ -351,13 +354,14 @@ class Delivery:
         self.fill(session)
 
     def tick(self, now: float) -> None:
-        """Stored messages expire; MQIsdp: what is not acknowledged after the retry interval is sent again with DUP."""
+        """Stored messages expire. MQIsdp, and 3.1.1 where the settings say so: what is not acknowledged after the retry
+        interval is sent again with DUP; never in 5.0 [MQTT-4.4.0-1]."""
         self.expiry.tick(self.engine.now)
-        interval = self.engine.limits.retry_interval
+        interval, versions = self.engine.limits.retry_interval, self.engine.limits.retry_versions
         if not interval:
             return
         for connection in list(self.engine.connections):
-            if connection.version != V31 or not connection.session.outflow.inflight:
+            if connection.version not in versions or not connection.session.outflow.inflight:
                 continue
             if now - max(connection.last_retry, connection.connected_at) < interval:
                 continue

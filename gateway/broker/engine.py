@@ -109,15 +109,10 @@ class Engine:
         """A socket was accepted. None: refused, because the gateway is full or stopping."""
         if self.draining or len(self.connections) >= self.limits.max_connections:
             return None
-        connection = Connection(
-            link,
-            Reader(
-                min(self.limits.max_packet, self.limits.max_connect),
-                max_user_properties=self.limits.max_user_properties,
-            ),
-            listener,
-            self.scheduler.monotonic(),
-        )
+        limits = self.limits.at(link.listener)
+        reader = Reader(min(limits.max_packet, limits.max_connect), max_user_properties=limits.max_user_properties)
+        connection = Connection(link, reader, listener, self.scheduler.monotonic())
+        connection.limits = limits
         self.connections.add(connection)
         return connection
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -27,6 +27,7 @@ class Limits:
     max_queued: int = 1000
     max_queued_bytes: int = 64 << 20
     retry_interval: float = 20.0
+    retry_versions: frozenset[int] = frozenset({3})
     session_expiry_max: int = 7 * 86_400
     keep_alive_max: int = 600
     max_subscriptions: int = 1000
@@ -41,3 +42,9 @@ class Limits:
     server_reference: str = ""
     response_prefix: str = "reply/"
     """Where Response Information tells a client to have its answers sent."""
+    listeners: dict[str, Limits] = field(default_factory=dict)
+    """Those of listeners that have some of their own."""
+
+    def at(self, listener: str) -> Limits:
+        """What holds for clients of a listener."""
+        return self.listeners.get(listener, self)

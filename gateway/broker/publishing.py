@@ -130,7 +130,7 @@ class Publishing:
 
     def check_receive_maximum(self, connection: Connection) -> None:
         """[MQTT-3.3.4-7]: more than we announced is 0x93."""
-        if connection.inbound_pending + len(connection.session.inbound) > self.engine.limits.receive_maximum:
+        if connection.inbound_pending + len(connection.session.inbound) > connection.limits.receive_maximum:
             self.engine.refuse(
                 connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", "more in flight than Receive Maximum"
             )

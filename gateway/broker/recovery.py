@@ -49,7 +49,7 @@ def _session(engine: Engine, stored: Stored) -> Session:
         subscribing.add(session, subscribed.options, subscribed.identifier)
     session.stored = engine.queue_manager.depth(OUT, session.key)
     session.outflow.behind = session.stored > 0
-    sent = engine.limits.max_inflight if record["connected"] else record["sent"]
+    sent = engine.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]
     session.outflow.redelivered = min(sent, session.stored)  # what comes from now on has not been sent before
     if session.stored:
         session.outflow.resume_ids(_last_id(engine, session))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
 _MAX_HEADS = 20_000
 _MAX_PLANS = 4096
+_MAX_CELLS = 20_000
 REQUESTS = "MQGATE.REQUESTS"
 _TRANSFORM: dict[int, TransformReason] = {
     Feedback.NAME_NOT_VALID: "template", Feedback.VALUE_MISSING: "template", Feedback.VALUE_NOT_VALID: "template",
@@ -79,7 +80,10 @@ class Router:
 
     def route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
         """The answer for one topic of one client; `first` holds the QoS and RETAIN bits."""
-        problem = topic_name_error(wire_topic, self.max_levels)
+        levels = self.max_levels
+        if self.engine is not None:
+            levels = self.engine.limits.at(publisher.listener).max_topic_levels
+        problem = topic_name_error(wire_topic, levels)
         if problem is not None:
             route = Route("", wire_topic, first)
             malformed = topic_name_error(wire_topic) is not None  # 0x90 is for well-formed names that are not accepted
@@ -160,8 +164,16 @@ class Router:
         level = topic.partition("/")[0]
         cell = self._cells.get(level)
         if cell is None:
+            if len(self._cells) >= _MAX_CELLS:
+                self._forget_cells()
             cell = self._cells[level] = [0]
         return cell
+
+    def _forget_cells(self) -> None:
+        """Whoever publishes below more and more first levels takes no more memory: every route is looked up again."""
+        for cell in self._cells.values():
+            cell[0] += 1
+        self._cells.clear()
 
     def _changed(self, filter_: str) -> None:
         level = split_shared(filter_)[1].partition("/")[0]

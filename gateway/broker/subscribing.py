@@ -12,6 +12,7 @@ from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, Suback, Subscription
 from gateway.mqtt.topics import filter_error, is_shared
+from gateway.ports.counters import SubscribeReason
 from gateway.routing.filters import Interest
 from gateway.session.connection import Connection
 from gateway.session.outflow import Item
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 PAGE, PAGE_BYTES, PAGE_SECONDS = 1000, 1 << 20, 0.01
 """Retained messages of one subscription that go out without a look at the others."""
 MAX_POURING = 50
+REFUSED: dict[int, SubscribeReason] = {
+    reasons.TOPIC_FILTER_INVALID: "topic_filter",
+    reasons.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: "shared",
+    reasons.QUOTA_EXCEEDED: "quota",
+    reasons.NOT_AUTHORIZED: "not_authorized",
+}
 DEEP = 10
 """Levels of a filter that nobody counts."""
 
@@ -49,6 +56,7 @@ class Subscribing:
             if problem == -1:
                 return
             if problem:
+                engine.counters.mqtt_subscriptions_refused[connection.link.listener, REFUSED[problem]] += 1
                 answers.append(problem if connection.version == V5 else self.old_refusal(connection, wanted))
                 continue
             wanted.qos = min(wanted.qos, engine.limits.max_qos)  # [MQTT-3.2.2-10]
@@ -74,17 +82,14 @@ class Subscribing:
         shared = connection.version == V5 and is_shared(wanted.filter)
         if self.malformed(connection, wanted.filter):
             return -1
-        if filter_error(wanted.filter, engine.limits.max_topic_levels) is not None:
+        if filter_error(wanted.filter, connection.limits.max_topic_levels) is not None:
             return reasons.TOPIC_FILTER_INVALID  # too many levels, or a `$share/...` [MQTT-4.8.2-1] [MQTT-4.8.2-2]
         if shared and wanted.no_local:  # [MQTT5-3.8.3-4]
             engine.protocol_error(connection, ProtocolError("No Local on a shared subscription"))
             return -1
         if is_shared(wanted.filter) and not engine.limits.shared_subscriptions:
             return reasons.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        session = connection.session
-        if len(session.subscriptions) >= engine.limits.max_subscriptions and wanted.filter not in session.subscriptions:
-            return reasons.QUOTA_EXCEEDED
-        if self.too_deep(session, wanted.filter):
+        if self.too_many(connection, wanted.filter):
             return reasons.QUOTA_EXCEEDED
         publisher = connection.publisher
         if not engine.access.may_subscribe(publisher.listener, publisher.client_id, publisher.user, wanted.filter):
@@ -92,14 +97,16 @@ class Subscribing:
             return reasons.NOT_AUTHORIZED
         return 0
 
-    def too_deep(self, session: Session, filter_: str) -> bool:
+    def too_many(self, connection: Connection, filter_: str) -> bool:
         """Every level of a filter may have to be visited for a publication: deep ones are let in only while all of the
         session's together have no more than DEEP for each subscription it may have."""
+        known, most = connection.session.subscriptions, int(connection.limits.max_subscriptions)
         levels = filter_.count("/") + 1
-        if levels <= DEEP or filter_ in session.subscriptions:
+        if filter_ in known:
             return False
-        used = sum(known.count("/") + 1 for known in session.subscriptions)
-        return used + levels > DEEP * self.engine.limits.max_subscriptions
+        if len(known) >= most or levels <= DEEP:
+            return len(known) >= most
+        return sum(other.count("/") + 1 for other in known) + levels > DEEP * most
 
     def malformed(self, connection: Connection, filter_: str) -> bool:
         """A filter that is none ends the connection [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]; one that only fails as a shared

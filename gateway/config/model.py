@@ -20,6 +20,9 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Version = Literal["3.1", "3.1.1", "5.0"]
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
+Window = Annotated[int, Field(ge=1, le=65535)]
+Levels = Annotated[int, Field(ge=1, le=1000)]
+PacketSize = Annotated[Size, Field(ge=128, le=268_435_460)]
 
 
 def _queue_manager_name(value: str) -> str:
@@ -82,6 +85,16 @@ class Listener(Part):
     )
     anonymous: bool | None = Field(default=None, description="Overrides `security.anonymous` here.")
     versions: list[Version] | None = Field(default=None, description="Overrides `mqtt.versions` here.")
+    max_packet: PacketSize | None = Field(default=None, description="Overrides `mqtt.max_packet` here.")
+    max_inflight: Window | None = Field(default=None, description="Overrides `mqtt.max_inflight` here.")
+    max_queued: Count | None = Field(
+        default=None, description="Overrides `mqtt.max_queued` for clients that come here."
+    )
+    max_queued_bytes: Size | None = Field(
+        default=None, description="Overrides `mqtt.max_queued_bytes` for clients that come here."
+    )
+    max_subscriptions: Positive | None = Field(default=None, description="Overrides `mqtt.max_subscriptions` here.")
+    max_topic_levels: Levels | None = Field(default=None, description="Overrides `mqtt.max_topic_levels` here.")
 
     @property
     def local(self) -> bool:
@@ -208,7 +221,7 @@ class Mqtt(Part):
     retain: bool = Field(
         default=True, description="Whether retained messages are kept; if not, the flag closes the connection (0x9A)."
     )
-    max_inflight: Annotated[int, Field(ge=1, le=65535)] = Field(
+    max_inflight: Window = Field(
         default=100,
         description="Unacknowledged messages in each direction; announced as Receive Maximum. Beyond it: 0x93.",
     )
@@ -224,21 +237,33 @@ class Mqtt(Part):
         default=1000, description="Messages waiting for one persistent session; beyond it the oldest of QoS 0 go first."
     )
     max_queued_bytes: Size = Field(default=16 * 2**20, description="Bytes waiting for one session.")
-    retry_interval: Duration = Field(default=20.0, description="MQTT 3.1: resending with DUP; 0 never resends.")
+    retry_interval: Duration = Field(
+        default=20.0, description="Resending what is not acknowledged, with DUP, on a live connection; 0 never resends."
+    )
+    retry_versions: list[Literal["3.1", "3.1.1"]] = Field(
+        default=["3.1"],
+        description="Whose clients are sent it again. 3.1.1 leaves the choice to the server; 5.0 forbids it.",
+    )
     session_expiry_max: Duration = Field(default=604800.0, description="Longest session expiry granted.")
     keep_alive_max: Duration = Field(default=600.0, le=65535, description="Longest keep alive granted.")
     max_subscriptions: Positive = Field(
         default=1000, description="Subscriptions of one session. Beyond it: 0x97 in SUBACK."
     )
-    max_topic_levels: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=200, description="Levels of a topic or filter. Beyond it: 0x90, 0x8F."
-    )
+    max_topic_levels: Levels = Field(default=200, description="Levels of a topic or filter. Beyond it: 0x90, 0x8F.")
     max_user_properties: Count = Field(
         default=100, description="User properties of one packet (5.0). Beyond it the connection is closed (0x97)."
     )
     max_retained: Count = Field(default=1_000_000, description="Retained messages.")
     max_retained_bytes: Size = Field(default=2**30, description="Bytes of retained messages.")
     shared_subscriptions: bool = Field(default=True, description="Shared subscriptions (5.0).")
+    server_reference: str = Field(
+        default="", description="Where 5.0 clients are sent when the gateway stops (0x9C), as `host:port host:port`."
+    )
+    response_information: str = Field(
+        default="reply/",
+        description="What 5.0 clients that ask are told to begin their response topics with; the client identifier "
+        "follows.",
+    )
 
 
 class Limits(Part):

@@ -36,6 +36,7 @@ ConnectResult = Literal["accepted", "bad_protocol", "bad_client_id", "unavailabl
 AuthReason = Literal["credentials", "certificate", "acl_publish", "acl_subscribe"]
 DisconnectReason = Literal["normal", "keepalive", "protocol_error", "packet_too_large", "taken_over", "slow_consumer",
                            "not_authorized", "administrative", "draining", "io_error", "other"]  # fmt: skip
+SubscribeReason = Literal["quota", "topic_filter", "not_authorized", "shared"]
 DropReason = Literal["qos0_overload", "queue_full", "spool_full", "too_large", "expired", "denied", "oversized_header",
                      "session_full", "loop", "other"]  # fmt: skip
 SpoolState = Literal["connected", "buffering", "draining"]
@@ -183,6 +184,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _counter("mqtt_connects", (LISTENER, PROTOCOL, _closed("result", ConnectResult)), "CONNECTs by their answer."),
     _counter("mqtt_auth_failures", (LISTENER, _closed("reason", AuthReason)),
              "Refusals: bad credentials, tokens and certificates, or the access list."),
+    _counter("mqtt_subscriptions_refused", (LISTENER, _closed("reason", SubscribeReason)),
+             "Subscriptions refused in SUBACK, by cause."),
     _counter("mqtt_disconnects", (LISTENER, _closed("reason", DisconnectReason)), "Connections that ended, by cause."),
     _counter("mqtt_packets", (DIRECTION, Label("type", PACKET_TYPES)), "MQTT control packets."),
     _counter("mqtt_bytes", (DIRECTION,), "Bytes of MQTT on the wire, after TLS and WebSocket framing."),
@@ -264,9 +267,9 @@ class Counters:
         "dlq_replayed", "log_events", "log_suppressed", "messages_dropped", "messages_unrouted", "mq_backouts",
         "mq_batch_messages", "mq_call_seconds", "mq_connect_attempts", "mq_errors", "mq_get_messages", "mq_put_bytes",
         "mq_put_messages", "mqtt_auth_failures", "mqtt_connects", "mqtt_disconnects", "mqtt_puback_seconds",
-        "mqtt_publish_received", "mqtt_publish_sent", "names", "packets_in", "packets_out", "reactor_lag_seconds",
-        "route_matched", "spool_corrupt_records", "spool_drained_messages", "spool_recovered_messages",
-        "spool_sync_seconds", "transform_errors", "worker_restarts",
+        "mqtt_publish_received", "mqtt_publish_sent", "mqtt_subscriptions_refused", "names", "packets_in",
+        "packets_out", "reactor_lag_seconds", "route_matched", "spool_corrupt_records", "spool_drained_messages",
+        "spool_recovered_messages", "spool_sync_seconds", "transform_errors", "worker_restarts",
     )  # fmt: skip
 
     def __init__(self, names: Names | None = None) -> None:
@@ -283,6 +286,7 @@ class Counters:
         self.worker_restarts: dict[str, int] = _Counts()
         self.mqtt_connects: dict[tuple[str, Protocol, ConnectResult], int] = _Counts()
         self.mqtt_auth_failures: dict[tuple[str, AuthReason], int] = _Counts()
+        self.mqtt_subscriptions_refused: dict[tuple[str, SubscribeReason], int] = _Counts()
         self.mqtt_disconnects: dict[tuple[str, DisconnectReason], int] = _Counts()
         self.mqtt_publish_received: dict[tuple[str, int], int] = _Counts()
         self.mqtt_publish_sent: dict[tuple[str, int], int] = _Counts()

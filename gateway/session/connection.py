@@ -37,6 +37,7 @@ class Connection:
         "keep_alive",
         "last_read",
         "last_retry",
+        "limits",
         "link",
         "listener",
         "out",
@@ -65,6 +66,8 @@ class Connection:
         self.last_read = now
         self.connected_at = now
         self.last_retry = 0.0
+        self.limits: Any = None
+        """What its listener allows."""
         self.receive_maximum = 0xFFFF
         self.inbound_pending = 0
         """QoS 1 and 2 publications received and not acknowledged yet: what Receive Maximum limits [MQTT-3.3.4-7]."""

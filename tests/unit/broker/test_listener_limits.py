@@ -1,0 +1,99 @@
+"""Limits that a listener has of its own hold for its clients, and for nobody else."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from broker_harness import Bench
+
+VERSIONS = [3, 4, 5]
+
+
+def bench_with(**own) -> Bench:
+    """A bench whose clients come through a listener with limits of its own."""
+    bench = Bench()
+    bench.engine.limits.listeners = {"bench": dataclasses.replace(bench.engine.limits, **own)}
+    return bench
+
+
+def codes(device) -> list[int]:
+    return device.take()[-1][1].reasons
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, 1), (4, 1), (5, 0x84)])
+def test_versions(version, code):
+    bench = bench_with(versions=frozenset({3, 4, 5} - {version}))
+    device = bench.device(version, "d").connect()
+    assert device.take()[0][1].reason == code
+    assert device.wire.closed
+
+
+@pytest.mark.parametrize(("version", "refused"), [(4, 0x80), (5, 0x97)])
+def test_subscriptions_are_counted_when_refused(version, refused):
+    bench = bench_with(max_subscriptions=2)
+    device = bench.device(version, "d").connect()
+    for name in ("a", "b", "c", "a"):
+        device.subscribe(name, 1)
+    assert [packet[1].reasons for packet in device.take()[1:]] == [[1], [1], [refused], [1]]
+    assert bench.engine.counters.mqtt_subscriptions_refused["bench", "quota"] == 1
+
+
+@pytest.mark.parametrize(("version", "refused"), [(4, 0x80), (5, 0x8F)])
+def test_topic_levels(version, refused):
+    bench = bench_with(max_topic_levels=3)
+    device = bench.device(version, "d").connect()
+    device.subscribe("a/b/c", 1)
+    assert codes(device) == [1]
+    device.subscribe("a/b/c/d", 1)
+    assert codes(device) == [refused]
+    assert bench.engine.counters.mqtt_subscriptions_refused["bench", "topic_filter"] == 1
+    device.publish("a/b/c/d", b"x", 1, 1)
+    assert device.wire.closed
+
+
+def test_the_window_both_ways():
+    bench = bench_with(max_inflight=2, receive_maximum=2)
+    device = bench.device(5, "d").connect()
+    assert device.take()[0][1].properties[0x21] == 2
+    device.subscribe("a", 1)
+    device.take()
+    sender = bench.device(4, "s").connect()
+    for number in range(1, 6):
+        sender.publish("a", b"x", 1, number)
+    assert len(device.take()) == 2
+    for number in range(1, 4):
+        device.publish("b", b"x", 2, number)
+    assert device.take()[-1][1].reason == 0x93
+
+
+@pytest.mark.parametrize("limit", [{"max_queued": 3}, {"max_queued_bytes": 30}])
+def test_what_is_stored_for_a_session_that_is_away(limit):
+    bench = bench_with(**limit)
+    device = bench.device(4, "d").connect(clean=False)
+    device.subscribe("a", 1)
+    device.disconnect()
+    sender = bench.device(4, "s").connect()
+    for number in range(1, 6):
+        sender.publish("a", b"ten bytes.", 1, number)
+    again = bench.device(4, "d").connect(clean=False)
+    assert sum(packet[0] >> 4 == 3 for packet in again.take()) == 3
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_packet_size(version):
+    bench = bench_with(max_packet=200)
+    device = bench.device(version, "d").connect()
+    device.publish("a", b"x" * 150, 1, 1)
+    assert not device.wire.closed
+    device.publish("a", b"x" * 200, 1, 2)
+    assert device.wire.closed
+
+
+def test_other_listeners_keep_the_common_ones():
+    bench = bench_with(max_subscriptions=1)
+    bench.engine.limits.listeners = {"other": bench.engine.limits.listeners["bench"]}
+    device = bench.device(4, "d").connect()
+    for name in ("a", "b"):
+        device.subscribe(name, 1)
+    assert [packet[1].reasons for packet in device.take()[1:]] == [[1], [1]]
