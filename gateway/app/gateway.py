@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
-import json
 import os
 import secrets
 import time
@@ -27,7 +26,8 @@ from gateway.app.listening import listeners_of
 from gateway.app.mappings import read_table
 from gateway.app.resources import Room, room_for, room_of
 from gateway.app.secrets import mqi_users
-from gateway.app.site import admin_root, guard_of, private, warnings_about
+from gateway.app.site import admin_root, guard_of, private, warnings_about, write_address
+from gateway.app.spans import open_spans
 from gateway.app.watching import Watch, watched_files
 from gateway.backends.buffer.queue_manager import BUFFERING, BufferedQueueManager
 from gateway.backends.embedded.inspection import Inspection
@@ -89,6 +89,7 @@ class Gateway:
         self.hub = Hub(reactor, self.engine)
         self.engine.on_pause = self.hub.pause
         self.engine.on_end = notices.ended
+        self.spans = open_spans(settings, self.engine)
         self.hub.on_defect = notices.defect
         self.hub.on_fatal = notices.fatal
         limits = settings.limits
@@ -103,8 +104,7 @@ class Gateway:
         self.admin_port: IListeningPort | None = None
         self.mqi_port: IListeningPort | None = None
         self.service = ServiceManager()
-        self.started_at = time.time()
-        self.heartbeat = time.monotonic()
+        self.started_at, self.heartbeat = time.time(), time.monotonic()
         self.recovered = False
         self.reload_ok, self.reloaded_at = True, time.time()
         self.reload_findings: list[dict[str, object]] = []
@@ -213,7 +213,7 @@ class Gateway:
             self.guard.on_defect = notices.defect
             self.admin_port = http.listen(self.reactor, admin_root(self, self.guard), admin.bind, admin.port)
             log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
-        self._write_address()
+        write_address(self.directory, admin.bind, self.admin_number)
         self._ticking.start(TICK_SECONDS, now=False)
         self.engine.flush()
         self.service.ready(f"MQTT listeners: {', '.join(self.listeners.all)}")
@@ -248,17 +248,6 @@ class Gateway:
         except OSError as error:
             self.engine.problems["MQI socket"] = str(error)
             log.warning("mqi_socket", f"programs cannot connect: {error}")
-
-    def _write_address(self) -> None:
-        """Where the command line finds this process."""
-        path = self.directory / "gateway.json"
-        bind = self.settings.admin.bind
-        host = "127.0.0.1" if bind in {"0.0.0.0", "::"} else bind
-        record = {"pid": os.getpid(), "admin": f"http://{host}:{self.admin_number}" if self.admin_number else None}
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(record))
-        fresh.chmod(0o600)
-        fresh.replace(path)
 
     @property
     def admin_number(self) -> int:
@@ -300,6 +289,8 @@ class Gateway:
         close = getattr(self.queue_manager, "close", None)
         if close is not None:
             close()
+        if self.spans is not None:
+            self.spans.close()
         log.info("stopped", "the gateway has stopped")
         self.on_stopped()
 

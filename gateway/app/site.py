@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Callable
@@ -100,6 +101,17 @@ def private(directory: Path) -> None:
             directory.chmod(0o700)
         except OSError as error:
             log.warning("data_directory", f"{directory} can be read by others and cannot be changed: {error}")
+
+
+def write_address(directory: Path, bind: str, number: int) -> None:
+    """Where the command line finds this process; 0: it has no admin port."""
+    path = directory / "gateway.json"
+    host = "127.0.0.1" if bind in {"0.0.0.0", "::"} else bind
+    record = {"pid": os.getpid(), "admin": f"http://{host}:{number}" if number else None}
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(record))
+    fresh.chmod(0o600)
+    fresh.replace(path)
 
 
 def own_token(directory: Path) -> str:

@@ -15,6 +15,7 @@ from gateway.mqtt.packets import Properties
 
 TRACEPARENT = "traceparent"
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+_SAMPLED = 0x01
 _KNOWN_FLAGS = 0x03
 """Sampled, and random trace identifier; the others have no meaning yet and are sent as 0."""
 NewSpan = Callable[[], bytes]
@@ -46,6 +47,13 @@ def passed_on(properties: Properties, new_span: NewSpan | None) -> Properties:
         return properties
     users = [*users[: places[0]], (TRACEPARENT, made), *users[places[0] + 1 :]]
     return {**properties, USER_PROPERTY: users}
+
+
+def sampled(properties: Properties) -> str:
+    """The only trace context among them, if its trace is sampled; else nothing."""
+    found = [value for name, value in user_properties(properties) if name == TRACEPARENT]
+    match = _FORM.fullmatch(found[0]) if len(found) == 1 else None
+    return found[0] if match is not None and int(match[4], 16) & _SAMPLED else ""
 
 
 def carries(properties: Properties) -> bool:

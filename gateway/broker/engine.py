@@ -21,6 +21,7 @@ from gateway.broker.retained import Retained
 from gateway.broker.router import Router
 from gateway.broker.subscribing import Subscribing
 from gateway.broker.sys_topics import SysTopics
+from gateway.broker.tracing import Hop
 from gateway.broker.turn import Turn
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
@@ -40,6 +41,8 @@ _PINGRESP = b"\xd0\x00"
 class Engine:
     """Everything of the broker in one place; the parts each know one group of packets."""
 
+    on_hop: Callable[[Hop], Callable[[], None]] | None = None
+    """Told of messages of sampled traces; what it answers is called when their turn is committed."""
     trace_commit: Callable[[Turn], None] | None = None
     """Told of every turn that was committed, while somebody looks."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.request import Request
+from gateway.broker import tracing
 from gateway.broker.route import DEAD, Receiver, Route
 from gateway.broker.turn import Cause
 from gateway.errors import HeaderError, Refused
@@ -59,6 +60,7 @@ class Handover:
         except Refused as refused:
             self._dead_letter(source, rule, stored, refused.feedback)
         except HeaderError:
+            counters.transform_errors[rule.name, "header"] += 1
             self._dead_letter(source, rule, stored, _RFH_ERROR)
         counters.route_matched[rule.name] += 1
         return rule.name
@@ -90,7 +92,10 @@ class Handover:
 
     def _publish(self, rule_name: str, stored: Stored, made: outbound.Publication) -> None:
         engine = self.engine
-        properties: Properties = dict(trace.passed_on(made.properties, engine.router.new_span))
+        passed = trace.passed_on(made.properties, engine.router.new_span)
+        length = len(made.payload)
+        tracing.note(engine, made.properties, passed, "out", rule_name, made.topic, made.client, made.qos, length)
+        properties: Properties = dict(passed)
         expiry = properties.pop(prop.MESSAGE_EXPIRY_INTERVAL, None)
         expires = engine.now + expiry if isinstance(expiry, int) else 0.0
         publication = Publication(
@@ -101,12 +106,12 @@ class Handover:
             raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
         if len(receivers) == 1 and not shared:
             self._for_one(receivers[0], publication, made.report)
+            engine.counters.mqtt_publish_sent[rule_name, made.qos] += 1
         else:
-            engine.delivery.fan_out(self._route(made.topic), publication)
+            engine.delivery.fan_out(self._route(made.topic), publication, rule_name)
             engine.delivery.reporting.handed_over(stored.md, stored.data)
         if publication.retain:
             engine.retained.keep(publication)
-        engine.counters.mqtt_publish_sent[rule_name, made.qos] += 1
 
     def _receivers(self, made: outbound.Publication) -> tuple[tuple[Receiver, ...], bool]:
         """Who gets it, and whether shared subscriptions are among them."""

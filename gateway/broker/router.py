@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.trace import NewSpan, carries, passed_on
-from gateway.broker import accounting
+from gateway.broker import accounting, tracing
 from gateway.broker.failures import put_report
 from gateway.broker.route import DEAD, HOT, STAGING, Inbound, Policy, Receiver, Route, Shared
 from gateway.broker.turn import Cause, Row, Run, Turn
@@ -15,7 +15,7 @@ from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
-from gateway.mqtt.packets import V5, Will
+from gateway.mqtt.packets import V5, Properties, Will
 from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access
 from gateway.ports.batch import MQMD_LENGTH
@@ -268,9 +268,18 @@ class Router:
                 self._plans.clear()
             properties = prop.decode_publish(message.publication.properties)
             if self.new_span is not None and carries(properties):  # no two such messages are alike
-                return inbound.plan(self.table, origin, passed_on(properties, self.new_span), message.route.plan)
+                return self._traced_plan(message, origin, properties)
             plan = self._plans[key] = inbound.plan(self.table, origin, properties, message.route.plan)
         return plan
+
+    def _traced_plan(self, message: Inbound, origin: inbound.Origin, properties: Properties) -> inbound.Plan:
+        made, publication = passed_on(properties, self.new_span), message.publication
+        if self.engine is not None:
+            rule, length = message.route.rule, len(publication.payload)
+            tracing.note(
+                self.engine, properties, made, "in", rule, origin.topic, origin.client_id, publication.qos, length
+            )
+        return inbound.plan(self.table, origin, made, message.route.plan)
 
     def _check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
         """A device may name as response topic only what it could publish or receive itself: the answer of the MQ

@@ -55,6 +55,7 @@ def examine(config: str | None) -> Iterator[Found]:
     yield _tool("C compiler", os.environ.get("CC", "cc"), "the MQI library (mqgate mqi build)", "gcc")
     yield _package("pyspark", "the data pipeline", "pip install 'mqgate[spark]'")
     yield _tool("Java", "java", "the data pipeline", "openjdk-17-jre-headless")
+    yield _package("opentelemetry-sdk", "spans (tracing.endpoint)", "pip install 'mqgate[otel]'")
     try:
         settings = load_settings(config, os.environ, {})
     except ConfigurationError as error:

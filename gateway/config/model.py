@@ -302,6 +302,18 @@ class Log(Part):
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level written.")
 
 
+class Tracing(Part):
+    """Spans of the gateway for OpenTelemetry; needs the extra `otel`."""
+
+    endpoint: str | None = Field(
+        default=None, description="OTLP/HTTP collector, as http://collector:4318; without it nothing is exported."
+    )
+    share: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=1.0, description="Share of the sampled traces that is exported, by trace identifier."
+    )
+    service: str = Field(default="mqgate", min_length=1, description="`service.name` of the spans.")
+
+
 def _default_listeners() -> list[Listener]:
     return [Listener(name="plain", port=1883)]
 
@@ -322,6 +334,7 @@ class Settings(Part):
     )
     log: Log = Field(default_factory=Log, description="The log.")
     process: Process = Field(default_factory=Process, description="The process as a service.")
+    tracing: Tracing = Field(default_factory=Tracing, description="Spans for OpenTelemetry.")
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _base: list[str] = PrivateAttr(default_factory=list)

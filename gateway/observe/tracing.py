@@ -1,0 +1,91 @@
+"""The gateway's own spans, sent to an OpenTelemetry collector: an extra, off unless `tracing.endpoint` is set.
+
+The only module that imports opentelemetry, and only when there is something to export. A message costs nothing here
+unless its trace is sampled; spans are queued in memory, bounded, and sent in batches by a thread of the exporter. A
+collector that is away costs spans, never messages.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gateway.errors import ConfigurationError, Finding
+from gateway.version import VERSION
+
+if TYPE_CHECKING:
+    from gateway.broker.tracing import Hop
+
+QUEUE = 8192
+"""Spans that wait for the collector; beyond it the newest are lost."""
+_WHOLE = 1 << 56
+
+
+class Spans:
+    """Makes a span of each hop and hands it to the exporter."""
+
+    def __init__(self, endpoint: str, share: float, service: str, queue_manager: str) -> None:
+        """`share` of the sampled traces is exported: by trace identifier, so that all who decide so decide alike."""
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import ReadableSpan
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+            from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+        except ImportError as error:
+            what = f"spans cannot be exported: {error}"
+            fix = "pip install 'mqgate[otel]', or remove the key"
+            raise ConfigurationError([Finding("tracing.endpoint", 1, 1, what, fix)]) from error
+        about = {"service.name": service, "service.version": VERSION, "service.instance.id": socket.gethostname()}
+        self._resource = Resource.create(about)
+        self._scope = InstrumentationScope("mqgate", VERSION)
+        self._span, self._context, self._flags, self._kind = ReadableSpan, SpanContext, TraceFlags, SpanKind
+        self._below = int(share * _WHOLE)
+        self._queue_manager = queue_manager
+        exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+        self._processor = BatchSpanProcessor(exporter, max_queue_size=QUEUE)
+
+    def begin(self, hop: Hop) -> Callable[[], None]:
+        """The span begins; calling the answer ends it."""
+        _, trace, parent, _ = hop.received.split("-")[:4]
+        if int(trace[-14:], 16) >= self._below:  # the random part of a trace identifier: its last seven bytes
+            return lambda: None
+        started = time.time_ns()
+        return lambda: self._end(hop, int(trace, 16), int(parent, 16), started)
+
+    def _end(self, hop: Hop, trace: int, parent: int, started: int) -> None:
+        flags = self._flags(self._flags.SAMPLED)
+        into = hop.direction == "in"
+        span = self._span(
+            name=f"{hop.rule or 'publish'} {'to queue' if into else 'to devices'}",
+            context=self._context(trace, int(hop.sent.split("-")[2], 16), is_remote=False, trace_flags=flags),
+            parent=self._context(trace, parent, is_remote=True, trace_flags=flags),
+            resource=self._resource,
+            attributes=self._attributes(hop),
+            kind=self._kind.PRODUCER if into else self._kind.CONSUMER,
+            start_time=started,
+            end_time=time.time_ns(),
+            instrumentation_scope=self._scope,
+        )
+        self._processor.on_end(span)
+
+    def _attributes(self, hop: Hop) -> dict[str, Any]:
+        """By the semantic conventions for messaging, where they have a name for it."""
+        return {
+            "messaging.system": "mqtt" if hop.direction == "in" else "ibmmq",
+            "messaging.operation.type": "send" if hop.direction == "in" else "receive",
+            "messaging.destination.name": hop.topic,
+            "messaging.client.id": hop.client_id,
+            "messaging.message.body.size": hop.length,
+            "mqgate.rule": hop.rule,
+            "mqgate.qos": hop.qos,
+            "mqgate.queue_manager": self._queue_manager,
+        }
+
+    def close(self) -> None:
+        """Send what is left; waits a little for a collector that does not answer."""
+        self._processor.force_flush(2000)
+        self._processor.shutdown()
