@@ -21,10 +21,17 @@ class FrameProxy:
         self.path = path
         self._target = target
         self._decide = decide
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen(16)
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break every connection there is."""
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            _close(*pair)
 
     def close(self) -> None:
         with suppress(OSError):
@@ -46,6 +53,7 @@ class FrameProxy:
         except OSError:
             client.close()
             return
+        self._pairs.append((server, client))
         cutting = threading.Event()
         threading.Thread(target=self._answers, args=(server, client, cutting), daemon=True).start()
         frames = Frames()

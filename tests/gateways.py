@@ -21,6 +21,8 @@ class RunningGateway:
         self.directory = directory
         self.settings = settings
         self.environ = environ or {}
+        self.program = ["-m", "gateway"]
+        """What the interpreter runs."""
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.admin = 0
@@ -34,7 +36,7 @@ class RunningGateway:
     def start(self, *, port: int = 0) -> RunningGateway:
         """Start and wait until it serves."""
         self._starts += 1
-        command = [sys.executable, "-m", "gateway", "run", "--port", str(port), "--admin-port", "0"]
+        command = [sys.executable, *self.program, "run", "--port", str(port), "--admin-port", "0"]
         if "ibm:" not in self.settings:
             command += ["--data", str(self.directory / "data")]
         if self.settings:

@@ -1,0 +1,151 @@
+"""`python breaking_gateway.py run ...`: a gateway that stops at named points and asks a test what happens there.
+
+The points are on the way of one unit of work with messages for the queue in MQGATE_BREAK_QUEUE. At one that is armed
+the gateway says its name on the socket in MQGATE_BREAK_SOCKET and waits; the answer is `go`, `kill` (itself), or
+`mqsc TEXT` (for a queue manager in this very process).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+QUEUE = os.environ["MQGATE_BREAK_QUEUE"]
+BEFORE_PUT, AFTER_PUT, DURING_COMMIT, AFTER_COMMIT, RELEASED = POINTS = (
+    "before put", "after put", "during commit", "after commit", "between PUBREC and PUBREL",
+)  # fmt: skip
+
+
+class Wire:
+    """The line to the test."""
+
+    def __init__(self) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(os.environ["MQGATE_BREAK_SOCKET"])
+        self.armed: set[str] = set(filter(None, [os.environ.get("MQGATE_BREAK_ARMED", "")]))
+        self.answers: queue.Queue[str] = queue.Queue()
+        self.here: Callable[[str, str], None] = lambda _point, _text: None
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in self.socket.makefile():
+            word, _, rest = line.rstrip("\n").partition(" ")
+            if word == "arm":
+                self.armed = {rest}
+                self.socket.sendall(b"armed\n")
+            else:
+                self.answers.put(line.rstrip("\n"))
+
+    def reach(self, point: str) -> None:
+        if point not in self.armed:
+            return
+        self.armed = set()
+        self.socket.sendall(f"at {point}\n".encode())
+        answer = self.answers.get()
+        if answer == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        word, _, rest = answer.partition(" ")
+        if word == "mqsc":
+            self.here(point, rest.replace(";", "\n"))
+
+
+def concerned(unit: Any) -> bool:
+    return any(puts.queue == QUEUE for puts in unit.puts)
+
+
+def before(owner: Any, name: str, call: Callable[..., None]) -> None:
+    """Have `call` run with the arguments of a method before it."""
+    original = getattr(owner, name)
+
+    @wraps(original)
+    def wrapped(*arguments: Any, **named: Any) -> Any:
+        call(*arguments, **named)
+        return original(*arguments, **named)
+
+    setattr(owner, name, wrapped)
+
+
+def install(wire: Wire) -> None:
+    from gateway.backends.embedded.journal.files import DurableFile
+    from gateway.backends.embedded.journal.store import Store
+    from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+    from gateway.backends.ibm.client import IbmQueueManager
+    from gateway.backends.ibm.worker import Worker
+    from gateway.broker.engine import Engine
+    from gateway.broker.publishing import Publishing
+
+    under_way = threading.Event()
+    """A unit with messages for the queue has been submitted to the embedded queue manager and is not committed."""
+
+    def submitted(manager: Any, unit: Any, _done: Any) -> None:
+        if not concerned(unit):
+            return
+        if isinstance(manager, EmbeddedQueueManager):
+            under_way.set()
+            wire.here = partial(now, manager)
+        wire.reach(BEFORE_PUT)
+
+    def now(manager: Any, point: str, text: str) -> None:
+        from twisted.internet import reactor
+
+        if point in {BEFORE_PUT, RELEASED}:
+            manager.mqsc(text)
+        else:  # the queue manager is in the middle of something
+            reactor.callFromThread(manager.mqsc, text)
+
+    before(EmbeddedQueueManager, "submit", submitted)
+    before(IbmQueueManager, "submit", submitted)
+
+    def writing(_store: Any, _prepared: Any) -> None:
+        if under_way.is_set():
+            wire.reach(AFTER_PUT)
+
+    def half(file: Any, data: memoryview, offset: int) -> None:
+        if under_way.is_set() and DURING_COMMIT in wire.armed:
+            part = len(data) // 8192 * 4096
+            if part:
+                written(file, data[:part], offset)
+            wire.reach(DURING_COMMIT)
+
+    written = DurableFile.write
+    before(Store, "write", writing)
+    before(DurableFile, "write", half)
+
+    def done(_engine: Any, unit: Any, outcome: Any) -> None:
+        if concerned(unit):
+            under_way.clear()
+            if not outcome.failures:
+                wire.reach(AFTER_COMMIT)
+
+    before(Engine, "done", done)
+    before(Publishing, "pubrel", lambda *_: wire.reach(RELEASED))
+    apply = Worker._apply
+
+    def applied(worker: Any, connection: Any, batch: Any, *, asynchronous: bool) -> Any:
+        tokens = apply(worker, connection, batch, asynchronous=asynchronous)
+        if any(map(concerned, batch)):
+            wire.reach(AFTER_PUT)
+            if DURING_COMMIT in wire.armed:
+                threading.Thread(target=wire.reach, args=(DURING_COMMIT,)).start()
+        return tokens
+
+    Worker._apply = applied  # type: ignore[method-assign]
+
+
+def main() -> None:
+    sys.path.insert(0, os.environ["MQGATE_BREAK_ROOT"])
+    from gateway.cli import main as gateway
+
+    install(Wire())
+    gateway()
+
+
+if __name__ == "__main__":
+    main()
