@@ -15,6 +15,7 @@ from gateway.errors import MQError
 from gateway.mq import mqmd
 from gateway.ports.batch import Failure, Outcome, Puts, Replace, Stored, Token, Unit
 from gateway.ports.counters import Counters
+from gateway.ports.sources import Backout, Subscribed
 
 HEAD = mqmd.build(persistence=1)
 VOLATILE = mqmd.build(persistence=0)
@@ -26,6 +27,17 @@ OBJECTS = "\n".join(
 
 class Killed(BaseException):
     """The gateway's process ends here."""
+
+
+def settle(queue_manager: EmbeddedQueueManager, scheduler: ManualScheduler | None = None) -> None:
+    """On a slow machine commits move to a thread of their own: here they are over when this returns."""
+    core = queue_manager.core
+    while core.committer._flying is not None:
+        with core.entered():
+            core.committer.settle()
+            core.committer.run()
+    if scheduler is not None:
+        scheduler.run_soon()
 
 
 class Mq:
@@ -51,6 +63,7 @@ class Mq:
     def commit(self, unit: Unit) -> Outcome:
         outcomes: list[Outcome] = []
         self.queue_manager.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
+        settle(self.queue_manager, self.scheduler)
         self.commits += not outcomes[0].failures
         return outcomes[0]
 
@@ -80,6 +93,14 @@ class Mq:
     def max_length(self, queue: str) -> int:
         self._check()
         return self.queue_manager.max_length(queue)
+
+    def backout(self, queue: str) -> Backout:
+        self._check()
+        return self.queue_manager.backout(queue)
+
+    def subscribe(self, name: str, topic: str) -> Subscribed:
+        self._check()
+        return self.queue_manager.subscribe(name, topic)
 
     def close(self) -> None:
         return
@@ -154,8 +175,10 @@ class MortalStore(EmbeddedQueueManager):
             if not self.ends_at:
                 if self.after:
                     super().submit(unit, lambda _unit, _outcome: None)
+                    settle(self)
                 raise Killed
         super().submit(unit, done)
+        settle(self)
 
     after = True
 

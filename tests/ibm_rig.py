@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from gateway.backends.buffer.ibm_link import IbmLink
+from gateway.backends.buffer.queue_manager import STATE_QUEUES, BufferedQueueManager
 from gateway.backends.embedded.mqi.server import MqiServer
 from gateway.backends.embedded.mqi.threads import ThreadScheduler
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.backends.ibm.client import IbmQueueManager
-from gateway.backends.ibm.driver import ConnectSettings
+from gateway.backends.ibm.driver import ConnectSettings, load
+from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.worker import Backoff
 from gateway.mq import mqmd
 from gateway.ports.batch import BatchQueueManager, Outcome, Unit
+from gateway.ports.counters import Counters
 
 STATE = (Path(__file__).parents[1] / "deploy" / "mq" / "state.mqsc").read_text()
 OBJECTS = f"{STATE}\n" + "\n".join(
@@ -89,3 +97,60 @@ def served(path: Path | None, socket: Path, objects: str = OBJECTS) -> Iterator[
         finally:
             server.stop()
             queue_manager.close()
+
+
+class BufferRig(BatchRig):
+    """IBM MQ with a buffer in front. What tests call comes from the scheduler's thread, as the port asks for it."""
+
+    def __init__(self, driver: str, where: str, path: Path | None, *, max_bytes: int = 1 << 30) -> None:
+        os.environ["MQGATE_MQI"] = where
+        super().__init__()
+        settings = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
+        backoff = Backoff(0.05, 0.2)
+        store = EmbeddedQueueManager.open(path, "BUFFER", self.scheduler)
+        link = IbmLink(load(driver), settings, self.scheduler, message_ids(time.time(), b"test"), backoff=backoff)
+        reads = IbmQueueManager(settings, self.scheduler, driver=driver, connections=1, backoff=backoff)
+        self.counters = Counters()
+        self.buffer = BufferedQueueManager(
+            store, link, reads, self.scheduler, self.counters, max_bytes=max_bytes, name="QM1",
+            state_queues=(*STATE_QUEUES, "MQGATE.STATE"), told=lambda state, why: self.told.append(f"{state} {why}"),
+        )  # fmt: skip
+        self.queue_manager = _InItsThread(self.buffer, self.scheduler)
+        self.scheduler.soon(self.buffer.start)
+
+    @staticmethod
+    def wait(condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + 30
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return condition()
+
+    def until(self, state: str) -> None:
+        deadline = time.monotonic() + 30
+        while self.buffer.state != state:
+            assert time.monotonic() < deadline, f"never {state}: {self.told[-5:]}, {self.buffer.problems}"
+            time.sleep(0.01)
+
+
+class _InItsThread:
+    """Every call of the port in the scheduler's thread."""
+
+    def __init__(self, queue_manager: BufferedQueueManager, scheduler: ThreadScheduler) -> None:
+        self._queue_manager = queue_manager
+        self._scheduler = scheduler
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._queue_manager, name)
+        return partial(self._call, found) if callable(found) else found
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        answer: Future[Any] = Future()
+
+        def call() -> None:
+            try:
+                answer.set_result(function(*arguments))
+            except Exception as error:  # noqa: BLE001 -- the caller's
+                answer.set_exception(error)
+
+        self._scheduler.soon(call)
+        return answer.result(30)

@@ -116,7 +116,7 @@ class Forwarder:
         batch, rows = list[Item](), 0
         for item in self._items[: self._most]:
             rows += rows_of(item.unit)
-            if batch and rows > MAX_ROWS:
+            if batch and rows > min(MAX_ROWS, self._drain.tube.most_rows):
                 break
             batch.append(item)
         self._drain.tube.commit(

@@ -165,7 +165,8 @@ class IbmLink:
         session = connection.session
         name = str(session.inquire("", mq.MQCA_Q_MGR_NAME))
         letters = dead_letter_queue(session) or OWN_DEAD_LETTERS
-        found = Found(name, letters, self._progress(connection))
+        most = max(1, int(session.inquire("", mq.MQIA_MAX_UNCOMMITTED_MSGS)) // 2)
+        found = Found(name, letters, self._progress(connection), most)
         self._tell(lambda: self._up(found))
 
     def _progress(self, connection: Connection) -> bytes | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from gateway.ports.batch import Failure, Stored, Token, Unit
+from gateway.ports.sources import Backout, Subscribed
 
 
 class Found(NamedTuple):
@@ -16,6 +17,8 @@ class Found(NamedTuple):
     dead_letter_queue: str
     progress: bytes | None
     """The buffer's message there; None: it cannot be seen (never written, or a dying unit of work holds it)."""
+    most_rows: int = 5000
+    """So many messages a unit of work may have: half of what the queue manager allows (MAXUMSGS)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,9 @@ class Reads(Protocol):
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """See `BatchQueueManager`."""
 
+    def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
+        """See `ports.sources.Claims`."""
+
     def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
         """See `BatchQueueManager`."""
 
@@ -66,6 +72,12 @@ class Reads(Protocol):
 
     def max_length(self, queue: str) -> int:
         """See `BatchQueueManager`."""
+
+    def backout(self, queue: str) -> Backout:
+        """See `Sources`."""
+
+    def subscribe(self, name: str, topic: str) -> Subscribed:
+        """See `Sources`."""
 
     def close(self) -> None:
         """Let go of its connections."""

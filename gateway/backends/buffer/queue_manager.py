@@ -26,6 +26,7 @@ from gateway.errors import MQError, StoreCorrupt
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.counters import Counters
+from gateway.ports.sources import Backout, Subscribed
 
 CONNECTED, BUFFERING, DRAINING = "connected", "buffering", "draining"
 STATES = (CONNECTED, BUFFERING, DRAINING)
@@ -41,7 +42,7 @@ _LOOK_AGAIN, _TRY_AGAIN = 0.5, 1.0
 
 
 class BufferedQueueManager:
-    """Implements `ports.batch.BatchQueueManager`. Made, `start`ed, used, `close`d."""
+    """Implements `ports.batch.BatchQueueManager` and `ports.sources.Sources`. Made, `start`ed, used, `close`d."""
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class BufferedQueueManager:
         self._arrived: dict[str, Callable[[], None]] = {}
         self._starved: set[str] = set()
         """Queues that a consumer asked for while units waited."""
+        self._backouts: dict[str, Backout] = {}
         self._absent_since = 0.0
         self._closed = False
         self.why = "not connected yet"
@@ -135,6 +137,7 @@ class BufferedQueueManager:
         """Connected. Nothing is done before the progress can be seen: it settles what was in doubt."""
         if self._closed:
             return
+        self._tube.most_rows = found.most_rows
         identity = self.spool.identity
         recorded = identity.recorded and identity.name == found.name
         if found.progress is None and recorded and self._patient():
@@ -222,6 +225,15 @@ class BufferedQueueManager:
             return []
         return self._reads.fetch(queue, key, limit, after)
 
+    def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
+        """As `fetch`, of a consumed queue: messages that no other gateway is given for a while."""
+        if queue in self._own:
+            return self.store.fetch(queue, key, limit)
+        if self._tube.progress is None or not self._drain.idle:
+            self._starved.add(queue)
+            return []
+        return self._reads.claim(queue, key, limit)
+
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there. MQError while IBM MQ is away."""
         return self.store.depth(queue, key) if queue in self._own else self._there().depth(queue, key)
@@ -233,6 +245,16 @@ class BufferedQueueManager:
             return
         self._arrived[queue] = arrived
         self._reads.consume(queue, arrived)
+
+    def backout(self, queue: str) -> Backout:
+        """What happens there to messages that cannot be delivered; the last answer while IBM MQ is away."""
+        if self._tube.progress is not None or queue not in self._backouts:
+            self._backouts[queue] = self._there().backout(queue)
+        return self._backouts[queue]
+
+    def subscribe(self, name: str, topic: str) -> Subscribed:
+        """Where publications on an MQ topic arrive. MQError while IBM MQ is away."""
+        return self._there().subscribe(name, topic)
 
     def max_length(self, queue: str) -> int:
         """The longest message data `queue` takes; MQ's default while it cannot be asked."""

@@ -29,6 +29,8 @@ class Tube:
         self._running = False
         self.progress: Progress | None = None
         """What is on IBM MQ; None while there is no connection, or the last unit's fate is not known."""
+        self.most_rows = 5000
+        """So many messages the queue manager lets a unit of work have, with room to spare."""
 
     def commit(self, unit: Unit, advance: Advance, told: Told) -> None:
         """Try the unit once, after those that wait."""

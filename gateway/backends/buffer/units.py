@@ -14,8 +14,6 @@ from gateway.backends.buffer.spool import INTENT
 from gateway.ports.batch import Done, Failure, Outcome, Puts, Takes, Unit
 from gateway.ports.counters import NO_ROUTE
 
-DIRECT_ROWS = 5000
-"""A longer unit goes through the store: a queue manager allows 10,000 uncommitted messages by default."""
 _TRY_AGAIN = 1.0
 
 
@@ -97,8 +95,8 @@ class Units:
 
     def _may_go(self, remote: Unit) -> bool:
         """Whether IBM MQ is there and nothing that waits would be overtaken."""
-        if self._tube.progress is None or not self._drain.idle or rows_of(remote) > DIRECT_ROWS:
-            return False
+        if self._tube.progress is None or not self._drain.idle or rows_of(remote) > self._tube.most_rows:
+            return False  # a unit that is too long for MQ goes through the store, in parts
         aside = self._spool.aside
         return not aside or not any((puts.queue, puts.queue_manager) in aside for puts in remote.puts)
 

@@ -10,6 +10,7 @@ from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
 from gateway.backends.buffer.progress import Progress
 from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, STATE_QUEUES
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
+from gateway.backends.ibm.client import SUBSCRIPTIONS
 from gateway.backends.ibm.examining import STATE_QUEUES as ALL_STATE_QUEUES
 from gateway.backends.ibm.work import MARKERS
 from gateway.errors import MQError
@@ -36,7 +37,7 @@ def _released(token: object, body: bytes, key: bytes = b"device") -> Unit:
 
 
 def test_the_state_queues_are_those_of_the_gateway() -> None:
-    assert {*ALL_STATE_QUEUES} == STATE_QUEUES | {MARKERS}
+    assert {*ALL_STATE_QUEUES} == STATE_QUEUES | {MARKERS, SUBSCRIPTIONS}
 
 
 def test_while_connected_nothing_is_written_to_the_buffer_for_plain_puts(rig: Rig) -> None:
@@ -336,6 +337,20 @@ def test_reading_while_mq_is_away(rig: Rig) -> None:
     assert rig.queue_manager.depth("MQGATE.OUT", b"s") == 0
     with pytest.raises(MQError, match="cut"):
         rig.queue_manager.depth("APP.Q")
+
+
+def test_sources_are_asked_for_while_mq_is_there(rig: Rig) -> None:
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) BOTHRESH(3) BOQNAME(OTHER.Q)")
+    assert rig.queue_manager.backout("APP.Q") == (3, "OTHER.Q")
+    where = rig.queue_manager.subscribe("mqgate.rule", "plant/+")
+    assert where.queue
+    rig.mq.go()
+    rig.run()
+    assert rig.queue_manager.backout("APP.Q") == (3, "OTHER.Q")
+    with pytest.raises(MQError):
+        rig.queue_manager.backout("OTHER.Q")
+    with pytest.raises(MQError):
+        rig.queue_manager.subscribe("mqgate.rule", "plant/+")
 
 
 def test_a_first_start_while_mq_is_away() -> None:

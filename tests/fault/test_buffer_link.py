@@ -1,0 +1,120 @@
+"""The buffer over the real bindings when calls and answers get lost, and when either side ends: exact counts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import mqi_clients
+import pytest
+from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy
+from ibm_rig import HEAD, OBJECTS, BufferRig, served
+
+from gateway.backends.embedded.mqi.wire import Verb
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.ports.batch import Puts, Replace, Takes, Unit
+
+pytestmark = pytest.mark.mqi
+
+
+def _nth(verb: Verb, nth: int, decision: str) -> Callable[[int], str]:
+    lock, seen = threading.Lock(), [0]
+
+    def decide(asked: int) -> str:
+        if asked != verb:
+            return FORWARD
+        with lock:
+            seen[0] += 1
+            return decision if seen[0] == nth else FORWARD
+
+    return decide
+
+
+def _released(rig: BufferRig, number: int) -> Unit:
+    """A QoS 2 publication on its way out: staged, then taken from there and put, with a session record."""
+    staged = Puts("MQGATE.STAGED", key=b"device", heads=[HEAD], bodies=[b"%d" % number])
+    assert not rig.commit(Unit(puts=[staged])).failures
+    return Unit(
+        puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"%d" % number])],
+        takes=[Takes("MQGATE.STAGED", b"device", list(staged.tokens))],
+        replaces=[Replace("MQGATE.SESSIONS", b"session", b"%d" % number)],
+    )
+
+
+def _numbers(queue_manager: EmbeddedQueueManager) -> list[int]:
+    return [int(stored.data) for _, stored in queue_manager.load("APP.Q")]
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+@pytest.mark.parametrize(
+    ("verb", "nth", "decision"),
+    [
+        (Verb.COMMIT, 5, CUT_BEFORE),
+        (Verb.COMMIT, 5, CUT_AFTER),
+        (Verb.PUT, 6, CUT_BEFORE),
+        (Verb.GET, 6, CUT_AFTER),
+    ],
+)
+def test_a_lost_answer_neither_loses_nor_doubles(
+    driver: str, verb: Verb, nth: int, decision: str, tmp_path: Path
+) -> None:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock") as queue_manager:
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", _nth(verb, nth, decision))
+        rig = BufferRig(driver, str(tmp_path / "proxy.sock"), tmp_path / "buffer")
+        try:
+            rig.until("connected")
+            for number in range(8):
+                assert not rig.commit(_released(rig, number)).failures
+            rig.until("connected")
+            assert _numbers(queue_manager) == list(range(8))
+            assert any(line.startswith("buffering") for line in rig.told), "the connection was meant to break"
+            assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.SESSIONS")] == [b"7"]
+        finally:
+            rig.close()
+            proxy.close()
+
+
+def test_what_was_buffered_survives_both_sides_and_is_drained_in_order(tmp_path: Path) -> None:
+    mqi_clients.load_bindings()
+    socket, total = tmp_path / "mqi.sock", 2500
+    with served(tmp_path / "qm", socket):
+        rig = BufferRig("ibmmq", str(socket), tmp_path / "buffer")
+        rig.until("connected")
+        assert not rig.commit(_released(rig, 0)).failures
+    rig.until("buffering")
+    for number in range(1, total, 10):
+        bodies = [b"%d" % one for one in range(number, min(number + 10, total))]
+        assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD] * len(bodies), bodies=bodies)])).failures
+    assert rig.buffer.spool.messages == total - 1
+    rig.close()
+    rig = BufferRig("ibmmq", str(socket), tmp_path / "buffer")
+    assert rig.buffer.spool.recovered == total - 1
+    with served(tmp_path / "qm", socket, OBJECTS) as queue_manager:
+        rig.until("connected")
+        assert _numbers(queue_manager) == list(range(total))
+        assert rig.counters.spool_drained_messages == total - 1
+        assert not rig.commit(_released(rig, total)).failures
+        assert _numbers(queue_manager)[-1] == total
+        rig.close()
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+def test_a_queue_that_refuses_is_set_aside_and_a_missing_one_means_dead_letters(driver: str, tmp_path: Path) -> None:
+    mqi_clients.load_bindings()
+    socket = tmp_path / "mqi.sock"
+    rig = BufferRig(driver, str(socket), tmp_path / "buffer")
+    for number in range(5):
+        puts = [Puts(queue, heads=[HEAD], bodies=[b"%d" % number]) for queue in ("OTHER.Q", "APP.Q", "MISSING.Q")]
+        assert not rig.commit(Unit(puts=puts)).failures
+    with served(None, socket, OBJECTS + "\nALTER QLOCAL(OTHER.Q) PUT(DISABLED)") as queue_manager:
+        rig.until("draining")
+        assert rig.wait(lambda: queue_manager.depth(queue_manager.dead_letter_queue) == 5)
+        assert rig.wait(lambda: rig.buffer.spool.messages == 5)
+        assert _numbers(queue_manager) == list(range(5))
+        assert "2051" in rig.buffer.problems["OTHER.Q"]
+        queue_manager.mqsc("ALTER QLOCAL(OTHER.Q) PUT(ENABLED)")
+        rig.until("connected")
+        assert [stored.data for _, stored in queue_manager.load("OTHER.Q")] == [b"%d" % one for one in range(5)]
+        rig.close()
