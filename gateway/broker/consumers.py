@@ -15,7 +15,7 @@ from gateway.broker.handover import Handover
 from gateway.errors import MQError
 from gateway.ports.batch import Token
 from gateway.ports.counters import mqrc_label
-from gateway.ports.sources import Backout, Sources, Subscribed
+from gateway.ports.sources import Backout, Claims, Sources, Subscribed
 from gateway.routing.table import Table
 from gateway.rules.mappings import OutboundRule
 
@@ -175,7 +175,9 @@ class Consumers:
             source.running, source.waiting = False, True
             return
         try:
-            page = engine.queue_manager.fetch(source.queue, source.key, BATCH)
+            manager = engine.queue_manager
+            fetch = manager.claim if isinstance(manager, Claims) else manager.fetch
+            page = fetch(source.queue, source.key, BATCH)
         except MQError as error:
             engine.problems[source.name] = f"get: {error}"
             engine.counters.mq_errors[engine.queue_manager.name, "get", mqrc_label(error.reason)] += 1

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from gateway.ports.batch import Stored
+
 
 class Backout(NamedTuple):
     """BOTHRESH and BOQNAME of a queue; 0 and blank where it has none."""
@@ -19,6 +21,15 @@ class Subscribed(NamedTuple):
 
     queue: str
     key: bytes = b""
+
+
+@runtime_checkable
+class Claims(Protocol):
+    """Implemented by queue managers whose queues several gateways may consume."""
+
+    def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
+        """As `fetch`, of a queue that is consumed: messages that no other gateway is given for a while, at once. What
+        the last call for the same queue and key gave is dealt with: taken, or to come again."""
 
 
 @runtime_checkable

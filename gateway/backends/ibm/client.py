@@ -156,8 +156,12 @@ class IbmQueueManager:
         """The next messages in order without removing them."""
         watcher = self._watchers.get(queue)
         if watcher is not None:
-            watcher.taken_note()
+            watcher.looked()
         return self._reader.fetch(queue, key, limit, after)
+
+    def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
+        """What was read ahead of a consumed queue; no other gateway has these messages for a while."""
+        return self._watchers[queue].claim(key, limit)
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there."""

@@ -39,6 +39,8 @@ FIRST_LENGTH = 64 * 1024
 _OUTPUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
 _INPUT = mq.MQOO_INPUT_SHARED | mq.MQOO_FAIL_IF_QUIESCING
 _BROWSE = mq.MQOO_BROWSE | mq.MQOO_FAIL_IF_QUIESCING
+_CO_OP = 0x20000
+"""MQOO_CO_OP."""
 _PUT = mq.MQPMO_SYNCPOINT | mq.MQPMO_FAIL_IF_QUIESCING
 _GET = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
 _DROP = _GET | mq.MQGMO_ACCEPT_TRUNCATED_MSG
@@ -89,12 +91,14 @@ class Connection:
             found = self._handles[key] = self._open(object_descriptor(queue), _INPUT, queue)
         return found
 
-    def browse(self, queue: str) -> int:
-        """The handle for looking; its cursor is shared by all who look at this queue on this connection."""
-        key = (queue, "", _BROWSE)
+    def browse(self, queue: str, *, co_op: bool = False) -> int:
+        """The handle for looking; its cursor is shared by all who look at this queue on this connection. `co_op`: one
+        that sees and makes the marks of co-operating browsers."""
+        options = _BROWSE | _CO_OP if co_op else _BROWSE
+        key = (queue, "", options)
         found = self._handles.get(key)
         if found is None:
-            found = self._handles[key] = self._open(object_descriptor(queue), _BROWSE, queue)
+            found = self._handles[key] = self._open(object_descriptor(queue), options, queue)
         return found
 
     def forget_objects(self) -> None:

@@ -1,32 +1,141 @@
-"""A thread for each consumed queue that waits for messages, by browsing, and says so: a wait never blocks a commit.
+"""A thread for each consumed queue that reads ahead, by browsing, and says that there is something: neither a wait nor
+a round trip to the queue manager ever blocks a commit or the reactor.
 
-It sees arrivals behind its cursor; what comes back in front of it (a backout, a higher priority) is seen when the
-cursor starts over, which it does after every idle wait.
+What it reads it marks (MQGMO_MARK_BROWSE_CO_OP), so that of several gateways on one queue only one has a message. A
+mark lasts for MARKINT: what nobody has asked for by then is forgotten and read again. It sees arrivals behind its
+cursor; what comes back in front of it (a backout, a higher priority, a mark that ran out) is seen when the cursor
+starts over, which it does after every idle wait.
 """
 
 from __future__ import annotations
 
 import random
 import threading
+from collections import deque
 from collections.abc import Callable
+from time import monotonic
 
-from gateway.backends.ibm.connection import Connection
+from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.reasons import explain
-from gateway.backends.ibm.structures import NO_ID, get_options, match_md
+from gateway.backends.ibm.structures import NO_ID, correl_id_of, get_options, match_md, msg_id_of
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.ports.batch import Stored, Token
 
 WAIT_MILLISECONDS = 1000
 """One wait; also the longest time that stopping and starting over take."""
-_OPTIONS = mq.MQGMO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_ACCEPT_TRUNCATED_MSG
-_FIRST = get_options(_OPTIONS | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE, WAIT_MILLISECONDS)
-_NEXT = get_options(_OPTIONS | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE, WAIT_MILLISECONDS)
+AHEAD, AHEAD_BYTES = 400, 8 << 20
+"""How many messages are read ahead, and how much: then the thread waits until some of them are asked for."""
+MARK_INTERVAL = 5000
+"""MARKINT unless the queue manager says otherwise."""
+_FRESH = 0.6
+"""The part of MARKINT after which what was read ahead is not handed out any more: its mark could run out."""
+_LOOK = mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
+_MARK = mq.MQGMO_UNMARKED_BROWSE_MSG | mq.MQGMO_MARK_BROWSE_CO_OP
+_MQIA_MSG_MARK_BROWSE_INTERVAL = 68
+_REFUSED_MARKS = frozenset({mq.MQRC_OPTIONS_ERROR, mq.MQRC_FUNCTION_NOT_SUPPORTED})
+
+
+class Ahead:
+    """What was read and not handed out yet. Filled by one thread, asked by another."""
+
+    def __init__(self, arrived: Callable[[], None]) -> None:
+        """`arrived` is called in the filling thread: when there is something after there was nothing."""
+        self._arrived = arrived
+        self._lock = threading.Lock()
+        self._messages: deque[tuple[float, Stored]] = deque()
+        self._known: set[Token] = set()
+        """Of `_messages`, and those handed out last: they may be there still."""
+        self._handed_out: dict[bytes, list[Token]] = {}
+        self._keys: set[bytes] = set()
+        """What was ever asked for."""
+        self._bytes = 0
+        self._empty = True
+        """Whoever asked last got nothing: tell him when there is something."""
+        self.room = threading.Event()
+        self.lifetime = float("inf")
+        """Seconds for which a message may be handed out after it was read."""
+        self.stale = False
+        """Messages were forgotten: the cursor has to start over."""
+
+    def add(self, stored: Stored, now: float) -> None:
+        """One message read. What is known is there already: its mark ran out while it waited."""
+        with self._lock:
+            if stored.token in self._known:
+                return
+            self._known.add(stored.token)
+            self._messages.append((now, stored))
+            self._bytes += len(stored.data)
+            if self._full(1):
+                self._drop_strangers()
+                if self._full(1):
+                    self.room.clear()
+            tell, self._empty = self._empty, False
+        if tell:
+            self._arrived()
+
+    def _full(self, part: int) -> bool:
+        return len(self._messages) >= AHEAD // part or self._bytes >= AHEAD_BYTES // part
+
+    def _drop_strangers(self) -> None:
+        """Messages of keys that nobody asks for, on a queue that others share by key, keep nobody waiting."""
+        if not self._keys or b"" in self._keys:
+            return
+        wanted = {key.ljust(24, b"\0") for key in self._keys}
+        kept = [entry for entry in self._messages if correl_id_of(entry[1].md) in wanted]
+        self._known.difference_update(
+            entry[1].token for entry in self._messages if correl_id_of(entry[1].md) not in wanted
+        )
+        self._messages = deque(kept)
+        self._bytes = sum(len(stored.data) for _, stored in kept)
+
+    def looked(self) -> None:
+        """Somebody has looked at the queue itself: tell what comes from now on."""
+        with self._lock:
+            self._empty = True
+
+    def take(self, key: bytes, limit: int, now: float) -> list[Stored]:
+        """The next ones, of a key if there is one. Those of the same key that were handed out before are dealt with:
+        they are taken, or are to come again."""
+        with self._lock:
+            self._keys.add(key)
+            self._known.difference_update(self._handed_out.pop(key, ()))
+            page: list[Stored] = []
+            rest: list[tuple[float, Stored]] = []
+            padded = key.ljust(24, b"\0") if key else b""
+            while self._messages and len(page) < limit:
+                read, stored = self._messages.popleft()
+                if now - read > self.lifetime:
+                    self._known.discard(stored.token)
+                    self.stale = True
+                elif key and correl_id_of(stored.md) != padded:
+                    rest.append((read, stored))
+                else:
+                    page.append(stored)
+            self._messages.extendleft(reversed(rest))
+            self._bytes = sum(len(stored.data) for _, stored in self._messages)
+            if page:
+                self._handed_out[key] = [stored.token for stored in page]
+            else:
+                self._empty = True
+            if not self._full(2):
+                self.room.set()
+        return page
+
+    def forget(self) -> None:
+        """The connection is lost and the marks with it: others may have what nobody has asked for."""
+        with self._lock:
+            self._known.difference_update(stored.token for _, stored in self._messages)
+            self._messages.clear()
+            self._bytes = 0
+            self._empty = True
+            self.room.set()
 
 
 class Watcher:
-    """See the module. `arrived` is called in the watcher's thread, once for all that came since it returned."""
+    """See the module. `arrived` is called in the watcher's thread."""
 
     def __init__(
         self,
@@ -41,22 +150,26 @@ class Watcher:
         self.queue = queue
         self._driver = driver
         self._settings = settings
-        self._arrived = arrived
         self._backoff = backoff or Backoff()
         self._told = told
         self._stopping = threading.Event()
-        self._taken = threading.Event()
-        self._taken.set()
+        self._ahead = Ahead(arrived)
+        self._ahead.room.set()
+        self._marks = True
         self.thread = threading.Thread(target=self._run, name=f"mq-watch-{queue}", daemon=True)
 
-    def taken_note(self) -> None:
-        """The consumer has looked at the queue: tell it again when there is more."""
-        self._taken.set()
+    def claim(self, key: bytes, limit: int) -> list[Stored]:
+        """What was read ahead, without waiting for anything."""
+        return self._ahead.take(key, limit, monotonic())
+
+    def looked(self) -> None:
+        """Somebody has looked at the queue itself."""
+        self._ahead.looked()
 
     def stop(self) -> None:
         """End after the wait that is under way."""
         self._stopping.set()
-        self._taken.set()
+        self._ahead.room.set()
 
     def _run(self) -> None:
         attempt = 0
@@ -67,25 +180,47 @@ class Watcher:
                 try:
                     self._watch(connection)
                 finally:
+                    self._ahead.forget()
                     connection.session.disconnect()
             except MQError as error:
+                if error.reason in _REFUSED_MARKS and self._marks:
+                    self._marks = False  # a queue manager without marks: then one gateway consumes a queue
+                    continue
                 self._told(explain(error.reason, f"waiting on {self.queue}: {error}"))
                 self._stopping.wait(self._backoff.delay(attempt, random.random()))  # noqa: S311  jitter
                 attempt += 1
 
     def _watch(self, connection: Connection) -> None:
-        session, options = connection.session, _FIRST
-        handle = connection.browse(self.queue)
+        self._ahead.lifetime = self._lifetime(connection) if self._marks else float("inf")
+        marks = _MARK if self._marks else 0
+        wait = _LOOK | marks | mq.MQGMO_WAIT
+        first = get_options(wait | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE, WAIT_MILLISECONDS)
+        following = get_options(wait | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE, WAIT_MILLISECONDS)
+        handle = connection.browse(self.queue, co_op=self._marks)
+        session, options, length = connection.session, first, FIRST_LENGTH
         while not self._stopping.is_set():
-            answer = session.mqget(session.handle, handle, match_md(), options(), 0)
-            if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
-                options = _FIRST
+            if not self._ahead.room.wait(WAIT_MILLISECONDS / 1000):
                 continue
-            if answer[-2] == mq.MQCC_FAILED:
-                raise MQError(int(answer[-1]), "MQGET")
-            options = _NEXT
-            if self._taken.is_set():
-                self._taken.clear()
-                self._arrived()
-            elif not self._taken.wait(WAIT_MILLISECONDS / 1000):
-                options = _FIRST  # the consumer is busy: what it leaves is found from the start
+            if self._ahead.stale:
+                self._ahead.stale, options = False, first
+            answer = session.mqget(session.handle, handle, match_md(), options(), length)
+            reason = int(answer[-1])
+            if reason == mq.MQRC_NO_MSG_AVAILABLE:
+                options = first
+            elif reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved: the same again with its length
+                length = max(int(answer[-3]), FIRST_LENGTH)
+                continue
+            elif answer[-2] == mq.MQCC_FAILED:
+                raise MQError(reason, "MQGET")
+            else:
+                options = following
+                self._ahead.add(Stored(msg_id_of(answer[1]), answer[1], answer[0]), monotonic())
+            length = FIRST_LENGTH
+
+    @staticmethod
+    def _lifetime(connection: Connection) -> float:
+        try:
+            interval = int(connection.session.inquire("", _MQIA_MSG_MARK_BROWSE_INTERVAL))
+        except MQError:
+            interval = MARK_INTERVAL
+        return interval / 1000 * _FRESH if interval >= 0 else float("inf")

@@ -1,0 +1,125 @@
+"""Several gateways consume one queue of IBM MQ: each message goes to one of them, and none is left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import mqi_clients
+import pytest
+from ibm_rig import HEAD, OBJECTS, Rig, served
+
+from gateway.ports.batch import Puts, Takes, Unit
+
+pytestmark = pytest.mark.mqi
+COUNT = 600
+MARKED = OBJECTS + "\nALTER QMGR MARKINT(1500)"
+
+
+class Consumer:
+    """Takes what its gateway is given, batch by batch, as the broker does."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.got: list[bytes] = []
+        self._arrived = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run)
+        rig.queue_manager.consume("APP.Q", self._arrived.set)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ended:
+            if not self._arrived.wait(0.1):
+                continue
+            self._arrived.clear()
+            while page := self.rig.queue_manager.claim("APP.Q", b"", 50):
+                assert not self.rig.commit(Unit(takes=[Takes("APP.Q", b"", [one.token for one in page])])).failures
+                self.got += [one.data for one in page]
+
+    def end(self) -> None:
+        self._ended = True
+        self._thread.join(20)
+
+
+@pytest.fixture
+def rigs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Rig]]:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock", MARKED):
+        made = [Rig(getattr(request, "param", "ibmmq"), str(tmp_path / "mqi.sock")) for _ in range(2)]
+        yield made
+        for rig in made:
+            rig.close()
+
+
+def _put(rig: Rig, first: int, count: int) -> None:
+    bodies = [b"%d" % number for number in range(first, first + count)]
+    assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD] * count, bodies=bodies)])).failures
+
+
+def _until(condition) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("rigs", ["ibmmq", "pymqi"], indirect=True)
+def test_nothing_is_delivered_twice_and_nothing_forgotten(rigs: list[Rig]) -> None:
+    _put(rigs[0], 0, COUNT // 2)
+    consumers = [Consumer(rig) for rig in rigs]
+    for first in range(COUNT // 2, COUNT, 20):
+        _put(rigs[0], first, 20)
+    _until(lambda: sum(len(one.got) for one in consumers) >= COUNT)
+    for one in consumers:
+        one.end()
+    got = sorted(int(body) for one in consumers for body in one.got)
+    assert got == list(range(COUNT))
+    assert rigs[0].queue_manager.depth("APP.Q") == 0
+
+
+def test_each_keeps_the_order(rigs: list[Rig]) -> None:
+    consumers = [Consumer(rig) for rig in rigs]
+    _put(rigs[0], 0, COUNT)
+    _until(lambda: sum(len(one.got) for one in consumers) >= COUNT)
+    for one in consumers:
+        one.end()
+        numbers = [int(body) for body in one.got]
+        assert numbers == sorted(numbers)
+
+
+def test_what_a_gateway_that_died_had_claimed_goes_to_the_other(rigs: list[Rig]) -> None:
+    _put(rigs[0], 0, 30)
+    arrived = threading.Event()
+    rigs[0].queue_manager.consume("APP.Q", arrived.set)
+    assert arrived.wait(20)
+    _until(lambda: rigs[0].queue_manager.claim("APP.Q", b"", 30))  # given out, never taken
+    rigs[0].queue_manager.close()
+    other = Consumer(rigs[1])
+    _until(lambda: len(other.got) >= 30)
+    other.end()
+    assert sorted(int(body) for body in other.got) == list(range(30))
+
+
+def test_a_claimed_message_that_stays_comes_again(rigs: list[Rig]) -> None:
+    _put(rigs[0], 0, 1)
+    arrived = threading.Event()
+    rigs[0].queue_manager.consume("APP.Q", arrived.set)
+    assert arrived.wait(20)
+    first = rigs[0].queue_manager.claim("APP.Q", b"", 10)
+    assert [one.data for one in first] == [b"0"]
+    arrived.clear()
+    assert rigs[0].queue_manager.claim("APP.Q", b"", 10) == []
+    assert arrived.wait(20)  # its mark has run out
+    assert rigs[0].queue_manager.claim("APP.Q", b"", 10)[0].token == first[0].token
+
+
+def test_a_long_message_is_claimed_whole(rigs: list[Rig]) -> None:
+    body = b"0123456789" * 30_000
+    assert not rigs[0].commit(Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[body])])).failures
+    arrived = threading.Event()
+    rigs[0].queue_manager.consume("APP.Q", arrived.set)
+    assert arrived.wait(20)
+    assert rigs[0].queue_manager.claim("APP.Q", b"", 10)[0].data == body
