@@ -16,6 +16,7 @@ import os
 import platform
 import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -36,10 +37,16 @@ security:
   acl: [{user: "*", deny: ["forbidden/#"]}, {anonymous: true, allow: ["#"]}]
 queue_manager: {embedded: {objects: objects.mqsc}}
 """
-MAPPING = """
+OTHER_RULES = "".join(
+    f"  - {{name: other {number}, topic: 'area{number}/{{device}}/{{kind}}', queue: BENCH.IN}}\n"
+    for number in range(99)
+)
+MAPPING = (
+    f"""
 version: 1
 to_mq:
-  - name: bench
+{OTHER_RULES}"""
+    """  - name: bench
     topic: "dev/{device}/{kind}"
     queue: BENCH.IN
     properties: {device: "{device}", kind: "{kind}", listener: "{listener}"}
@@ -47,12 +54,20 @@ to_mq:
 to_mqtt:
   - {name: out, queue: BENCH.OUT, topic: "out/{usr.n}"}
 """
+)
 OBJECTS = """
 DEFINE QLOCAL(BENCH.IN) MAXDEPTH(999999999) REPLACE
 DEFINE QLOCAL(BENCH.OUT) MAXDEPTH(999999999) REPLACE
 """
 TIMES = "--seconds {seconds} --warmup {warmup} --max-seconds 40"
-CASES: dict[str, tuple[str, str]] = {
+STORED = 100_000
+AWAY = (
+    "sub --subs 1 --clean 0 --purge 0 --run-id {run} --id away{run} --filter stored/{run} --seconds 0.2",
+    "pub --qos 1 --pubs 1 --window 100 --size 64 --topic stored/{run} --run-id {run} --count {stored}",
+    "sub --subs 1 --clean 0 --run-id {run} --id away{run} --filter stored/{run} --expect {stored}",
+)
+"""A durable subscriber comes and goes, messages are stored for it, it comes back: what counts is the last step."""
+CASES: dict[str, tuple[str | tuple[str, ...], str]] = {
     "q1 10x100 64B": ("pub --qos 1 --pubs 10 --window 100 --size 64", "pub_rate"),
     "q1 100x100 64B": ("pub --qos 1 --pubs 100 --window 100 --size 64", "pub_rate"),
     "q1 10x100 64B 1000 topics": ("pub --qos 1 --pubs 10 --window 100 --size 64 --topics 1000", "pub_rate"),
@@ -66,6 +81,11 @@ CASES: dict[str, tuple[str, str]] = {
     "fan-out 1 to 100 q0": ("pubsub --qos 0 --pubs 1 --subs 100 --e2e-window 100", "recv_rate"),
     "fan-out 1 to 100 q1": ("pubsub --qos 1 --pubs 1 --subs 100 --window 10 --e2e-window 20", "recv_rate"),
     "q1 durable 1 to 1": ("pubsub --qos 1 --pubs 1 --subs 1 --clean 0 --window 100", "recv_rate"),
+    "q1 durable 10 to 10": (
+        "pubsub --qos 1 --pubs 10 --subs 10 --filter dev/%d/temp --clean 0 --window 100",
+        "recv_rate",
+    ),
+    "drain of 100,000 stored": (AWAY, "recv_rate"),
     "latency 5000/s q1": ("pub --qos 1 --pubs 10 --rate 5000 --window 100", "ack_ms"),
     "connects": ("connect --total 6000 --conc 32", "rate"),
 }
@@ -77,6 +97,7 @@ PROMISE = {
     "rabbitmq": "fsynced when routed to a durable queue; at once when nobody is bound",
     "rabbitmq-quorum": "fsynced Raft log when routed; at once when nobody is bound",
     "limit": "nothing: parses and answers",
+    "bare": "on disk (O_DSYNC): payload behind a fixed head, 140 lines of Python without a broker",
     "limit-ring": "fdatasynced into a ring of blocks, no broker",
     "limit-log": "fdatasynced append",
 }
@@ -142,8 +163,28 @@ def gateway(pin: bool):
 
 
 @contextmanager
+def bare(port: int):
+    """The prototype, on the gateway's core."""
+    with tempfile.TemporaryDirectory(prefix="bare-", dir=os.environ.get("MQGATE_BENCH_DIR")) as name:
+        command = [sys.executable, str(HERE / "bare.py"), "--port", str(port), f"{name}/ring"]
+        process = subprocess.Popen(["taskset", "-c", "0", *command] if shutil.which("taskset") else command)
+        try:
+            for _ in range(200):
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.05)
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@contextmanager
 def peer(name: str, port: int):
-    """A peer broker as its package ships it: (port, pid)."""
+    """A peer broker as its package ships it, or the bare prototype beside this file: (port, pid)."""
+    if name == "bare":
+        with bare(port) as pid:
+            yield port, pid
+        return
     script = SHARED / "peers.sh"
     environ = {**os.environ, "PEER_CPUS": "0", "MQTTLOAD": str(load_generator())}
     out = subprocess.run(["bash", str(script), "start", name, str(port)], env=environ, check=True, text=True,
@@ -164,6 +205,14 @@ def measure(tool: Path, arguments: str, port: int, pid: int, pin: bool) -> dict[
         return json.loads(done.stdout)
     except (ValueError, subprocess.TimeoutExpired):
         return {"ok": False}
+
+
+def steps_of(arguments: str | tuple[str, ...], times: str) -> list[str]:
+    """The runs of the load generator that a case is made of; only the last is measured."""
+    if isinstance(arguments, str):
+        return [arguments + (" --seconds 3" if arguments.startswith("connect") else f" {times}")]
+    run = time.time_ns() % 1_000_000_007
+    return [step.format(run=run, stored=STORED) + " --max-seconds 60" for step in arguments]
 
 
 def value_of(result: dict[str, Any], key: str) -> float | None:
@@ -203,10 +252,11 @@ def main() -> None:
         for index, name in enumerate(one for one in given.peers.split(",") if one):
             servers[name] = stack.enter_context(peer(name, 17_901 + index))
         for name, (arguments, _) in wanted.items():
-            bounded = arguments + (" --seconds 3" if arguments.startswith("connect") else f" {times}")
             for _ in range(given.repetitions):
                 for server, (port, pid) in servers.items():
-                    results[name].setdefault(server, []).append(measure(tool, bounded, port, pid, pin))
+                    steps = steps_of(arguments, times)
+                    found = [measure(tool, step, port, pid, pin) for step in steps]
+                    results[name].setdefault(server, []).append(found[-1])
             print(f"{name}: done", file=sys.stderr, flush=True)
     report(wanted, results, speed)
     if given.json:
