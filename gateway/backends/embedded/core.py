@@ -67,6 +67,10 @@ class Core:
         self.hooks: list[Callable[[LocalQueue], None]] = []
         """Told of queues that got messages (the command server)."""
         self.on_installed: list[Callable[[Definition], None]] = []
+        self.on_arrivals: list[Callable[[LocalQueue, StoreUnit], None]] = []
+        """Told of units that brought messages to a queue with TRIGGER."""
+        self.on_inputs: list[Callable[[LocalQueue], None]] = []
+        """Told of queues that programs have opened for input, or closed."""
         self.on_removed: list[Callable[[Definition], None]] = []
         self.on_state: list[Callable[[dict[bytes, bytes | None]], None]] = []
         """Told of definitions that come and go, and of small records when they are committed."""
@@ -267,6 +271,10 @@ class Core:
         for puts in unit.puts:
             if puts.expiries is not None:
                 self._note_expiry(puts.queue, puts.expiries)
+        self._note_arrivals(unit, now)
+
+    def _note_arrivals(self, unit: StoreUnit, now: float) -> None:
+        queues = self.queues
         woken: dict[str, None] = {}
         for name, messages in _arrivals(unit):
             queue = queues.get(name)
@@ -278,6 +286,9 @@ class Core:
             queue = queues[name]
             depth = self.store.depth(name)
             queue.high_depth = max(queue.high_depth, depth)
+            if queue.triggers:
+                for arrived in self.on_arrivals:
+                    arrived(queue, unit)
             self.wake(queue)
 
     def _note_expiry(self, name: str, expiries: Sequence[int]) -> None:
@@ -286,6 +297,11 @@ class Core:
             self.expiring[name] = min(earliest, self.expiring.get(name, earliest))
 
     # Waking
+
+    def inputs_changed(self, queue: LocalQueue) -> None:
+        """A program has opened the queue for input or closed it."""
+        for told in self.on_inputs:
+            told(queue)
 
     def wake(self, queue: LocalQueue) -> None:
         """Something may have changed for those who wait on the queue."""

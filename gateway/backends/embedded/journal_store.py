@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions
 from gateway.backends.embedded.journal.store import Store
-from gateway.backends.embedded.store.place import NUMBER_MASK
+from gateway.backends.embedded.store.place import NUMBER_MASK, PRIORITIES
 from gateway.backends.embedded.store.unit import Message, StoreUnit
 
 SCAN = 256
@@ -78,8 +78,10 @@ class JournalStore:
             return [message.token for message in self._all(queue, key)]
         return self.store.find(queue, key, msg_id=msg_id, correl_id=correl_id, group_id=group_id)
 
-    def depth(self, queue: str, key: bytes = b"") -> int:
+    def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many."""
+        if least:
+            return sum(self.store.depth(queue, key, priority) for priority in range(least, PRIORITIES))
         return self.store.depth(queue, key)
 
     def oldest(self, queue: str) -> int:

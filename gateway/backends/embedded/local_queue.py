@@ -39,6 +39,8 @@ class LocalQueue:
     persistence: int = 0
     transmission: bool = False
     property_control: int = 0
+    triggers: bool = False
+    """TRIGGER, and a TRIGTYPE."""
     temporary: bool = False
     """A temporary dynamic queue: no persistent messages, and it is not on disk itself."""
     uncommitted_puts: int = 0
@@ -84,6 +86,7 @@ class LocalQueue:
         self.persistence = number("DEFPSIST")
         self.transmission = number("USAGE") == 1
         self.property_control = number("PROPCTL")
+        self.triggers = number("TRIGGER") == 1 and number("TRIGTYPE") != 0
         self.temporary = definition.dynamic == 3
 
     @property

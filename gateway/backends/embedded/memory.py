@@ -185,10 +185,12 @@ class MemoryStore:
             if (correl_id is None or head[CORREL_ID] == correl_id) and (group_id is None or head[GROUP_ID] == group_id)
         )
 
-    def depth(self, queue: str, key: bytes = b"") -> int:
+    def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many."""
         shelf = self._shelves.get(queue, {}).get(key)
-        return 0 if shelf is None else len(shelf.entries)
+        if shelf is None:
+            return 0
+        return sum(priority_of(token) >= least for token in shelf.entries) if least else len(shelf.entries)
 
     def oldest(self, queue: str) -> int:
         """When the oldest was put."""

@@ -152,6 +152,8 @@ def _opened(connection: Connection, wanted: ObjectDescriptor, options: int, targ
     if gets:
         handle.queue = queue
         take_input(queue, options)
+        if options & INPUT:
+            connection.core.inputs_changed(queue)
     if options & mq.MQOO_OUTPUT:
         queue.outputs += 1
     if created:
@@ -223,6 +225,7 @@ def release_input(connection: Connection, handle: Handle, queue: LocalQueue) -> 
     if handle.options & INPUT:
         queue.inputs -= 1
         queue.exclusive = queue.exclusive and bool(queue.inputs)
+        connection.core.inputs_changed(queue)
     else:
         queue.browsers -= 1
     if handle.cursor_locked and handle.cursor is not None and queue.locked.get(handle.cursor) is handle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from gateway.backends.embedded.resolution import Target
 from gateway.backends.embedded.storage import MessageStore
 from gateway.backends.embedded.store.unit import Message
 from gateway.backends.embedded.topics import Topics
+from gateway.backends.embedded.triggering import Triggers
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
@@ -99,6 +101,7 @@ class EmbeddedQueueManager:
             report = self._mqsc.run(objects_text)
         if report.ok:
             self._expirer = Expirer(self.core, self._placer, self.topics)
+            Triggers(self.core, self._placer, partial(self._administration.alter, "QLOCAL"))
             CommandServer(self._connection("command server", OWN_USER), self.mqsc)
         else:
             findings = [

@@ -55,8 +55,8 @@ class MessageStore(Protocol):
     ) -> Sequence[int]:
         """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival; locked ones too."""
 
-    def depth(self, queue: str, key: bytes = b"") -> int:
-        """How many messages are there."""
+    def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
+        """How many messages are there, of at least this priority."""
 
     def oldest(self, queue: str) -> int:
         """When the oldest message of the queue was put, in microseconds; 0: it is empty."""

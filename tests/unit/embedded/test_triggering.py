@@ -1,0 +1,178 @@
+"""Trigger messages: when there is one, what it says, where it goes."""
+
+from __future__ import annotations
+
+import pytest
+from strategies_embedded import MqiRig, md
+
+from gateway.mq import layout
+from gateway.ports.batch import Puts, Unit
+
+OBJECTS = """
+DEFINE PROCESS(ORDERS) APPLICID('/opt/orders') APPLTYPE(UNIX) ENVRDATA('env') USERDATA('user')
+DEFINE QLOCAL(IQ) DEFPRTY(4) DEFPSIST(YES)
+DEFINE QLOCAL(APP) TRIGGER TRIGTYPE(FIRST) PROCESS(ORDERS) INITQ(IQ) TRIGDATA('data')
+"""
+INPUT, BROWSE, OUTPUT = 2, 8, 16
+
+
+@pytest.fixture(params=["journal", "memory"])
+def rig(request, tmp_path):
+    rig = MqiRig(tmp_path / "store" if request.param == "journal" else None, OBJECTS)
+    yield rig
+    rig.queue_manager.close()
+
+
+def named(data):
+    return data[8:56].rstrip(b" \0").decode()
+
+
+def test_the_first_message_triggers_once_while_nobody_takes_it(rig):
+    monitor = rig.open("IQ", INPUT)
+    for text in (b"1", b"2", b"3"):
+        rig.put("APP", text)
+    got = rig.get(monitor)
+    assert got.md[32:40] == b"MQTRIG  "
+    assert (got.md[40:44], got.md[44:48]) == ((4).to_bytes(4, "little"), (1).to_bytes(4, "little"))
+    assert int.from_bytes(got.md[272:276], "little") == 7  # MQAT_QMGR
+    assert got.data == layout.pack("MQTM", {
+        "QName": "APP", "ProcessName": "ORDERS", "TriggerData": "data", "ApplType": 6, "ApplId": "/opt/orders",
+        "EnvData": "env", "UserData": "user",
+    })  # fmt: skip
+    assert len(got.data) == 684
+    assert rig.drain(monitor) == []
+
+
+def test_a_program_that_is_there_needs_no_trigger_until_it_goes(rig):
+    monitor = rig.open("IQ", INPUT)
+    program = rig.open("APP", INPUT)
+    rig.put("APP", b"1")
+    assert rig.drain(monitor) == []
+    rig.get(program)
+    rig.put("APP", b"2")
+    rig.connection.close(program)
+    assert [named(one) for one in rig.drain(monitor)] == ["APP"]
+    browser = rig.open("APP", BROWSE)
+    rig.connection.close(browser)  # who only looks takes nothing
+    assert [named(one) for one in rig.drain(monitor)] == []
+
+
+def test_every_message_triggers(rig):
+    rig.mqsc("ALTER QLOCAL(APP) TRIGTYPE(EVERY)")
+    monitor, program = rig.open("IQ", INPUT), rig.open("APP", INPUT)
+    for _ in range(3):
+        rig.put("APP", b"x", options=2)
+    assert rig.drain(monitor) == []
+    rig.connection.commit()
+    assert len(rig.drain(monitor)) == 3
+    rig.connection.close(program)
+
+
+def test_a_depth_triggers_and_switches_triggering_off(rig):
+    rig.mqsc("ALTER QLOCAL(APP) TRIGTYPE(DEPTH) TRIGDPTH(3) TRIGMPRI(5)")
+    monitor = rig.open("IQ", INPUT)
+    for priority in (9, 1, 5, 4):
+        rig.put("APP", b"x", descriptor=md(priority=priority))
+    assert rig.drain(monitor) == []
+    rig.put("APP", b"x", descriptor=md(priority=6))
+    assert len(rig.drain(monitor)) == 1
+    assert "NOTRIGGER" in "".join(rig.mqsc("DISPLAY QLOCAL(APP) TRIGGER"))
+    rig.put("APP", b"x", descriptor=md(priority=6))
+    assert rig.drain(monitor) == []
+    rig.mqsc("ALTER QLOCAL(APP) TRIGGER")
+    assert len(rig.drain(monitor)) == 1
+
+
+def test_priorities_below_the_threshold_do_not_count(rig):
+    rig.mqsc("ALTER QLOCAL(APP) TRIGMPRI(5)")
+    monitor = rig.open("IQ", INPUT)
+    rig.put("APP", b"low", descriptor=md(priority=4))
+    assert rig.drain(monitor) == []
+    rig.put("APP", b"high", descriptor=md(priority=5))
+    assert len(rig.drain(monitor)) == 1
+    rig.mqsc("DEFINE QLOCAL(FIFO) LIKE(APP) MSGDLVSQ(FIFO)")
+    rig.put("FIFO", b"low", descriptor=md(priority=4))
+    assert rig.drain(monitor) == []
+
+
+def test_a_monitor_that_comes_later_is_told_of_what_waits(rig):
+    rig.put("APP", b"1")
+    monitor = rig.open("IQ", INPUT)
+    assert [named(one) for one in rig.drain(monitor)] == ["APP"]
+
+
+def test_the_interval_triggers_again(rig):
+    rig.mqsc("ALTER QMGR TRIGINT(5000)")
+    monitor = rig.open("IQ", INPUT)
+    for seconds, expected in ((0, 1), (1, 0), (5, 1), (4, 0)):
+        rig.scheduler.advance(seconds)
+        rig.put("APP", b"x")
+        assert len(rig.drain(monitor)) == expected
+
+
+@pytest.mark.parametrize("change", [
+    "ALTER QLOCAL(APP) GET(DISABLED)", "ALTER QLOCAL(APP) NOTRIGGER", "ALTER QLOCAL(APP) TRIGTYPE(NONE)",
+    "ALTER QLOCAL(APP) PROCESS('')", "ALTER QLOCAL(APP) PROCESS(MISSING)", "ALTER QLOCAL(APP) INITQ(MISSING)",
+    "ALTER QLOCAL(IQ) PUT(DISABLED)", "ALTER QLOCAL(IQ) GET(DISABLED)",
+])  # fmt: skip
+def test_what_keeps_a_trigger_from_being_and_what_brings_it_about(rig, change):
+    monitor = rig.open("IQ", INPUT)
+    rig.mqsc(change)
+    rig.put("APP", b"1")
+    rig.mqsc("ALTER QLOCAL(IQ) PUT(ENABLED) GET(ENABLED)")
+    assert rig.drain(monitor) == []
+    rig.mqsc("ALTER QLOCAL(APP) GET(ENABLED) TRIGGER TRIGTYPE(FIRST) PROCESS(ORDERS) INITQ(IQ)")
+    assert len(rig.drain(monitor)) == 1
+
+
+def test_a_process_that_is_defined_later(rig):
+    rig.mqsc("DELETE PROCESS(ORDERS)")
+    monitor = rig.open("IQ", INPUT)
+    rig.put("APP", b"1")
+    assert rig.drain(monitor) == []
+    rig.mqsc("DEFINE PROCESS(ORDERS) APPLICID(x)")
+    assert len(rig.drain(monitor)) == 1
+
+
+def test_a_transmission_queue_needs_no_process(rig):
+    rig.mqsc("DEFINE QLOCAL(XQ) USAGE(XMITQ) TRIGGER TRIGTYPE(FIRST) INITQ(IQ) TRIGDATA(TO.QM2)")
+    monitor = rig.open("IQ", INPUT)
+    rig.put("XQ", b"1")
+    (content,) = rig.drain(monitor)
+    assert (named(content), content[56:104].strip(b" \0"), content[104:168].rstrip()) == ("XQ", b"", b"TO.QM2")
+
+
+def test_a_full_initiation_queue_sends_it_to_the_dead_letter_queue(rig):
+    rig.mqsc("ALTER QLOCAL(IQ) MAXDEPTH(1)")
+    monitor = rig.open("IQ", INPUT)
+    rig.put("IQ", b"in the way")
+    rig.put("APP", b"1")
+    (letter,) = rig.drain(rig.open("SYSTEM.DEAD.LETTER.QUEUE", INPUT))
+    assert int.from_bytes(letter[8:12], "little") == 2053
+    assert letter[12:60].rstrip() == b"IQ"
+    assert named(letter[172:]) == "APP"
+    assert rig.drain(monitor) == [b"in the way"]
+
+
+def test_the_batch_port_triggers_too(rig):
+    monitor = rig.open("IQ", INPUT)
+    done = []
+    unit = Unit(puts=[Puts("APP", heads=[md()] * 3, bodies=[b"1", b"2", b"3"])])
+    rig.queue_manager.submit(unit, lambda _unit, outcome: done.append(outcome))
+    rig.scheduler.run_until(lambda: bool(done))
+    assert [named(one) for one in rig.drain(monitor)] == ["APP"]
+
+
+def test_an_initiation_queue_that_triggers_itself_does_not_go_round(rig):
+    rig.mqsc("ALTER QLOCAL(IQ) TRIGGER TRIGTYPE(EVERY) PROCESS(ORDERS) INITQ(IQ)")
+    monitor = rig.open("IQ", INPUT)
+    rig.put("APP", b"1")
+    assert [named(one) for one in rig.drain(monitor)] == ["APP"]
+
+
+def test_a_restart_tells_the_monitor_again(rig):
+    monitor = rig.open("IQ", INPUT)
+    rig.put("APP", b"1", descriptor=md(persistence=1))
+    assert len(rig.drain(monitor)) == 1
+    rig.restart()
+    assert len(rig.drain(rig.open("IQ", INPUT))) == 1
