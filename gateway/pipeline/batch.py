@@ -143,8 +143,9 @@ class BatchWriter:
             folder = batch.current(silver.table)
             figures[f"quarantined.{silver.table}"] = _rows_below(folder / f"status={QUARANTINE}")
             figures[f"rows.{silver.table}"] = _rows_below(folder)
-        figures["rows"] = _rows_below(batch.current(self.job.bronze.table if self.job.bronze else BRONZE_STATE))
-        return figures
+        bronze = batch.current(self.job.bronze.table if self.job.bronze else BRONZE_STATE)
+        figures["rows"] = _rows_below(bronze)
+        return figures | waits(bronze, time.time())
 
 
 def _others(silver: Silver, by: list[str], at: str) -> list[str]:
@@ -153,6 +154,20 @@ def _others(silver: Silver, by: list[str], at: str) -> list[str]:
 
 def _rows_below(folder: Path) -> int:
     return sum(rows_in(file) for file in folder.rglob("*.parquet"))
+
+
+def waits(bronze: Path, now: float) -> dict[str, float]:
+    """How long the rows of a batch have taken from their put to the table: median and 99th percentile, in seconds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    columns = [pq.ParquetFile(file).read(columns=["put_ts"]).column(0) for file in bronze.rglob("*.parquet")]
+    micros = pa.chunked_array([chunk for column in columns for chunk in column.cast("int64").chunks], pa.int64())
+    late, median = pc.quantile(micros, q=[0.01, 0.5]).to_pylist()  # the oldest have waited longest
+    if median is None:
+        return {}
+    return {name: max(0.0, now - at / 1_000_000) for name, at in (("wait.p50", median), ("wait.p99", late))}
 
 
 def rows_in(file: Path) -> int:

@@ -182,6 +182,15 @@ def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
 
 
 @pipeline.command()
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("mqgate-pipeline.zip"), show_default=True)
+def package(output: Path) -> None:
+    """The data source as one file for spark-submit --py-files."""
+    from gateway.pipeline.shipping import write_package
+
+    click.echo(f"wrote {output}: {write_package(output)} modules")
+
+
+@pipeline.command()
 @click.option("--indent", default=2)
 def schema(indent: int) -> None:
     """The JSON Schema of job files, for editors."""

@@ -40,9 +40,15 @@ class Shown:
     def __call__(self, progress: run.Progress) -> None:
         """Show it."""
         figures = f"{progress.rows:,} rows, {progress.rows_per_second:,.0f}/s, {progress.quarantined:,} quarantined"
+        if progress.backlog:
+            figures += f", {progress.backlog:,} to go"
         if self._bar.disable:
             self._console.print(f"{progress.job}: {progress.state}: {progress.batches} batches, {figures}", style="")
         else:
-            self._bar.update(self._task, description=f"{progress.job}: {progress.state}", figures=figures)
+            total = None if progress.backlog is None else progress.rows + progress.backlog
+            self._bar.update(
+                self._task, description=f"{progress.job}: {progress.state}", figures=figures,
+                total=total, completed=progress.rows,
+            )  # fmt: skip
         if progress.error and progress.state in ("failed", "restarting"):
             self._console.print(f"{progress.state}: {progress.error}", style="red")

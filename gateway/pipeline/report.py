@@ -44,6 +44,7 @@ def make_report(job: Job) -> str:
     plots = [
         ("Rows a second, by batch", line_plot("Rows a second", {"landed": _rates(records)}, "rows/s")),
         ("Seconds a batch took", line_plot("Seconds a batch", {"batch": _seconds(records)}, "s")),
+        ("From put to table, seconds", line_plot("Seconds from put to table", _waits(records), "s")),
         ("Quarantined rows", line_plot("Quarantined rows", {"quarantined": _quarantined(records)}, "rows")),
     ]
     for gold in job.gold:
@@ -86,6 +87,17 @@ def _rates(records: list[Record]) -> list[tuple[float, float]]:
 
 def _seconds(records: list[Record]) -> list[tuple[float, float]]:
     return [(record.landed - records[0].landed, record.figures.get("seconds", 0)) for record in records]
+
+
+def _waits(records: list[Record]) -> dict[str, list[tuple[float, float]]]:
+    return {
+        name: [
+            (record.landed - records[0].landed, record.figures[f"wait.{name}"])
+            for record in records
+            if f"wait.{name}" in record.figures
+        ]
+        for name in ("p50", "p99")
+    }
 
 
 def _quarantined(records: list[Record]) -> list[tuple[float, float]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -46,6 +47,14 @@ class Progress:
     quarantined: int = 0
     rows_per_second: float = 0.0
     backlog: int | None = None
+    """Messages behind the last batch, as Spark counts them."""
+    batch: int | None = None
+    trigger_seconds: float = 0.0
+    input_rate: float = 0.0
+    processed_rate: float = 0.0
+    wait_p50: float | None = None
+    """Seconds from the put to the table, of the last batch."""
+    wait_p99: float | None = None
     last_batch: float | None = None
     restarts: int = 0
     error: str = ""
@@ -59,6 +68,7 @@ class Progress:
         self.quarantined += sum(int(n) for name, n in record.figures.items() if name.startswith("quarantined."))
         self.rows_per_second = rows / max(record.figures.get("seconds", 0.0), 1e-6)
         self.last_batch = record.landed
+        self.wait_p50, self.wait_p99 = record.figures.get("wait.p50"), record.figures.get("wait.p99")
 
 
 Watch = Callable[[Progress], None]
@@ -78,6 +88,8 @@ class JobRun:
         self.progress = Progress(job.name)
         self.checkpoint = Path(job.checkpoint_folder)
         self._held_since: float | None = None
+        self._telling = threading.Lock()
+        self._listener: Any = None
 
     @property
     def stream(self) -> str:
@@ -86,11 +98,26 @@ class JobRun:
 
     def start(self, *, once: bool) -> Any:
         """The running query."""
+        self._listen()
         reader = self.spark.readStream.format("mqqueue").options(**self.source_options())
         writer = reader.load().writeStream.foreachBatch(self._land)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).queryName(self.job.name)
         trigger = {"availableNow": True} if once else {"processingTime": f"{max(self.job.trigger, 0.001):g} seconds"}
         return writer.trigger(**trigger).start()
+
+    def _listen(self) -> None:
+        """Spark's own figures of the query, from now on."""
+        from gateway.pipeline.listener import ProgressListener
+
+        if self._listener is None:
+            self._listener = ProgressListener(self.job.name, self.progress, self._tell)
+            self.spark.streams.addListener(self._listener)
+
+    def close(self) -> None:
+        """Nothing is listened to any more."""
+        if self._listener is not None:
+            self.spark.streams.removeListener(self._listener)
+            self._listener = None
 
     def source_options(self) -> dict[str, str]:
         """The job's source as options of the data source."""
@@ -140,14 +167,21 @@ class JobRun:
         return offset
 
     def _tell(self) -> None:
-        shown = {name: getattr(self.progress, name) for name in Progress.__slots__}
-        write_json(self.warehouse / STATUS / f"{self.job.name}.json", shown)
-        self.watch(self.progress)
+        with self._telling:  # Spark's listener has a thread of its own
+            shown = {name: getattr(self.progress, name) for name in Progress.__slots__}
+            write_json(self.warehouse / STATUS / f"{self.job.name}.json", shown)
+            self.watch(self.progress)
 
     # ---- from start to end
 
     def run(self, *, once: bool, wait: Callable[[float], None] = time.sleep) -> Progress:
         """Until the queue is empty (`once`) or for ever. Failures are told and tried again with growing pauses."""
+        try:
+            return self._run(once=once, wait=wait)
+        finally:
+            self.close()
+
+    def _run(self, *, once: bool, wait: Callable[[float], None]) -> Progress:
         failures = 0
         while True:
             began = time.time()

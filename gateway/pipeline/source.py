@@ -150,7 +150,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.owner = f"{socket.gethostname()}:{os.getpid()}"
         self._access: Access | None = None
         self._lease: Group | None = None
-        self._known: Offset = {}
+        self._end: Offset | None = None
         self._until: Extent | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lease = self._leased()
         failpoint("commitlog.after")
         failpoint("plan.before")
-        end = self._planned(start, limit)
+        end = self._end = self._planned(start, limit)
         caught_up = end["next"] == start["next"]
         self.access.acknowledge(self.group, lease.epoch, start["next"], self.options.lease_ttl, last=caught_up)
         failpoint("offsets.before")
@@ -222,9 +222,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(0.02)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """For the backlog in the query's progress."""
-        there = self.access.extent(self.options.queue, 0, None)
-        return {"messages": there.messages, "next": there.next}
+        """For the backlog in the query's progress: counted on from the end of the last batch."""
+        if self._end is None:
+            return None
+        there = self.access.extent(self.options.queue, self._end["next"], None)
+        return {"messages": self._end["messages"] + there.messages, "next": there.next}
 
     def partitions(self, start: Offset, end: Offset) -> list[QueuePartition]:
         """Spark has logged the batch. Its messages must still all be there."""

@@ -17,6 +17,14 @@ from gateway.pipeline.options import Options
 from gateway.pipeline.remote import RemoteAccess
 
 STATUS = "_status"
+QUERY = (
+    ("backlog_messages", "backlog"),
+    ("batch_id", "batch"),
+    ("trigger_seconds", "trigger_seconds"),
+    ("input_rows_per_second", "input_rate"),
+    ("processed_rows_per_second", "processed_rate"),
+)
+"""Metrics of the running query, as Spark's listener has them."""
 
 
 def job_status(job: Job) -> dict[str, Any]:
@@ -68,6 +76,13 @@ def status_lines(status: dict[str, Any], now: float | None = None) -> list[str]:
     if last:
         ago = show_duration(max(0, round(now - last["landed"])))
         lines.append(f"  last batch: {last['rows']:,} rows in {last['seconds']:.1f} s, {ago} ago")
+    if run.get("backlog") is not None:
+        lines.append(
+            f"  query: batch {run['batch']}, {run['backlog']:,} messages behind, {run['processed_rate']:,.0f} rows/s, "
+            f"{run['trigger_seconds']:.1f} s a trigger"
+        )
+    if run.get("wait_p50") is not None:
+        lines.append(f"  from put to table: {run['wait_p50']:.1f} s, 99 of 100 within {run['wait_p99']:.1f} s")
     for group in status["groups"]:
         owner = f"read by {group['owner']}" if group["owner"] and group["expires"] > now else "nobody reads"
         lines.append(f"  group {group['name']} on {group['queues']}: {group['lag']:,} behind, {owner}")
@@ -89,6 +104,13 @@ def metrics_text(status: dict[str, Any]) -> str:
         figures.append(("last_batch_timestamp_seconds", "gauge", job, last["landed"]))
         figures.append(("last_batch_seconds", "gauge", job, last["seconds"]))
         figures.append(("last_batch_rows", "gauge", job, last["rows"]))
+    for name, key in QUERY:
+        if run.get(key) is not None:
+            figures.append((name, "gauge", job, run[key]))
+    for quantile, key in (("0.5", "wait_p50"), ("0.99", "wait_p99")):
+        if run.get(key) is not None:
+            labels = f'{{job="{status["job"]}",quantile="{quantile}"}}'
+            figures.append(("wait_seconds", "gauge", labels, run[key]))
     figures += [("lag_messages", "gauge", f'{{group="{each["name"]}"}}', each["lag"]) for each in status["groups"]]
     lines = []
     for name, kind, labels, value in figures:

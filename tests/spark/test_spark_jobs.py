@@ -80,6 +80,11 @@ def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = parse_job("job.yaml", JOB.format(path=work / "j", lake=work / "lake"))
     progress = JobRun(spark, job).run(once=True)
     assert (progress.state, progress.batches, progress.rows) == ("done", 2, len(kept) + 2)
+    assert progress.batch in (0, 1), "Spark's listener has told of a batch"
+    assert progress.backlog in (0, len(kept) + 2 - 2500)
+    assert progress.trigger_seconds > 0
+    assert progress.wait_p50 is not None
+    assert 0 <= progress.wait_p50 <= progress.wait_p99 < 3600
     (work / "lake/job.json").write_text(json.dumps(sorted(missing)))
     return work / "lake"
 
@@ -152,7 +157,7 @@ def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
 
     job = parse_job("job.yaml", JOB.format(path=lake.parent / "j", lake=lake))
     page = make_report(job)
-    assert page.count("<svg") == 7
+    assert page.count("<svg") == 8
     assert "dev0008" in page
     assert "<script" not in page
     status = job_status(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,9 @@ def test_a_stream_reads_all_and_depth_reaches_zero(spark: Any, tmp_path: Path) -
     query = stream(spark, journal, work, maxMessagesPerTrigger="1000")
     query.awaitTermination()
     assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [1000, 1000, 1000]
+    behind = [progress.sources[0] for progress in query.recentProgress if progress.numInputRows]
+    told = [(json.loads(each.endOffset)["messages"], json.loads(each.latestOffset)["messages"]) for each in behind]
+    assert told == [(1000, 3000), (2000, 3000), (3000, 3000)], "the backlog, as the query's progress has it"
     write_journal(journal, 500, fleet)
     stream(spark, journal, work).awaitTermination()
     assert spark.read.parquet(str(work / "out")).selectExpr("count(*)", "count(DISTINCT seq)").first() == (3500, 3500)

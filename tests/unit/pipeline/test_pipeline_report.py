@@ -47,6 +47,17 @@ def test_status_for_people() -> None:
     ]
 
 
+def test_what_spark_tells_of_the_query() -> None:
+    told = {"backlog": 1200, "batch": 4, "processed_rate": 5000.0, "input_rate": 10.0, "trigger_seconds": 2.5}
+    status = {**STATUS, "run": {**STATUS["run"], **told, "wait_p50": 1.25, "wait_p99": 2.0}}
+    lines = status_lines(status, now=1060.0)
+    assert "  query: batch 4, 1,200 messages behind, 5,000 rows/s, 2.5 s a trigger" in lines
+    assert "  from put to table: 1.2 s, 99 of 100 within 2.0 s" in lines
+    text = metrics_text(status)
+    assert 'mqgate_pipeline_backlog_messages{job="plant"} 1200\n' in text
+    assert 'mqgate_pipeline_wait_seconds{job="plant",quantile="0.99"} 2.0\n' in text
+
+
 def test_metrics() -> None:
     text = metrics_text(STATUS)
     assert 'mqgate_pipeline_up{job="plant"} 1\n' in text
