@@ -191,6 +191,8 @@ class Gateway:
         found = recover(self.engine)
         self.recovered = True
         self.consumers.start(self.table)
+        if self.settings.log.clients:
+            self.tracer.follow(self.settings.log.clients)
         for listener in listeners_of(self.settings):
             try:
                 listening = self.listeners.open(listener)
@@ -329,6 +331,8 @@ class Gateway:
         self.engine.delivery.check_rights()
         if any(change.key == "log.level" for change in changed):
             logs.set_level(settings.log.level)
+        if any(change.key.startswith("log.clients") for change in changed):
+            self.tracer.follow(settings.log.clients)
         self.reload_ok, self.reloaded_at = True, time.time()
         for change in changed:
             (log.info if change.live else log.warning)("setting", str(change))

@@ -43,6 +43,8 @@ class Engine:
 
     on_hop: Callable[[Hop], Callable[[], None]] | None = None
     """Told of messages of sampled traces; what it answers is called when their turn is committed."""
+    trace_out: Callable[[Connection, bytes], None] | None = None
+    """Told of what is written, while somebody looks."""
     trace_commit: Callable[[Turn], None] | None = None
     """Told of every turn that was committed, while somebody looks."""
 
@@ -278,6 +280,8 @@ class Engine:
         self.counters.bytes_out += len(data)
         link = connection.link
         link.write(data)
+        if self.trace_out is not None:
+            self.trace_out(connection, data)
         if link.buffered() > self.limits.max_outgoing_bytes:
             self.close(connection, "slow_consumer", "the client does not read what it is sent")
 

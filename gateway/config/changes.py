@@ -8,7 +8,8 @@ from typing import NamedTuple
 from gateway.config.load import MASK, display
 from gateway.config.model import Settings
 
-LIVE = ("mappings", "security", "log.level", "process", "admin.token_file", "admin.read_token_file", "admin.hosts")
+LIVE = ("mappings", "security", "log.level", "log.clients", "process",
+        "admin.token_file", "admin.read_token_file", "admin.hosts")  # fmt: skip
 """Sections and keys that a reload puts into force. The others are read at start."""
 
 

@@ -300,6 +300,9 @@ class Log(Part):
 
     format: Literal["json", "text"] = Field(default="json", description="One JSON object a line, or text.")
     level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level written.")
+    clients: list[str] = Field(
+        default=[], description="Clients (`*` and `?`) whose messages are logged one by one, with packet id and MsgId."
+    )
 
 
 class Tracing(Part):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.app.api.clients import client_endpoints
 from gateway.app.api.dead_letters import dead_letter_endpoints
+from gateway.app.api.journeys import journey_endpoints
 from gateway.app.api.queues import queue_endpoints
 from gateway.app.api.rules import count_replayed, rule_endpoints, rule_of
 from gateway.app.api.state import state_endpoints
@@ -32,4 +33,5 @@ def endpoints(gateway: Gateway) -> list[Endpoint]:
             lambda rule, ok: count_replayed(gateway, rule, ok=ok),
         ),
         *trace_endpoints(gateway),
+        *journey_endpoints(gateway),
     ]

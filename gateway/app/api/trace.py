@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,23 +13,32 @@ from gateway.bridge.message import read_message
 from gateway.broker.turn import Turn
 from gateway.errors import Refused
 from gateway.mq import mqmd
+from gateway.mqtt.client import server_reader
 from gateway.net.api import READ_ONLY, Call, Endpoint, Problem, Stream, endpoint
+from gateway.observe import logs
+from gateway.ports.counters import PACKET_TYPES
 from gateway.routing.filters import Interest, Subscriptions
 from gateway.session.connection import Connection
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
 
+log = logs.get("mqgate.messages")
 MAX_READERS = 8
 KEPT_JOURNEYS = 5000
 _JOURNEY = ("time", "client_id", "packet_id", "topic", "qos", "rule", "queue", "msg_id")
 MAX_EVENTS_PER_SECOND = 200
+_ACKNOWLEDGEMENTS = frozenset({"PUBACK", "PUBREC", "PUBREL", "PUBCOMP"})
+_FIELDS = {"rule": "route", "length": "bytes"}
+_EVENTS = {"in": "message.received", "out": "message.sent", "mq": "message.put"}
 
 
 class _Reader:
     def __init__(self, send: Callable[[str, object], None], client: str, topic: str) -> None:
         self.send = send
         self.client = client
+        self.sure = re.split(r"[*?\[]", client, maxsplit=1)[0].encode()
+        """What the client identifiers it wants begin with."""
         self.filter: Subscriptions[str] | None = None
         if topic:
             self.filter = Subscriptions()
@@ -62,24 +72,37 @@ class Tracer:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._readers: list[_Reader] = []
+        self._logged: list[_Reader] = []
+        """Readers that write the log, as long as the settings say so."""
         self._journeys: deque[dict[str, object]] = deque(maxlen=KEPT_JOURNEYS)
+
+    def follow(self, patterns: list[str]) -> None:
+        """Log every message of these clients: the settings, at start and on reload."""
+        self._logged = [_Reader(_logging(), pattern, "") for pattern in patterns]
+        self._install()
+
+    def _install(self) -> None:
+        """In the engine only while somebody looks; cached routes would hide publications from us."""
+        engine, looking = self._gateway.engine, bool(self._readers or self._logged)
+        engine.trace = self.packet if looking else None
+        engine.trace_commit = self.committed if looking else None
+        engine.trace_out = self.sent if looking else None
+        engine.router.touch()
+
+    def _wanting(self, client: str, topic: str | None) -> list[_Reader]:
+        return [one for one in (*self._readers, *self._logged) if one.wants(client, topic)]
 
     def begin(self, send: Callable[[str, object], None], client: str, topic: str, seconds: int) -> Callable[[], None]:
         """A reader arrives; the answer takes it away again."""
         reader = _Reader(send, client, topic)
         self._readers.append(reader)
-        self._gateway.engine.trace = self.packet
-        self._gateway.engine.trace_commit = self.committed
-        self._gateway.engine.router.touch()  # cached routes would hide publications from us
+        self._install()
 
         def stop() -> None:
             if reader in self._readers:
                 self._readers.remove(reader)
                 cancel()
-            if not self._readers:
-                self._gateway.engine.trace = None
-                self._gateway.engine.trace_commit = None
-                self._gateway.engine.router.touch()
+                self._install()
 
         def over() -> None:
             send("end", {})
@@ -94,30 +117,39 @@ class Tracer:
         return len(self._readers) >= MAX_READERS
 
     def packet(self, connection: Connection, kind: str, packet: Any) -> None:
-        """A packet passed."""
-        event: dict[str, object] = {
-            "time": time.time(),
-            "client_id": connection.session.client_id,
-            "direction": "in",
-            "kind": kind,
-        }
+        """A packet came."""
+        self._offer(connection.session.client_id, "in", kind, packet)
+
+    def sent(self, connection: Connection, data: bytes) -> None:
+        """Packets go out; they are read as the client reads them, where somebody wants its."""
+        client = connection.session.client_id
+        if not any(fnmatch.fnmatchcase(client, one.client or "*") for one in (*self._readers, *self._logged)):
+            return
+        for packet in server_reader(connection.version).feed(data):
+            self._offer(client, "out", PACKET_TYPES[packet[0] >> 4].upper(), packet)
+
+    def _offer(self, client: str, direction: str, kind: str, packet: Any) -> None:
+        event: dict[str, object] = {"time": time.time(), "client_id": client, "direction": direction, "kind": kind}
         topic = None
         if kind == "PUBLISH":
             first, raw, packet_id, _, payload = packet
             topic = raw.decode("utf-8", "replace")
             event |= {"topic": topic, "qos": first >> 1 & 3, "retain": bool(first & 1), "dup": bool(first & 8),
                       "packet_id": packet_id, "length": len(payload)}  # fmt: skip
-        for reader in self._readers:
-            if reader.wants(connection.session.client_id, topic):
-                reader.offer(event)
+        elif kind in _ACKNOWLEDGEMENTS:
+            event |= {"packet_id": packet[1], "reason": packet[2]}
+        for reader in self._wanting(client, topic):
+            reader.offer(event)
 
     def committed(self, turn: Turn) -> None:
         """A batch is on its queues: which messages of it somebody follows, and the MsgIds they got."""
-        budget = MAX_EVENTS_PER_SECOND
+        budget, hinted = MAX_EVENTS_PER_SECOND, _hints((*self._readers, *self._logged))
         for run, puts in turn.runs.items():
             if run not in turn.targets:
                 continue
             for row, (head, body, token) in enumerate(zip(puts.heads, puts.bodies, puts.tokens, strict=False)):
+                if hinted and not any(hint in head for hint in hinted):
+                    continue  # heads are shared by what one client publishes: most are passed over at a glance
                 if not budget:
                     return
                 budget -= 1
@@ -129,13 +161,14 @@ class Tracer:
         except Refused:
             return
         client, topic = str(message.property("mqtt", "clientId") or ""), message.property("mqps", "Top")
-        wanting = [one for one in self._readers if one.wants(client, None if topic is None else str(topic))]
+        wanting = self._wanting(client, None if topic is None else str(topic))
         if not wanting:
             return
         inspection = self._gateway.inspection
-        identifier = (
-            inspection.msg_id_of(token, head) if inspection is not None else bytes(head[mqmd.MSG_ID]).hex().upper()
-        )
+        if inspection is not None:
+            identifier = inspection.msg_id_of(token, head)
+        else:  # of IBM MQ the token is the MsgId
+            identifier = (token if isinstance(token, bytes) else bytes(head[mqmd.MSG_ID])).hex().upper()
         event: dict[str, object] = {
             "time": time.time(), "client_id": client, "direction": "mq", "kind": "PUT", "topic": topic or "",
             "rule": rule, "queue": queue, "msg_id": identifier, "length": len(head) + len(body) - mqmd.LENGTH,
@@ -157,6 +190,25 @@ class Tracer:
         ]  # fmt: skip
 
 
+def _hints(readers: tuple[_Reader, ...]) -> list[bytes]:
+    """Bytes of which a head has one if a reader wants it; none: every head has to be looked at."""
+    sure = [one.sure for one in readers]
+    return sure if all(sure) else []
+
+
+def _logging() -> Callable[[str, object], None]:
+    """Events as lines of the log, with the fields other lines have."""
+
+    def send(name: str, event: Any) -> None:
+        if name == "missed":
+            log.info("message.missed", "messages were not logged: too many a second", count=event["count"])
+            return
+        fields = {_FIELDS.get(key, key): value for key, value in event.items() if key not in {"time", "kind"}}
+        log.info(_EVENTS[event["direction"]], event["kind"], **fields)
+
+    return send
+
+
 def trace_endpoints(gateway: Gateway) -> list[Endpoint]:
     """The endpoints of this module."""
 
@@ -169,23 +221,4 @@ def trace_endpoints(gateway: Gateway) -> list[Endpoint]:
         seconds = max(1, call.number("seconds", 300, 3600))
         return 200, Stream(lambda send: gateway.tracer.begin(send, client, topic, seconds))
 
-    def journey(call: Call) -> tuple[int, object]:
-        query = call.query
-        packet_id = call.number("packet_id", 0, 65535)
-        found = gateway.tracer.journeys(query.get("client_id", ""), packet_id, query.get("msg_id", ""))
-        return 200, {"items": [*found, *_in_doubt(gateway, query.get("client_id", ""), packet_id)][:100]}
-
-    return [endpoint("GET", "/trace", READ_ONLY, trace), endpoint("GET", "/journey", READ_ONLY, journey)]
-
-
-def _in_doubt(gateway: Gateway, client: str, packet_id: int) -> list[dict[str, object]]:
-    """QoS 2 publications of one client that wait for their release."""
-    session = gateway.engine.sessions.get(client) if client else None
-    if session is None:
-        return []
-    return [
-        {"time": time.time(), "client_id": client, "packet_id": number, "topic": "", "qos": 2, "rule": None,
-         "queue": None, "msg_id": None, "state": "staged", "reason": 0}
-        for number in session.inbound
-        if not packet_id or number == packet_id
-    ]  # fmt: skip
+    return [endpoint("GET", "/trace", READ_ONLY, trace)]

@@ -1,0 +1,79 @@
+"""Where a message went: from the packet identifier a device gave it to its MsgId, and back."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from gateway.app.api.rules import rule_of
+from gateway.backends.embedded.inspection import Inspection, Seen
+from gateway.bridge.message import read_message
+from gateway.errors import Refused
+from gateway.mq import mqmd
+from gateway.net.api import READ_ONLY, Call, Endpoint, endpoint
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+
+MOST = 100
+_STATE = ("MQGATE.", "SYSTEM.")
+
+
+def journey_endpoints(gateway: Gateway) -> list[Endpoint]:
+    """The endpoints of this module."""
+
+    def journey(call: Call) -> tuple[int, object]:
+        client, msg_id = call.query.get("client_id", ""), call.query.get("msg_id", "")
+        packet_id = call.number("packet_id", 0, 65535)
+        found = gateway.tracer.journeys(client, packet_id, msg_id)
+        if not found and msg_id and gateway.inspection is not None:
+            found = on_queues(gateway, gateway.inspection, msg_id)
+        if not msg_id:
+            found += in_doubt(gateway, client, packet_id)
+        return 200, {"items": found[:MOST]}
+
+    return [endpoint("GET", "/journey", READ_ONLY, journey)]
+
+
+def on_queues(gateway: Gateway, inspection: Inspection, msg_id: str) -> list[dict[str, object]]:
+    """Messages with this identifier that still lie on a queue: they say themselves where they came from."""
+    wanted = bytes.fromhex(msg_id)
+    rows = [
+        row.name
+        for row in inspection.queues()
+        if row.depth and (not row.name.startswith(_STATE) or row.name in {"MQGATE.DEFAULT", _dead_letters(gateway)})
+    ]
+    return [_journey(gateway, name, seen) for name in rows for seen in inspection.find(name, msg_id=wanted)]
+
+
+def _dead_letters(gateway: Gateway) -> str:
+    return gateway.engine.dead_letter_queue
+
+
+def _journey(gateway: Gateway, queue: str, seen: Seen) -> dict[str, object]:
+    client = topic = ""
+    packet_id = qos = 0
+    try:
+        message = read_message(seen.md, seen.data)
+        client, topic = (str(message.property(*name) or "") for name in (("mqtt", "clientId"), ("mqps", "Top")))
+        packet_id, qos = (int(message.property("mqtt", name) or 0) for name in ("msgId", "qos"))
+    except Refused:
+        pass  # put by a program: it came from no device
+    return {
+        "time": seen.put_time, "client_id": client, "packet_id": packet_id, "topic": topic, "qos": qos,
+        "rule": rule_of(gateway, queue, topic or None), "queue": queue, "msg_id": seen.md[mqmd.MSG_ID].hex().upper(),
+        "state": "acknowledged" if qos else "committed", "reason": 0,
+    }  # fmt: skip
+
+
+def in_doubt(gateway: Gateway, client: str, packet_id: int) -> list[dict[str, object]]:
+    """QoS 2 publications of one client that wait for their release."""
+    session = gateway.engine.sessions.get(client) if client else None
+    if session is None:
+        return []
+    return [
+        {"time": time.time(), "client_id": client, "packet_id": number, "topic": "", "qos": 2, "rule": None,
+         "queue": None, "msg_id": None, "state": "staged", "reason": 0}
+        for number in session.inbound
+        if not packet_id or number == packet_id
+    ]  # fmt: skip
