@@ -24,7 +24,7 @@ def test_first_levels_are_forgotten_and_routes_looked_up_again(monkeypatch):
 
 
 def test_a_subscription_in_the_same_chunk_is_seen(monkeypatch):
-    """The route of a topic is cached, its first level forgotten, and the subscription comes behind: nothing is stale."""
+    """A topic is cached, its first level forgotten, and a subscription comes behind: nothing is stale."""
     monkeypatch.setattr(router, "_MAX_CELLS", 3)
     bench = Bench()
     device = bench.device(4, "d").connect()
