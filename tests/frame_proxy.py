@@ -19,6 +19,8 @@ class FrameProxy:
 
     def __init__(self, path: Path, target: Path, decide: Callable[[int], str]) -> None:
         self.path = path
+        self.answered: Callable[[], None] = lambda: None
+        """Called when the answer is there that is going to be lost."""
         self._target = target
         self._decide = decide
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -74,6 +76,7 @@ class FrameProxy:
         with suppress(OSError):
             while chunk := server.recv(1 << 16):
                 if cutting.is_set():
+                    self.answered()
                     break
                 client.sendall(chunk)
         _close(server, client)
