@@ -1,0 +1,185 @@
+"""A gateway with a buffer, the real ibmmq, and a queue manager: either is killed at any time, and both. Devices that
+keep the protocol's promises publish on; in the end everything is counted. MQGATE_LONG=1 runs more rounds."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.error import HTTPError
+
+import mqi_clients
+import pytest
+from gateways import RunningGateway
+from schedulers import ManualScheduler
+from stubborn import Stubborn
+
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+
+pytestmark = [pytest.mark.mqi, pytest.mark.timeout(900 if os.environ.get("MQGATE_LONG") else 240)]
+ROOT = Path(__file__).parents[2]
+ROUNDS = int(os.environ.get("MQGATE_KILLS", "60")) if os.environ.get("MQGATE_LONG") else 1
+SETTINGS = """
+queue_manager:
+  ibm: {{name: MQGATE, connection: "localhost(1414)", channel: DEV.APP.SVRCONN, driver: {driver}, connections: 2,
+        reconnect_from: 50ms, reconnect_to: 200ms}}
+  buffer: {{path: buffer, max_bytes: {limit}}}
+mappings: [map.yaml]
+"""
+MAPPING = """
+version: 1
+to_mq:
+  - {name: one, topic: "one/#", queue: ONE.Q, headers: []}
+  - {name: two, topic: "two/#", queue: TWO.Q, headers: []}
+to_mqtt:
+  - {name: down, queue: DOWN.Q, topic: "down"}
+"""
+OBJECTS = "\n".join(f"DEFINE QLOCAL({name}) MAXDEPTH(900000) REPLACE" for name in ("ONE.Q", "TWO.Q", "DOWN.Q")) + "\n"
+
+
+class Site:
+    """A queue manager, a gateway with a buffer in front of it, and devices."""
+
+    def __init__(self, directory: Path, driver: str = "ibmmq", limit: str = "1GiB") -> None:
+        manager, edge = directory / "qm", directory / "gw"
+        manager.mkdir()
+        edge.mkdir()
+        (manager / "objects.mqsc").write_text(OBJECTS + (ROOT / "deploy" / "mq" / "state.mqsc").read_text())
+        (edge / "map.yaml").write_text(MAPPING)
+        socket = directory / "s"
+        self.manager = RunningGateway(
+            manager, settings=f"queue_manager: {{embedded: {{objects: objects.mqsc, socket: {socket}}}}}\n"
+        )
+        environ = mqi_clients.program_environment(str(socket), *mqi_clients.BINDINGS)
+        self.gateway = RunningGateway(edge, settings=SETTINGS.format(driver=driver, limit=limit), environ=environ)
+        self.devices = [
+            Stubborn(f"d{number}", f"{('one', 'two')[number % 2]}/{number}", lambda: self.gateway.port)
+            for number in range(6)
+        ]
+
+    def acked(self) -> int:
+        return sum(len(device.acked) for device in self.devices)
+
+    def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"{self.gateway.log[-3000:]}"
+            time.sleep(0.01)
+
+    def more(self, count: int) -> None:
+        """So many more acknowledgements."""
+        target = self.acked() + count
+        self.until(lambda: self.acked() >= target)
+
+    def state(self) -> str:
+        """The buffer's, by the metrics; blank while the gateway cannot be asked."""
+        with suppress(OSError, AssertionError):
+            for state in ("connected", "buffering", "draining"):
+                if self.gateway.metric(f'mqgate_spool_state{{state="{state}"}}'):
+                    return state
+        return ""
+
+    def settle(self) -> None:
+        """Everything is up: devices see their last through, the buffer empties."""
+        for device in self.devices:
+            device.stop()
+        for device in self.devices:
+            device.join(60)
+            assert not device.is_alive()
+        self.until(lambda: self.state() == "connected")
+        assert self.gateway.metric("mqgate_spool_messages") == 0
+
+    def close(self) -> None:
+        for device in self.devices:
+            device.stop()
+        for process in (self.gateway, self.manager):
+            if process.process is not None and process.process.poll() is None:
+                process.kill()
+
+    def count(self) -> None:
+        """Exactly what was acknowledged is there, QoS 2 once, in the order of each device."""
+        found = self.on_queues()
+        counts = Counter(body for bodies in found.values() for body in bodies)
+        for device in self.devices:
+            for body, qos in device.acked:
+                assert 1 <= counts[body] <= (1 if qos == 2 else device.sent[body]), (body, qos, counts[body])
+            prefix = device.client_id + "/"
+            mine = [body for bodies in found.values() for body in dict.fromkeys(bodies) if body.startswith(prefix)]
+            assert mine == [body for body, _ in device.acked]
+        assert len(counts) == self.acked()
+
+    def on_queues(self) -> dict[str, list[str]]:
+        self.manager.kill()
+        queue_manager = EmbeddedQueueManager.open(self.manager.directory / "data", "MQGATE", ManualScheduler())
+        try:
+            return {
+                name: [stored.data.decode() for _, stored in queue_manager.load(name)] for name in ("ONE.Q", "TWO.Q")
+            }
+        finally:
+            queue_manager.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.close()
+
+
+def test_either_side_is_killed_while_buffering_and_while_draining(site: Site) -> None:
+    site.manager.start()
+    site.gateway.start()
+    site.until(lambda: site.state() == "connected")
+    for device in site.devices:
+        device.start()
+    site.more(30)
+    rng = random.Random(7)
+    for _ in range(ROUNDS):
+        site.manager.kill()
+        site.more(60)  # devices are served on
+        assert site.state() == "buffering"
+        site.gateway.kill()
+        site.gateway.start()  # while IBM MQ is away
+        site.more(100)
+        site.manager.start()  # the drain begins
+        time.sleep(rng.random() * 0.3)
+        site.gateway.kill()
+        site.gateway.start()
+        time.sleep(rng.random() * 0.3)
+        site.manager.kill()
+        site.gateway.kill()  # both
+        site.gateway.start()
+        site.more(30)
+        site.manager.start()
+        site.more(30)
+    site.settle()
+    assert all(device.resumed for device in site.devices), "sessions live in the buffer's store"
+    site.count()
+
+
+def test_a_full_buffer_withholds_acknowledgements_until_mq_is_back(tmp_path: Path) -> None:
+    site = Site(tmp_path, limit="32KiB")
+    try:
+        site.gateway.start()  # the first start ever, and IBM MQ is away
+        assert site.state() == "buffering"
+        assert "IBM MQ is away" in site.gateway.log or "messages are buffered" in site.gateway.log
+        for device in site.devices:
+            device.start()
+        pauses = 'mqgate_backpressure_events_total{cause="spool_full"}'
+        site.until(lambda: site.gateway.metric(pauses) > 0)
+        stopped = site.acked()
+        assert site.gateway.metric("mqgate_spool_bytes") <= 32 * 1024
+        time.sleep(0.5)
+        assert site.acked() == stopped
+        with pytest.raises(HTTPError, match="503"):  # nobody new is wanted while it is full
+            site.gateway.get("/readyz")
+        site.manager.start()
+        site.more(100)
+        site.settle()
+        site.count()
+    finally:
+        site.close()
