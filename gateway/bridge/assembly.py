@@ -154,7 +154,8 @@ def recipe(match: Match, origin: Origin, properties: Properties, scope: Scope) -
     users = user_properties(properties) if rule.spec.user_properties else []
     carried, order = to_properties(users, [name for name, _, _ in rule.properties])
     moves = _per_message(rule.queue, rule.queue_manager, rule.mq_topic)
-    evaluates_md = _per_message(rule.correlation, rule.user, rule.application_data, rule.group_by)
+    grouping = (rule.group_by, rule.group_sequence, rule.group_last)
+    evaluates_md = _per_message(rule.correlation, rule.user, rule.application_data, *grouping)
     if evaluates_md:
         md = descriptors.build_plain(rule, origin.qos, properties, "")
     else:

@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 
 from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, PAYLOAD_FORMAT
 from gateway.bridge.request import Request
+from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt.packets import Properties
+from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
 from gateway.rules.model import Descriptor
-from gateway.rules.templates import Slot, Template, Value, render
+from gateway.rules.templates import Slot, Template, Value, render, render_value
 
+MAX_SEQUENCE = 999_999_999
 MAX_EXPIRY = 999_999_999
 """Tenths of a second; the largest Expiry that MQ takes."""
 NATIVE, UTF_8 = 546, 1208
@@ -67,7 +70,7 @@ def build(
     data = "" if rule.application_data is None else render(rule.application_data, scope)
     md = _with_text(_with_text(md, mqmd.USER_IDENTIFIER, user), mqmd.APPL_IDENTITY_DATA, data)
     if rule.group_by is not None:
-        md = _grouped(md, render(rule.group_by, scope))
+        md = _grouped(md, rule.group_by, rule, scope)
     return _described(rule, md, qos, properties)
 
 
@@ -176,8 +179,28 @@ def _carried(properties: Properties) -> bytes:
     return data.ljust(24, b"\0") if isinstance(data, bytes) and len(data) <= 24 else bytes(24)
 
 
-def _grouped(md: bytes, value: str) -> bytes:
-    """A GroupId for equal values. Each message is a group of its own: no state, and consumers can select by GroupId."""
-    group = hashlib.blake2b(value.encode(), digest_size=24).digest()
+def _grouped(md: bytes, by: Template, rule: InboundRule, scope: Callable[[Slot], Value]) -> bytes:
+    """A GroupId for equal values, and what the message itself says of its place in the group. Nothing is counted here:
+    a message that is sent again has the same number. Without numbers each is a group of its own."""
+    group = hashlib.blake2b(render(by, scope).encode(), digest_size=24).digest()
     md = md[: mqmd.GROUP_ID.start] + group + md[mqmd.GROUP_ID.stop :]
-    return mqmd.with_number(md, mqmd.AT_MSG_FLAGS, _IN_GROUP | _LAST_IN_GROUP)
+    flags = _IN_GROUP
+    if rule.group_sequence is None:
+        flags |= _LAST_IN_GROUP
+    else:
+        md = mqmd.with_number(md, mqmd.AT_MSG_SEQ_NUMBER, _sequence(render(rule.group_sequence, scope)))
+    if rule.group_last is not None and _is_yes(rule.group_last, scope):
+        flags |= _LAST_IN_GROUP
+    return mqmd.with_number(md, mqmd.AT_MSG_FLAGS, flags)
+
+
+def _sequence(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or not 0 < int(text) <= MAX_SEQUENCE:
+        raise Refused(f"`{text[:20]}` is not a message sequence number (1 to {MAX_SEQUENCE})", Feedback.VALUE_NOT_VALID)
+    return int(text)
+
+
+def _is_yes(template: Template, scope: Callable[[Slot], Value]) -> bool:
+    """An absent value is no: senders mark the last one only."""
+    value = render_value(template, scope)
+    return str(value).lower() in {"true", "1", "yes"}

@@ -144,7 +144,7 @@ def _cut(match: Match, origin: Origin) -> Stencil | None:
 
 def _can_be_cut(rule: InboundRule) -> bool:
     """Whether only its texts differ: nothing is computed from a template, and nothing is asked of each message."""
-    computed = (rule.correlation, rule.application_data, rule.group_by)
+    computed = (rule.correlation, rule.application_data, rule.group_by, rule.group_sequence, rule.group_last)
     written = (rule.queue, rule.mq_topic, rule.queue_manager, rule.user, *(one[1] for one in rule.properties))
     return not any(template is not None and template.slots for template in computed) and not any(
         template is not None and template.per_message for template in written

@@ -199,6 +199,9 @@ def _property_like(name: str, pattern: str) -> Condition:
 
 def templates_of(rule: InboundRule) -> list[Template]:
     """Every template of a rule."""
-    optional = (rule.queue, rule.mq_topic, rule.group_by, rule.correlation, rule.user, rule.application_data)
+    optional = (
+        rule.queue, rule.mq_topic, rule.group_by, rule.group_sequence, rule.group_last, rule.correlation, rule.user,
+        rule.application_data,
+    )  # fmt: skip
     present = [template for template in optional if template is not None]
     return [*present, rule.queue_manager, *(template for _, template, _ in rule.properties)]

@@ -13,6 +13,7 @@ from gateway.rules.model import Property, Test, ToMq, ToMqtt
 from gateway.rules.templates import (
     OUTBOUND_FOLDERS,
     OUTBOUND_PLAIN,
+    RESERVED,
     Template,
     check_name,
     parse_pattern,
@@ -73,6 +74,8 @@ def check_inbound(
         queue_manager=_name_template(checker, ("queue_manager",), spec.queue_manager, spec) or Template("", ()),
         properties=tuple(_properties(checker, spec)),
         group_by=checker.inbound(("group_by",), spec.group_by),
+        group_sequence=checker.inbound(("group_sequence",), spec.group_sequence),
+        group_last=checker.inbound(("group_last",), spec.group_last),
         correlation=checker.inbound(("descriptor", "correlation"), spec.descriptor.correlation),
         user=checker.inbound(("descriptor", "user"), spec.descriptor.user),
         application_data=checker.inbound(("descriptor", "application_data"), spec.descriptor.application_data),
@@ -85,6 +88,11 @@ def _destination(checker: _Checker, spec: ToMq) -> None:
     if (spec.queue is None) == (spec.mq_topic is None):
         what = "a rule needs one destination" if spec.queue is None else "a rule has one destination"
         checker.wrong((), what, "give either `queue` or `mq_topic`")
+    if spec.group_sequence is not None and spec.group_by is None:
+        checker.wrong(("group_sequence",), "a sequence number counts within a group", "give `group_by`")
+    if spec.group_last is not None and spec.group_sequence is None:
+        checker.wrong(("group_last",), "without sequence numbers every message is the last of its group",
+                      "give `group_sequence`")  # fmt: skip
     if spec.mq_topic is not None and spec.queue_manager:
         checker.wrong(("queue_manager",), "`queue_manager` goes with `queue` only", "remove it")
     if spec.mq_topic is not None and spec.too_long == "segment":
@@ -102,6 +110,10 @@ def _name_template(checker: _Checker, path: Path, text: str | None, spec: ToMq) 
     literal = "".join(part for part in template.parts if isinstance(part, str))
     if literal:
         checker.attempt(path, lambda: check_name(literal))
+    first = template.parts[0] if isinstance(template.parts[0], str) else ""
+    if path == ("queue",) and first.upper().startswith(RESERVED) and not spec.allowed_queues:
+        what = f"`{text}` begins like a queue of the gateway or of MQ itself, and a device chooses which"
+        checker.wrong(path, what, "begin with a name of your own, or list the queues meant in `allowed_queues`")
     if not isinstance(template.parts[0], str) and path == ("queue",) and not spec.allowed_queues:
         what = f"`{text}` begins with a placeholder, so that a device could name any queue"
         checker.wrong(path, what, "begin with fixed text, or list the queues meant in `allowed_queues`")

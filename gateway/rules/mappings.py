@@ -29,6 +29,8 @@ class InboundRule:
     queue_manager: Template
     properties: tuple[PropertyRule, ...] = ()
     group_by: Template | None = None
+    group_sequence: Template | None = None
+    group_last: Template | None = None
     correlation: Template | None = None
     user: Template | None = None
     application_data: Template | None = None

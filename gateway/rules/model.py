@@ -219,7 +219,15 @@ class ToMq(Part):
         description="MQRFH2 folders as MQ Telemetry writes them. `[]` without properties: the body alone.",
     )
     group_by: str | None = Field(
-        default=None, description="Template; messages with equal values get the same GroupId (each is a group of one)."
+        default=None,
+        description="Template; messages with equal values get the same GroupId. Each is a group of one, unless "
+        "`group_sequence` numbers them.",
+    )
+    group_sequence: str | None = Field(
+        default=None, description="Template for MsgSeqNumber (1 and up), as in `{property.part}` or `{json.n}`."
+    )
+    group_last: str | None = Field(
+        default=None, description="Template; `true`, `1` or `yes` marks the last message of its group."
     )
     too_long: Literal["dead_letter", "segment", "reject"] = Field(
         default="dead_letter", description="When the message is longer than the queue takes."

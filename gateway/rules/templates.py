@@ -44,7 +44,7 @@ _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _LEVEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _COMPONENT = re.compile(r"[A-Za-z0-9_%]+\Z")
 _NAME = re.compile(r"[A-Za-z0-9./_%]{1,48}\Z")
-_RESERVED = ("SYSTEM.", "MQGATE.", "AMQ.")
+RESERVED = ("SYSTEM.", "MQGATE.", "AMQ.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def render_queue(template: Template, scope: Scope, allowed: Sequence[str] = ()) 
     name = "".join(part if isinstance(part, str) else _component(part, scope) for part in template.parts)
     if not _NAME.match(name):
         raise Refused(f"`{name[:60]}` is longer than the 48 characters of an MQ name", Feedback.NAME_NOT_VALID)
-    if any(name.upper().startswith(word) and not _literal_start(template, word) for word in _RESERVED):
+    if any(name.upper().startswith(word) and not _literal_start(template, word) for word in RESERVED):
         raise Refused(f"`{name}` names a queue of the system", Feedback.NAME_NOT_VALID)
     if allowed and not any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed):
         raise Refused(f"`{name}` is not among the rule's allowed_queues", Feedback.NAME_NOT_VALID)
