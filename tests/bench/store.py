@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from time import perf_counter, thread_time
+from time import perf_counter, process_time, thread_time
 
 from gateway.backends.embedded.journal import Store, StoreOptions
 from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
@@ -88,6 +88,10 @@ class OurStore:
     def get(self, rows: int) -> None:
         messages = self.store.fetch("Q", limit=rows)
         self.commit(StoreUnit(takes=[LaneTakes("Q", tokens=[message.token for message in messages])]))
+
+    def mixed(self, rows: int) -> None:
+        self.put(rows)
+        self.get(rows)
 
     def fill(self, depth: int) -> None:
         while self.store.depth("Q") < depth:
@@ -184,29 +188,33 @@ def rates(place: Path, seconds: float) -> None:
 
 
 def depth(place: Path, seconds: float) -> None:
-    gc.collect()
-    ours = OurStore(place / "depth")
-    ours.fill(1000)
+    shallow, deep = OurStore(place / "shallow"), OurStore(place / "deep")
+    shallow.fill(1000)
+    deep.fill(1_000_000)
+    for rows in (100, 400):
+        low, high = side_by_side(rows, 3 * seconds, (shallow.mixed, deep.mixed))
+        print(f"put and get {rows:>4} at depth 1,000: {low}\n           at 1,000,000: {high}")
+        print(f"           {ratios(high, low, 'the shallow queue')}")
+    shallow.store.close()
+    deep.store.close()
 
-    def mixed() -> None:
-        ours.put(400)
-        ours.get(400)
 
-    shallow = Figures(800).run(seconds, mixed)
-    ours.fill(1_000_000)
-    deep = Figures(800).run(seconds, mixed)
-    print(f"mixed at depth 1,000: {shallow}\n   at 1,000,000: {deep}  ({deep.rate / shallow.rate:.2f} x)")
-    ours.store.close()
-    for closed in (True, False):
-        begin = perf_counter()
-        store = Store.open(place / "depth", clock=time.time)
-        took = perf_counter() - begin
-        print(f"recovery of {store.depth('Q'):,} messages {'after close' if closed else 'after kill'}: {took:.2f} s")
-        if closed:
-            store.ring.close()
-            store._lock.release()
-        else:
-            store.close()
+def recovery(place: Path) -> None:
+    for count in (1_000_000, 5_000_000):
+        ours = OurStore(place / "recovery")
+        while ours.store.depth("Q") < count:
+            ours.put(100)
+        for ended in ("a kill", "a close"):
+            if ended == "a kill":
+                ours.store.ring.close()
+                ours.store._lock.release()
+            else:
+                ours.store.close()
+            cpu, begin = process_time(), perf_counter()
+            ours = OurStore(place / "recovery")
+            took, cpu = perf_counter() - begin, process_time() - cpu
+            print(f"recovery of {ours.store.depth('Q'):,} messages after {ended}: {took:.2f} s, cpu {cpu:.2f} s")
+        ours.store.close()
 
 
 def memory(place: Path) -> None:
@@ -246,7 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--dir", type=Path, default=None, help="where to put the files (a real disk)")
-    parser.add_argument("--only", choices=["rates", "depth", "memory"])
+    parser.add_argument("--only", choices=["rates", "depth", "recovery", "memory"])
     arguments = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="store-bench-", dir=arguments.dir or Path.cwd()))
     try:
@@ -254,6 +262,8 @@ def main() -> None:
             rates(place, arguments.seconds)
         if arguments.only in {None, "depth"}:
             depth(place, arguments.seconds)
+        if arguments.only in {None, "recovery"}:
+            recovery(place)
         if arguments.only in {None, "memory"}:
             memory(place)
     finally:
