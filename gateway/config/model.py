@@ -140,20 +140,28 @@ class Embedded(Part):
 class IbmTls(Part):
     """TLS towards IBM MQ."""
 
-    cipher: str = Field(default="ANY_TLS12_OR_HIGHER", description="CipherSpec.")
-    key_repository: str | None = Field(default=None, description="Key repository (without .kdb for a kdb).")
-    certificate_label: str | None = Field(default=None, description="Label of the gateway's certificate.")
-    peer_name: str | None = Field(default=None, description="Distinguished name that the queue manager must have.")
+    cipher: str = Field(default="ANY_TLS12_OR_HIGHER", max_length=32, description="CipherSpec.")
+    key_repository: str | None = Field(
+        default=None, max_length=256, description="Key repository (without .kdb for a kdb)."
+    )
+    certificate_label: str | None = Field(
+        default=None, max_length=64, description="Label of the gateway's certificate."
+    )
+    peer_name: str | None = Field(
+        default=None, max_length=1024, description="Distinguished name that the queue manager must have."
+    )
 
 
 class Ibm(Part):
     """A queue manager of IBM MQ, over a client channel."""
 
-    name: str = Field(default="", description="Queue manager name; empty takes the one that answers.")
-    connection: str | None = Field(default=None, description="`host(port)`, several with commas between.")
-    channel: str | None = Field(default=None, description="Server-connection channel.")
+    name: str = Field(default="", max_length=48, description="Queue manager name; empty takes the one that answers.")
+    connection: str | None = Field(
+        default=None, max_length=264, description="`host(port)`, several with commas between."
+    )
+    channel: str | None = Field(default=None, max_length=20, description="Server-connection channel.")
     ccdt: str | None = Field(default=None, description="Client channel definition table, instead of the two above.")
-    user: str | None = Field(default=None, description="User.")
+    user: str | None = Field(default=None, max_length=1024, description="User.")
     password_file: str | None = Field(default=None, description="File whose first line is the password.")
     password: SecretStr | None = Field(default=None, description="From the environment only.")
     driver: Literal["auto", "ibmmq", "pymqi"] = Field(default="auto", description="Python binding to use.")

@@ -7,6 +7,7 @@ bytes they are given: every MQMD, MQPMO and MQGMO handed over here must be a fre
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 from collections.abc import Callable, Sequence
@@ -146,6 +147,7 @@ class Driver:
         self.extension: Any = extension
         self.can_status = can_status
         """Whether MQSTAT is there: without it a non-persistent asynchronous put could fail unseen."""
+        self._peer_name: Any = None
         self.error: Any = module.MQMIError
         self.usage_error: Any = module.PYIFError
 
@@ -154,7 +156,7 @@ class Driver:
         owner = self.module.QueueManager(None)
         arguments: dict[str, Any] = {"opts": mq.MQCNO_HANDLE_SHARE_BLOCK | mq.MQCNO_RECONNECT_DISABLED}
         if settings.user:
-            arguments |= {"user": settings.user, "password": settings.password}
+            arguments |= {"user": settings.user.encode(), "password": settings.password.encode()}  # ibmmq: str is ASCII
         if settings.ccdt:
             os.environ["MQCCDTURL"] = settings.ccdt  # the only way that both bindings and every client level know
         else:
@@ -177,9 +179,18 @@ class Driver:
         channel.MaxMsgLength = settings.max_message_length
         if settings.cipher:
             channel.SSLCipherSpec = settings.cipher.encode()
-        if settings.peer_name and self.name == "ibmmq":
-            channel.SSLPeerNamePtr = settings.peer_name
+        if settings.peer_name:
+            self._name_peer(channel, settings.peer_name.encode())
         return channel
+
+    def _name_peer(self, channel: Any, name: bytes) -> None:
+        """The distinguished name the queue manager must show. ibmmq makes the pointer itself, pymqi does not."""
+        if self.name == "ibmmq":
+            channel.SSLPeerNamePtr = name
+            return
+        self._peer_name = ctypes.create_string_buffer(name)  # kept: the call reads it by its address
+        channel.SSLPeerNamePtr = ctypes.addressof(self._peer_name)
+        channel.SSLPeerNameLength = len(name)
 
     def _tls(self, settings: ConnectSettings) -> Any:
         options = self.module.SCO()
