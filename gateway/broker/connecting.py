@@ -204,6 +204,7 @@ class Connecting:
         alias_limit = min(int(aliases), limits.topic_aliases) if isinstance(aliases, int) else 0
         largest = largest if isinstance(largest, int) else 0xFFFFFFFF
         session.outflow.connected(connect.version, window, largest, alias_limit)
+        connection.unreleased = max(limits.receive_maximum, len(session.inbound))
 
     def keep_will(self, session: Session, connect: Connect) -> None:
         """The will lies on a state queue while the connection lives: it is published even after a kill. [MQTT5-3.1.2-7]

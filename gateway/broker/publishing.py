@@ -27,7 +27,8 @@ _PUBREC = [b"\x50\x02" + two for two in _TWO]
 _PUBCOMP = [b"\x70\x02" + two for two in _TWO]
 _LITTLE = {number: number.to_bytes(2, "little") for number in range(65_536)}
 """Packet identifiers as they stand in stored records."""
-MAX_CACHED_ROUTES = 4096
+MAX_CACHED_ROUTES, MAX_CACHED_TOPIC = 4096, 256
+"""Routes kept for a connection, and the longest topic they are kept for: a client cannot fill memory with topics."""
 _KINDS = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE", 10: "UNSUBSCRIBE", 12: "PINGREQ",
           14: "DISCONNECT", 15: "AUTH"}  # fmt: skip
 
@@ -110,8 +111,11 @@ class Publishing:
         if acknowledged:
             connection.inbound_pending += acknowledged
             turn.pending[connection] = turn.pending.get(connection, 0) + acknowledged
-        if connection.version == V5 and connection.state != CLOSED:
-            self.check_receive_maximum(connection)
+        if connection.state != CLOSED:
+            if connection.version == V5:
+                self.check_receive_maximum(connection)
+            elif len(inbound) > connection.unreleased:
+                self.check_unreleased(connection)
 
     def staging(self, session: Session) -> tuple[Puts, list[int]]:
         """The open run of what this session stages, and the packet ids of its rows."""
@@ -135,6 +139,16 @@ class Publishing:
                 connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", "more in flight than Receive Maximum"
             )
 
+    def check_unreleased(self, connection: Connection) -> None:
+        """3.x knows no Receive Maximum: a client that releases nothing may use its 65,535 identifiers, but no more
+        memory than is stored for a session. Counted again when there are a quarter more."""
+        inbound = connection.session.inbound.values()
+        size = sum(len(one[1] if isinstance(one, tuple) else one.payload) for one in inbound)
+        connection.unreleased = len(inbound) + len(inbound) // 4
+        if size > connection.limits.max_queued_bytes:
+            text = f"{size} bytes of QoS 2 that were not released: send PUBREL"
+            self.engine.refuse(connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", text)
+
     def forget_routes(self, connection: Connection) -> None:
         """Rules, subscriptions or access lists have changed: what was computed from them is void."""
         for cache in connection.caches:
@@ -151,7 +165,8 @@ class Publishing:
             route = self.engine.router.route(connection.publisher, topic, first & 7)
             if len(cache) >= MAX_CACHED_ROUTES:
                 cache.clear()
-            cache[topic] = route
+            if len(topic) <= MAX_CACHED_TOPIC:
+                cache[topic] = route
         elif route.seen != route.cell[0]:
             self.engine.router.find_receivers(route, connection.publisher)
         if connection in self.engine.parking.tied:  # its rows are looked at one by one while something of it waits

@@ -35,6 +35,8 @@ _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
 _MAX_HEADS = 20_000
 _MAX_PLANS = 4096
 _MAX_CELLS = 20_000
+_CACHED_LENGTH, _CELL_NAME = 1024, 64
+"""Nothing longer is kept: clients choose topics and properties, and may send many."""
 REQUESTS = "MQGATE.REQUESTS"
 _TRANSFORM: dict[int, TransformReason] = {
     Feedback.NAME_NOT_VALID: "template", Feedback.VALUE_MISSING: "template", Feedback.VALUE_NOT_VALID: "template",
@@ -161,7 +163,7 @@ class Router:
 
     def _cell(self, topic: str) -> list[int]:
         """The change counter of a topic's first level: subscriptions below others leave its routes alone."""
-        level = topic.partition("/")[0]
+        level = topic.partition("/")[0][:_CELL_NAME]
         cell = self._cells.get(level)
         if cell is None:
             if len(self._cells) >= _MAX_CELLS:
@@ -269,7 +271,9 @@ class Router:
             properties = prop.decode_publish(message.publication.properties)
             if self.new_span is not None and carries(properties):  # no two such messages are alike
                 return self._traced_plan(message, origin, properties)
-            plan = self._plans[key] = inbound.plan(self.table, origin, properties, message.route.plan)
+            plan = inbound.plan(self.table, origin, properties, message.route.plan)
+            if len(key[1]) + len(origin.topic) <= _CACHED_LENGTH:
+                self._plans[key] = plan
         return plan
 
     def _traced_plan(self, message: Inbound, origin: inbound.Origin, properties: Properties) -> inbound.Plan:
@@ -351,7 +355,9 @@ class Router:
         if head is None:
             if len(self._heads) >= _MAX_HEADS:
                 self._heads.clear()
-            head = self._heads[prefix] = _STATE_MD + prefix
+            head = _STATE_MD + prefix
+            if len(prefix) <= _CACHED_LENGTH:
+                self._heads[prefix] = head
         return head
 
     def publish_will(self, publisher: Publisher, will: Will) -> None:

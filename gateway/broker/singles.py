@@ -26,7 +26,7 @@ _QOS_1 = 0x32
 def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:  # noqa: PLR0915 -- the hot loop
     """Take in the plain publications among at most SHORT bytes of each connection; the others are returned."""
     turn, limits, pubacks = engine.turn, engine.limits, PUBACKS
-    now, generation, in_flight = engine.scheduler.monotonic(), engine.router.generation, limits.receive_maximum
+    now, generation = engine.scheduler.monotonic(), engine.router.generation
     longest = limits.max_payload or limits.max_packet
     replies, pending = turn.replies, turn.pending
     others: list[tuple[Connection, bytes]] = []
@@ -55,7 +55,9 @@ def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> lis
             continue
         if connection.version == V5:
             pending_too = connection.inbound_pending + len(connection.session.inbound)
-            if body == length or chunk[body] or pending_too >= in_flight:  # it has properties, or there is no room
+            if (
+                body == length or chunk[body] or pending_too >= connection.limits.receive_maximum
+            ):  # it has properties, or there is no room
                 others.append(one)
                 continue
             body += 1

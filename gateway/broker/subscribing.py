@@ -30,8 +30,8 @@ REFUSED: dict[int, SubscribeReason] = {
     reasons.QUOTA_EXCEEDED: "quota",
     reasons.NOT_AUTHORIZED: "not_authorized",
 }
-DEEP = 10
-"""Levels of a filter that nobody counts."""
+DEEP, LONG = 10, 256
+"""Levels and characters of a filter that nobody counts."""
 
 
 class Subscribing:
@@ -99,14 +99,16 @@ class Subscribing:
 
     def too_many(self, connection: Connection, filter_: str) -> bool:
         """Every level of a filter may have to be visited for a publication: deep ones are let in only while all of the
-        session's together have no more than DEEP for each subscription it may have."""
+        session's together have no more than DEEP for each subscription it may have; long ones in the same way."""
         known, most = connection.session.subscriptions, int(connection.limits.max_subscriptions)
         levels = filter_.count("/") + 1
         if filter_ in known:
             return False
-        if len(known) >= most or levels <= DEEP:
-            return len(known) >= most
-        return sum(other.count("/") + 1 for other in known) + levels > DEEP * most
+        if len(known) >= most:
+            return True
+        if levels > DEEP and sum(other.count("/") + 1 for other in known) + levels > DEEP * most:
+            return True
+        return len(filter_) > LONG and sum(map(len, known)) + len(filter_) > LONG * most
 
     def malformed(self, connection: Connection, filter_: str) -> bool:
         """A filter that is none ends the connection [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]; one that only fails as a shared

@@ -49,6 +49,7 @@ class Connection:
         "request",
         "session",
         "state",
+        "unreleased",
         "user",
         "version",
     )
@@ -71,6 +72,8 @@ class Connection:
         self.receive_maximum = 0xFFFF
         self.inbound_pending = 0
         """QoS 1 and 2 publications received and not acknowledged yet: what Receive Maximum limits [MQTT-3.3.4-7]."""
+        self.unreleased = 0xFFFF
+        """How many QoS 2 publications a 3.x client may leave unreleased before their size is looked at."""
         self.aliases: dict[int, bytes] = {}  # [MQTT-3.3.2-7]
         self.caches: tuple[dict[bytes, Any], ...] = tuple({} for _ in range(8))
         """Routes by topic, one table for each value of the QoS and RETAIN bits."""

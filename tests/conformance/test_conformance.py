@@ -129,7 +129,8 @@ class Runner:
                 self.outcomes[tag, version] = Future()
             else:
                 self.outcomes[tag, version] = self.pool.submit(self.run, profile, case, tag, version)
-        self.rounds = [self.pool.submit(self.run_rounds, profile, cases) for profile, cases in rounds.items()]
+        for profile, cases in rounds.items():
+            self.pool.submit(self.run_rounds, profile, cases)
 
     def started(self, profile: str) -> Gateway:
         directory = self.directory / profile
@@ -157,6 +158,14 @@ class Runner:
             return ""
 
     def run_rounds(self, profile: str, cases: list[tuple[dict, str, int]]) -> None:
+        try:
+            self.go_round(profile, cases)
+        except Exception as defect:  # noqa: BLE001 -- a gateway that does not start again is the failure of all of them
+            for _, tag, version in cases:
+                if not self.outcomes[tag, version].done():
+                    self.outcomes[tag, version].set_result(f"the gateway of this case: {defect!r}")
+
+    def go_round(self, profile: str, cases: list[tuple[dict, str, int]]) -> None:
         gateway = self.gateways[profile].result()
         runs = [Case(gateway, tag, version, case["steps"]) for case, tag, version in cases]
         going = [(run, run.run()) for run in runs]

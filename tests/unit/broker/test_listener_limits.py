@@ -97,3 +97,41 @@ def test_other_listeners_keep_the_common_ones():
     for name in ("a", "b"):
         device.subscribe(name, 1)
     assert [packet[1].reasons for packet in device.take()[1:]] == [[1], [1]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_long_filters_take_no_more_than_256_characters_for_each_subscription(version):
+    bench = bench_with(max_subscriptions=10)
+    device = bench.device(version, "d").connect()
+    for number in range(4):
+        device.subscribe(f"{number}" + "x" * 999, 1)
+    granted, refused = {3: (1, 1), 4: (1, 0x80), 5: (1, 0x97)}[version]
+    assert [packet[1].reasons[0] for packet in device.take()[1:]] == [granted, granted, refused, refused]
+    assert len(bench.engine.router.subscriptions) == 2
+    device.subscribe("short", 1)
+    assert codes(device) == [1]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_qos_2_that_is_never_released_takes_a_bounded_amount(version):
+    bench = bench_with(max_queued_bytes=1000, max_inflight=10, receive_maximum=10)
+    device = bench.device(version, "d").connect(clean=False)
+    for number in range(1, 201):
+        device.publish("a", b"x" * 100, 2, number)
+    assert device.wire.closed
+    held = bench.engine.sessions.get("d").inbound
+    assert 10 < len(held) < 20
+    again = bench.device(version, "d").connect(clean=False)
+    for number in sorted(held):
+        again.ack(6, number)
+    assert not again.wire.closed
+    assert bench.engine.sessions.get("d").inbound == {}
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_many_small_ones_are_nobodys_business(version):
+    bench = bench_with(max_inflight=10, receive_maximum=10)
+    device = bench.device(version, "d").connect()
+    for number in range(1, 2001):
+        device.publish("a", b"x", 2, number)
+    assert not device.wire.closed

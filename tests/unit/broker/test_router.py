@@ -35,3 +35,29 @@ def test_a_subscription_in_the_same_chunk_is_seen(monkeypatch):
     device.take()
     device.publish("a/b", b"seen")
     assert [packet[4] for packet in device.take()] == [b"seen"]
+
+
+def test_long_topics_and_properties_fill_no_cache():
+    bench = Bench("version: 1\nto_mq:\n  - {name: all, topic: '#', queue: Q}\n")
+    device = bench.device(5, "d").connect()
+    for number in range(300):
+        device.publish(f"{number}/" + "x" * 2000, b"x", 1, 1)
+        device.publish("a", b"x", 1, 1, properties=b"\x26\x00\x01k" + (2000).to_bytes(2, "big") + b"%02000d" % number)
+    router_ = bench.engine.router
+    kept = [len(topic) for cache in device.connection.caches for topic in cache]
+    assert kept == [1]
+    assert sum(map(len, router_._heads)) < 100_000
+    assert len(router_._plans) == 0
+    assert all(len(level) <= 64 for level in router_._cells)
+
+
+def test_the_first_64_characters_of_a_first_level_are_enough_to_see_a_subscription():
+    bench = Bench()
+    sender, listener = bench.device(4, "s").connect(), bench.device(4, "l").connect()
+    name = "n" * 64
+    sender.publish(f"{name}1/a", b"early")
+    listener.subscribe(f"{name}1/a", 0)
+    listener.take()
+    sender.publish(f"{name}1/a", b"seen")
+    sender.publish(f"{name}2/a", b"not")
+    assert [packet[4] for packet in listener.take()] == [b"seen"]
