@@ -19,7 +19,7 @@ from gateway.pipeline.lookup import Run
 from gateway.pipeline.messages import Sending, read_parts
 from gateway.pipeline.options import Options
 from gateway.pipeline.owner import Owner, opened
-from gateway.pipeline.segments import Use
+from gateway.pipeline.segments import Use, first_since
 
 ACKNOWLEDGE_EVERY = 5.0
 """Seconds between cursor writes into a stopped gateway's store, which is opened for each."""
@@ -56,6 +56,9 @@ class Access(Protocol):
 
     def count(self, queues: str, low: int, high: int) -> int:
         """Messages that are there between two numbers."""
+
+    def number_at(self, queues: str, micros: int) -> int:
+        """The number of the first message committed at that time or later; that of the next one when there is none."""
 
     def pieces(self, queues: str, low: int, high: int, parts: int) -> list[Piece]:
         """The messages between two numbers in about equal parts."""
@@ -165,25 +168,22 @@ class LocalAccess:
         runs = self.follower.runs(queues, low, None, rows)
         whole = sum(run.rows for run in runs)
         if size is not None:
-            runs = self._within(runs, size)
+            runs = self.follower.within(runs, size)
         messages = sum(run.rows for run in runs)
         if messages < whole or whole == rows:
             return Extent(runs[-1].first + runs[-1].rows, messages)
         return Extent(max(low, self.follower.next_number), messages)
 
-    def _within(self, runs: list[Run], size: int) -> list[Run]:
-        """The first runs, as many as stay below `size` bytes; one at least."""
-        kept: list[Run] = []
-        for run in runs:
-            size -= self.follower.bytes_of(run)
-            if size < 0 and kept:
-                break
-            kept.append(run)
-        return kept
-
     def count(self, queues: str, low: int, high: int) -> int:
         """Messages that are there between two numbers."""
         return self.follower.count(queues, low, high)
+
+    def number_at(self, queues: str, micros: int) -> int:
+        """By the times of frames."""
+        self.follower.poll()
+        runs = self.follower.runs(queues, 0)
+        found = first_since(self.follower.segments, runs, self.follower.uses(runs), micros)
+        return self.follower.next_number if found is None else found
 
     def pieces(self, queues: str, low: int, high: int, parts: int) -> list[Piece]:
         """Equal shares of the runs."""
@@ -218,9 +218,13 @@ def shares(runs: list[Run], share: int) -> Iterator[list[Run]]:
 
 
 def access_of(options: Options) -> Access:
-    """The way that the options name: files for reading where `path` is given, the gateway's address for the rest."""
+    """The way that the options name: files for reading where `path` is given, the gateway's address for the rest; or
+    IBM MQ itself, to look at."""
+    from gateway.pipeline.browse import BrowseAccess
     from gateway.pipeline.remote import MixedAccess, RemoteAccess
 
+    if options.connection or options.ccdt:
+        return BrowseAccess(options)
     if options.url and options.path:
         return MixedAccess(RemoteAccess(options), LocalAccess(Path(options.path)))
     if options.url:
@@ -228,6 +232,6 @@ def access_of(options: Options) -> Access:
     if options.path:
         return LocalAccess(Path(options.path))
     raise QueueUnreachable(
-        "say where the queue is: option path (data folder of an embedded queue manager) or url (administration address "
-        "of a running gateway, with tokenFile)"
+        "say where the queue is: option path (data folder of an embedded queue manager), url (administration address "
+        "of a running gateway, with tokenFile), or connection and channel (IBM MQ, to look at)"
     )

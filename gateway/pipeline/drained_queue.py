@@ -1,5 +1,5 @@
-"""A queue of IBM MQ as the drainer takes from it: exclusive input, units of work, messages whole. One thread, one
-session.
+"""A queue of IBM MQ as the drainer takes from it: exclusive input, units of work, messages whole; and as a
+batch read looks at it. One thread, one session.
 
 Raw calls of either binding (`backends.ibm.driver`). Properties come as an MQRFH2 in front of the data, whatever PROPCTL
 says, so that they land with the message.
@@ -7,7 +7,7 @@ says, so that they land with the message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from gateway.mq import constants as mq
 
 _OPEN = mq.MQOO_INPUT_EXCLUSIVE | mq.MQOO_FAIL_IF_QUIESCING
 _GET = mq.MQGMO_SYNCPOINT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
+_LOOK = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 UNIT_BYTES = 64 * 1024 * 1024
 """A unit of work ends here whatever its number of messages, so that it fits a frame and the queue manager's log."""
 
@@ -28,6 +29,28 @@ class Got(NamedTuple):
 
     md: bytes
     data: bytes
+
+
+def browsed(session: Session, queue: str) -> Iterator[Got]:
+    """Every message of a queue in its order, left where it is."""
+    try:
+        handle = session.open(object_descriptor(queue), mq.MQOO_BROWSE | mq.MQOO_FAIL_IF_QUIESCING)
+    except MQError as error:
+        raise MQError(error.reason, f"opening {queue} to browse") from None
+    length = FIRST_LENGTH
+    options = get_options(_LOOK | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE)
+    while True:
+        answer = session.mqget(session.handle, handle, bytes(bytearray(match_md())), options(), length)
+        reason = int(answer[-1])
+        if reason == mq.MQRC_TRUNCATED_MSG_FAILED:  # the cursor has not moved
+            length = int(answer[-3])
+            continue
+        if reason == mq.MQRC_NO_MSG_AVAILABLE:
+            return
+        if answer[-2] == mq.MQCC_FAILED:
+            raise MQError(reason, f"browsing {queue}")
+        yield Got(answer[1], answer[0])
+        options = get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE)
 
 
 class IbmQueue:

@@ -186,7 +186,7 @@ def lanes_of(queue: str, messages: Sequence[Got]) -> list[LanePuts]:
     lanes: dict[int, LanePuts] = {}
     shared: dict[bytes, bytes] = {}
     for md, data in messages:
-        priority = min(max(int.from_bytes(md[_PRIORITY], "little", signed=True), 0), 9)
+        priority = priority_of(md)
         lane = lanes.get(priority)
         if lane is None:
             lane = LanePuts(queue, priority=priority, msg_ids=[], correl_ids=[], put_times=[])
@@ -200,6 +200,11 @@ def lanes_of(queue: str, messages: Sequence[Got]) -> list[LanePuts]:
         lane.correl_ids.append(md[_CORREL_ID:_BEHIND_IDS])  # type: ignore[union-attr]
         lane.put_times.append(micros)  # type: ignore[union-attr]
     return list(lanes.values())
+
+
+def priority_of(md: bytes) -> int:
+    """Of a message that was got: 0 to 9."""
+    return min(max(int.from_bytes(md[_PRIORITY], "little", signed=True), 0), 9)
 
 
 def blanked(md: bytes) -> tuple[bytes, int]:

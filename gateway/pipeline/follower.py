@@ -122,8 +122,3 @@ class Follower(Lookup):
         """The uses of the segments that runs lie in, for a reader in another process."""
         by_slot = {position.use.slot: position.use for position in self._positions.values()}
         return {slot: by_slot[slot] for slot in {slot_of(run.place >> ROW_BITS) for run in runs}}
-
-    def bytes_of(self, run: Run) -> int:
-        """About how many bytes of its segment a run has."""
-        extent = self.index.space.by_slot.get(slot_of(run.place >> ROW_BITS))
-        return extent.used * run.rows // max(1, extent.rows) if extent else 0

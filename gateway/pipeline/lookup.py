@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gateway.backends.embedded.store.index import Index
 from gateway.backends.embedded.store.lanes import Lane
+from gateway.backends.embedded.store.place import ROW_BITS, slot_of
 
 
 class Run(NamedTuple):
@@ -32,7 +33,8 @@ class Lookup:
         return matching(patterns, self.index.queues)
 
     def runs(self, patterns: str, low: int, high: int | None = None, limit: int | None = None) -> list[Run]:
-        """What lies on these queues from number `low` on, in the order of numbers; at most `limit` messages."""
+        """What lies on these queues from number `low` on, in the order of numbers; at most `limit` messages. Lanes are
+        given numbers group by group, so runs of several lanes never interleave."""
         found: list[Run] = []
         left = limit
         for run in merge(
@@ -49,10 +51,20 @@ class Lookup:
         """How many messages that is."""
         return sum(run.rows for queue, lane in self._lanes(patterns) for run in self._lane_runs(queue, lane, low, high))
 
-    def _merged(self, patterns: str, low: int, high: int | None) -> Iterator[Run]:
-        """By number. Lanes are given numbers group by group, so runs of several lanes never interleave."""
-        lanes = [self._lane_runs(queue, lane, low, high) for queue, lane in self._lanes(patterns)]
-        return merge(*lanes, key=_first)
+    def bytes_of(self, run: Run) -> int:
+        """About how many bytes of its segment a run has."""
+        extent = self.index.space.by_slot.get(slot_of(run.place >> ROW_BITS))
+        return extent.used * run.rows // max(1, extent.rows) if extent else 0
+
+    def within(self, runs: list[Run], size: int) -> list[Run]:
+        """The first runs, as many as stay below `size` bytes; one at least."""
+        kept: list[Run] = []
+        for run in runs:
+            size -= self.bytes_of(run)
+            if size < 0 and kept:
+                break
+            kept.append(run)
+        return kept
 
     def _lanes(self, patterns: str) -> Iterator[tuple[str, Lane]]:
         """Of application queues: they have one key, the empty one; the gateway's state queues have others."""

@@ -13,7 +13,8 @@ NAMES = (
     "path", "url", "token", "tokenFile", "caFile", "queueManager", "queue", "consumerGroup", "consume", "startingSeq",
     "endingSeq", "startingTimestamp", "endingTimestamp", "partitions", "maxMessagesPerTrigger", "maxBytesPerTrigger",
     "arrowBatchSize", "transfer", "columns", "includeRaw", "pushdown", "failOnDataLoss", "purgeDelay", "leaseTtl",
-    "idleWait", "txn", "persistence", "priority", "expiry", "format",
+    "idleWait", "txn", "persistence", "priority", "expiry", "format", "staging", "connection", "channel", "ccdt",
+    "user", "passwordFile", "cipher", "keyRepository", "driver",
 )  # fmt: skip
 
 SPARKS_OWN = ("checkpointlocation", "mode")
@@ -53,6 +54,15 @@ class Options:
     priority: int = 0
     expiry: float = -1.0
     format: str = "MQSTR"
+    staging: str = ""
+    connection: str = ""
+    channel: str = ""
+    ccdt: str = ""
+    user: str = ""
+    password_file: str = ""
+    cipher: str = ""
+    key_repository: str = ""
+    driver: str = "auto"
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
@@ -93,6 +103,15 @@ class Options:
             priority=_number(text, "priority", 0) or 0,
             expiry=_duration(text, "expiry", -1.0),
             format=text.get("format", "MQSTR"),
+            staging=text.get("staging", ""),
+            connection=text.get("connection", ""),
+            channel=text.get("channel", ""),
+            ccdt=text.get("ccdt", ""),
+            user=text.get("user", ""),
+            password_file=text.get("passwordFile", ""),
+            cipher=text.get("cipher", ""),
+            key_repository=text.get("keyRepository", ""),
+            driver=_choice(text, "driver", ("auto", "ibmmq", "pymqi")),
         )
 
     @property

@@ -110,9 +110,13 @@ class RemoteAccess:
 
     def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> Extent:
         """As the gateway's own index has it."""
-        del size
-        told = self.address.call("GET", "extent", {"queues": queues, "from": low, "rows": rows or 0})
+        query = {"queues": queues, "from": low, "rows": rows or 0, "bytes": size or 0}
+        told = self.address.call("GET", "extent", query)
         return Extent(told["next"], told["messages"])
+
+    def number_at(self, queues: str, micros: int) -> int:
+        """As the gateway finds it in its files."""
+        return int(self.address.call("GET", "since", {"queues": queues, "micros": micros})["next"])
 
     def count(self, queues: str, low: int, high: int) -> int:
         """Messages that are there between two numbers."""
@@ -146,4 +150,5 @@ class MixedAccess:
         self.put = remote.put
         self.extent = local.extent
         self.count = local.count
+        self.number_at = local.number_at
         self.pieces = local.pieces

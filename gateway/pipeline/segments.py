@@ -6,15 +6,17 @@ only when magic, salt and checksum agree, so a segment that is used again meanwh
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway.backends.embedded.journal.decode import FrameHeader, Sections, frame_at, sections_of
+from gateway.backends.embedded.journal.decode import FrameHeader, Sections, frame_at, header_alone, sections_of
 from gateway.backends.embedded.journal.layout import BLOCK
 from gateway.backends.embedded.journal.mapping import MappedSegment, slots_in
 from gateway.backends.embedded.journal.segment import SegmentHeader, segment_path
-from gateway.backends.embedded.store.place import block_of
+from gateway.backends.embedded.store.place import ROW_BITS, block_of, slot_of
 from gateway.pipeline.failures import DataLost, QueueUnreachable
+from gateway.pipeline.lookup import Run
 
 
 class Use(NamedTuple):
@@ -78,3 +80,19 @@ class Segments:
                 "was planned: its messages were taken from the queue, or the file is damaged"
             )
         return frame, self.sections(use, offset, frame)
+
+    def commit_time(self, use: Use, frame_number: int) -> int:
+        """When a frame was committed, in microseconds; what its checksum says is not asked."""
+        header = header_alone(self.segment(use.slot).data, block_of(frame_number) * BLOCK)
+        return header.time if header is not None and header.salt == use.salt else 0
+
+
+def first_since(segments: Segments, runs: list[Run], uses: dict[int, Use], micros: int) -> int | None:
+    """The number of the first message committed at that time or later: frames lie in the order of their times."""
+
+    def time_of(run: Run) -> int:
+        number = run.place >> ROW_BITS
+        return segments.commit_time(uses[slot_of(number)], number)
+
+    at = bisect_left(runs, micros, key=time_of)
+    return runs[at].first if at < len(runs) else None

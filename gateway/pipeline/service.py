@@ -17,6 +17,7 @@ from gateway.pipeline.access import LocalPiece
 from gateway.pipeline.failures import LeaseHeld, LeaseLost, PipelineError, WrongOption
 from gateway.pipeline.groups import Group
 from gateway.pipeline.owner import Owner
+from gateway.pipeline.segments import Segments, first_since
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -53,6 +54,7 @@ class PipelineService:
             ("GET", "groups"): lambda _query, _body: [self.shown(group) for group in self.owner.groups()],
             ("GET", "extent"): self._extent,
             ("GET", "count"): self._count,
+            ("GET", "since"): self._since,
         }
 
     def handle(self, method: str, path: str, query: Query, body: bytes) -> Reply:
@@ -112,10 +114,19 @@ class PipelineService:
 
     def _extent(self, query: Query, _body: bytes) -> Any:
         low, rows = int(query.get("from", "0")), int(query.get("rows", "0"))
-        runs = self.owner.lookup.runs(query["queues"], low, None, rows or None)
+        lookup = self.owner.lookup
+        runs = lookup.runs(query["queues"], low, None, rows or None)
+        if size := int(query.get("bytes", "0")):
+            runs = lookup.within(runs, size)
         messages = sum(run.rows for run in runs)
         end = runs[-1].first + runs[-1].rows if runs else low
         return {"next": end, "messages": messages}
+
+    def _since(self, query: Query, _body: bytes) -> Any:
+        runs = self.owner.lookup.runs(query["queues"], 0)
+        uses = self.owner.journal.uses(runs)
+        found = first_since(Segments(self.folder), runs, uses, int(query["micros"]))
+        return {"next": (runs[-1].first + runs[-1].rows if runs else 0) if found is None else found}
 
     def _count(self, query: Query, _body: bytes) -> Any:
         return {"messages": self.owner.lookup.count(query["queues"], int(query["from"]), int(query["to"]))}

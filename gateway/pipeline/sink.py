@@ -6,8 +6,10 @@ A batch that Spark repeats after a crash finds its number there and adds nothing
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -23,6 +25,28 @@ class Part(WriterCommitMessage):
     """What one task has made."""
 
     data: bytes
+    file: str = ""
+    """Where the messages lie instead, with option staging."""
+
+    def read(self) -> bytes:
+        """The messages."""
+        return Path(self.file).read_bytes() if self.file else self.data
+
+
+def staged(folder: str, data: bytes) -> Part:
+    """A task's messages as a file on a folder that driver and executors share, so that they need not travel through
+    Spark's messages."""
+    target = Path(folder) / f"{secrets.token_hex(8)}.arrow"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+    return Part(b"", str(target))
+
+
+def drop(messages: list[Any]) -> None:
+    """Staged files have served."""
+    for message in messages:
+        if message is not None and message.file:
+            Path(message.file).unlink(missing_ok=True)
 
 
 class _Writing:
@@ -49,17 +73,21 @@ class _Writing:
             "expiry": options.expiry,
             "format": options.format,
         }
-        return Part(write_part(encode_part(batch, template) for batch in iterator))
+        data = write_part(encode_part(batch, template) for batch in iterator)
+        return staged(options.staging, data) if options.staging else Part(data)
 
     def put(self, messages: list[Any], batch: int) -> int:
         """In the driver: all parts at once."""
         options = self.options
         sending = Sending(options.queue, options.priority, options.expiry, options.persistence == 1)
-        parts = [message.data for message in messages if message is not None]
-        return access_of(options).put(sending, parts, self.txn, batch)
+        parts = [message.read() for message in messages if message is not None]
+        done = access_of(options).put(sending, parts, self.txn, batch)
+        drop(messages)
+        return done
 
-    def abort(self, messages: list[Any], batchId: int = 0) -> None:  # noqa: N803
+    def abort(self, messages: list[Any], batchId: int = 0) -> None:  # noqa: N803, ARG002
         """Nothing has been put yet."""
+        drop(messages)
 
 
 class QueueWriter(_Writing, DataSourceArrowWriter):

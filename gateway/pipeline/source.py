@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from gateway.pipeline.access import Access, Extent, Piece, access_of
 from gateway.pipeline.columns import select_columns, spark_schema
 from gateway.pipeline.failpoint import failpoint
-from gateway.pipeline.failures import DataLost
+from gateway.pipeline.failures import DataLost, WrongOption
 from gateway.pipeline.filters import Bounds, push
 from gateway.pipeline.groups import Group
 from gateway.pipeline.options import Options
@@ -147,6 +147,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.reading = Reading(options, tuple(schema.fieldNames()))
         self.options = options
         self.group = options.consumer_group or "spark"
+        if options.ending_seq is not None or options.ending_micros is not None:
+            raise WrongOption(
+                "a stream has no end: leave endingSeq and endingTimestamp out, or read in batch (spark.read)"
+            )
         self.owner = f"{socket.gethostname()}:{os.getpid()}"
         self._access: Access | None = None
         self._lease: Group | None = None
@@ -174,8 +178,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """The group's cursor, unless the query says where to begin."""
-        lease = self._leased()
-        start = lease.cursor if self.options.starting_seq is None else self.options.starting_seq
+        lease, options = self._leased(), self.options
+        start = lease.cursor if options.starting_seq is None else options.starting_seq
+        if options.starting_micros is not None:
+            start = max(start, self.access.number_at(options.queue, options.starting_micros))
         return {"messages": 0, "next": start}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

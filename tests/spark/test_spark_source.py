@@ -136,6 +136,28 @@ def test_rows_written_to_a_queue_come_back(spark: Any, tmp_path: Path) -> None:
     assert {row.topic for row in back.collect()} == {row.topic for row in rows.collect()}
 
 
+def test_rows_staged_on_a_folder(spark: Any, tmp_path: Path) -> None:
+    journal, staging = tmp_path / "j", tmp_path / "staging"
+    write_journal(journal, 100)
+    rows = load(spark, journal, columns="payload")
+    target = {"path": str(journal), "queue": "STAGED", "staging": str(staging)}
+    rows.write.format("mqqueue").options(**target).mode("append").save()
+    assert spark.read.format("mqqueue").options(path=str(journal), queue="STAGED").load().count() == 100
+    assert list(staging.iterdir()) == []
+
+
+def test_a_stream_begins_at_a_time_and_has_no_end(spark: Any, tmp_path: Path) -> None:
+    journal = tmp_path / "j"
+    fleet = write_journal(journal, 300)
+    time.sleep(0.01)
+    since = time.time()
+    write_journal(journal, 200, fleet)
+    stream(spark, journal, tmp_path / "w", startingTimestamp=f"{since:.6f}").awaitTermination()
+    assert spark.read.parquet(str(tmp_path / "w/out")).count() == 200
+    with pytest.raises(Exception, match="a stream has no end"):
+        stream(spark, journal, tmp_path / "w2", endingSeq="5").awaitTermination()
+
+
 def test_messages_restored_byte_for_byte(spark: Any, tmp_path: Path) -> None:
     write_journal(tmp_path, 50)
     raw = load(spark, tmp_path, includeRaw="true").select("mqmd", "headers", "payload")

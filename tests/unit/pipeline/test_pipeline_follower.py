@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies_pipeline import SMALL, Fleet, commit, put, write_journal
 
 from gateway.backends.embedded.journal.store import Store
-from gateway.backends.embedded.store.unit import LaneMoves, LaneTakes, StoreUnit
+from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreInUse
 from gateway.pipeline.access import LocalAccess, shares
 from gateway.pipeline.failures import QueueUnreachable
@@ -89,6 +89,26 @@ def test_a_batch_has_at_most_so_many_messages_and_bytes(tmp_path: Path) -> None:
     few = access.extent("TELEMETRY.*", 0, 1000, 100_000)
     assert 50 <= few.messages < 200
     assert access.extent("NONE", 0, 10).messages == 0
+
+
+def test_the_first_message_since_a_time(tmp_path: Path) -> None:
+    now = [1000.0]
+    store = Store.open(tmp_path, clock=lambda: now[0], options=SMALL)
+    fleet = Fleet(devices=5)
+    for second in range(20):
+        now[0] = 1000.0 + second
+        heads, bodies = fleet.batch(10)
+        prepared = store.prepare(StoreUnit(puts=[LanePuts("A", heads=heads, bodies=bodies)]), now[0])
+        store.write(prepared)
+        store.apply(prepared)
+    store.close()
+    access = LocalAccess(tmp_path)
+    access.follower.poll()
+    runs = numbers(access.follower)
+    assert access.number_at("A", 0) == runs[0]
+    assert access.number_at("A", 1_007_000_000) == runs[70]
+    assert access.number_at("A", 1_007_000_001) == runs[80]
+    assert access.number_at("A", 2_000_000_000) > runs[-1]
 
 
 def test_shares_are_equal_and_whole() -> None:

@@ -50,6 +50,16 @@ def test_a_group_from_lease_to_purge(service: PipelineService) -> None:
     assert call(service, "GET", "groups")[1] == []
 
 
+def test_an_extent_by_bytes_and_a_number_by_time(service: PipelineService) -> None:
+    _, few = call(service, "GET", "extent", queues="TELEMETRY.*", from_=0, rows=100, bytes=20_000)
+    assert 10 <= few["messages"] < 60
+    _, all_ = call(service, "GET", "extent", queues="TELEMETRY.*", from_=0, rows=100)
+    begin, end = 0, int((time.time() + 10) * 1_000_000)
+    _, first = call(service, "GET", "since", queues="TELEMETRY.*", micros=begin)
+    assert call(service, "GET", "count", queues="*", from_=0, to=first["next"])[1] == {"messages": 0}
+    assert call(service, "GET", "since", queues="TELEMETRY.*", micros=end)[1]["next"] == all_["next"]
+
+
 def test_errors(service: PipelineService) -> None:
     call(service, "POST", "acquire", WANTED)
     status, told = call(service, "POST", "acquire", {**WANTED, "owner": "two:0"})
