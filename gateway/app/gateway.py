@@ -21,7 +21,7 @@ from gateway.app.access import access_of
 from gateway.app.api import Tracer
 from gateway.app.api.state import latency
 from gateway.app.gauges import gauges_of, totals_of
-from gateway.app.limits import limits_of
+from gateway.app.limits import client_rates, limits_of
 from gateway.app.listening import listeners_of
 from gateway.app.mappings import read_table
 from gateway.app.resources import Room, room_for, room_of
@@ -45,7 +45,7 @@ from gateway.net import http, mqi
 from gateway.net.api import Guard
 from gateway.net.hub import Hub
 from gateway.net.listeners import Listeners
-from gateway.net.rates import ConnectRates
+from gateway.net.rates import SendRates
 from gateway.net.scheduler import ReactorScheduler
 from gateway.observe import logs
 from gateway.observe.health import Snapshot
@@ -92,11 +92,8 @@ class Gateway:
         self.spans = open_spans(settings, self.engine)
         self.hub.on_defect = notices.defect
         self.hub.on_fatal = notices.fatal
-        limits = settings.limits
-        rates = ConnectRates(limits.connects_per_second, limits.connects_per_second_per_address, time.monotonic)
-        self.hub.bytes_per_second = limits.bytes_per_second
-        self.hub.publishes_per_second = limits.publishes_per_second
-        self.listeners = Listeners(reactor, self.engine, self.hub, rates)
+        self.hub.rates = SendRates(client_rates(settings), time.monotonic)
+        self.listeners = Listeners(reactor, self.engine, self.hub, settings.limits)
         self.listeners.certificate_user = settings.security.certificate_user
         self.listeners.on_refused = notices.not_admitted
         self.guard = Guard()

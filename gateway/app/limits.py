@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.broker.limits import Limits
 from gateway.config.model import Settings
+from gateway.net.rates import ClientRates
 
 LEVELS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 
@@ -41,6 +42,10 @@ def _common(settings: Settings) -> Limits:
         session_expiry_max=int(mqtt.session_expiry_max),
         keep_alive_max=int(mqtt.keep_alive_max),
         max_subscriptions=mqtt.max_subscriptions,
+        max_total_queued=mqtt.max_total_queued,
+        max_total_queued_bytes=mqtt.max_total_queued_bytes,
+        max_total_subscriptions=mqtt.max_total_subscriptions,
+        max_topic_length=mqtt.max_topic_length,
         max_topic_levels=mqtt.max_topic_levels,
         max_retained=mqtt.max_retained,
         max_retained_bytes=mqtt.max_retained_bytes,
@@ -53,6 +58,7 @@ def _common(settings: Settings) -> Limits:
 
 OVERRIDES = (
     "max_packet", "max_inflight", "max_queued", "max_queued_bytes", "max_subscriptions", "max_topic_levels",
+    "max_topic_length", "max_payload", "max_user_properties",
 )  # fmt: skip
 """Limits that a listener may have of its own."""
 
@@ -67,3 +73,20 @@ def _overrides(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
             own["versions"] = frozenset(LEVELS[version] for version in listener.versions)
         if own:
             yield listener.name, own
+
+
+def client_rates(settings: Settings) -> dict[str, ClientRates]:
+    """What clients may send, by listener; a listener without an entry is not looked at."""
+    found = {}
+    everybody = settings.limits
+    for one in settings.listeners:
+        own = one.limits
+        rates = ClientRates(
+            everybody.bytes_per_second if own.bytes_per_second is None else own.bytes_per_second,
+            everybody.publishes_per_second if own.publishes_per_second is None else own.publishes_per_second,
+            (own.total_bytes_per_second, everybody.total_bytes_per_second),
+            (own.total_publishes_per_second, everybody.total_publishes_per_second),
+        )
+        if any((rates.bytes, rates.publishes, *rates.total_bytes, *rates.total_publishes)):
+            found[one.name] = rates
+    return found

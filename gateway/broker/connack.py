@@ -38,6 +38,8 @@ def _will(connect: Connect, limits: Limits) -> Refusal | None:
     if will is None:
         return None
     problem = name_error(will.topic, limits.max_topic_levels)
+    if problem is None and len(will.topic.encode()) > limits.max_topic_length:
+        problem = f"topics have at most {limits.max_topic_length} bytes here"
     if problem is not None:
         return reasons.TOPIC_NAME_INVALID, f"will topic: {problem}"
     if will.qos > limits.max_qos:  # [MQTT-3.2.2-12]

@@ -351,7 +351,7 @@ class Connecting:
                     engine.delivery.forget(session, stored)
             count += len(page)
             if len(page) < 500:
-                session.stored = session.stored_bytes = 0
+                engine.delivery.waiting.emptied(session)
                 return count
             last = page[-1].token
 

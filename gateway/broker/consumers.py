@@ -18,11 +18,14 @@ from gateway.ports.counters import mqrc_label
 from gateway.ports.sources import Backout, Claims, Sources, Subscribed
 from gateway.routing.table import Table
 from gateway.rules.mappings import OutboundRule
+from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
 BATCH = 200
+PATIENCE = 5.0
+"""Seconds a device that is full may let the others wait without acknowledging anything; then it loses its own."""
 _PAUSE = 1.0
 """Seconds until a queue is looked at again whose message could not even be dead-lettered."""
 _REOPEN = 10.0
@@ -73,6 +76,8 @@ class Consumers:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.handover = Handover(engine)
+        self._behind: dict[Session, tuple[int, float]] = {}
+        """Connected sessions that are full: what they had acknowledged, and since when it is no more."""
         self.sources: dict[str, Source] = {}
         """By queue; by subscription and topic for MQ topics."""
         self._consumed: dict[str, list[Source]] = {}
@@ -173,6 +178,8 @@ class Consumers:
         held_back = source.paused or engine.draining or engine.turn.rows > 5000
         if held_back or not source.active or self._congested():
             source.running, source.waiting = False, True
+            if self._behind:
+                engine.scheduler.later(_PAUSE, self.resume)  # perhaps nothing is committed until then
             return
         try:
             manager = engine.queue_manager
@@ -206,10 +213,16 @@ class Consumers:
         self.engine.scheduler.soon(lambda: self.pump(source))
 
     def _congested(self) -> bool:
-        """Whether a connected session is so far behind that fetching more would only move the queue into memory."""
-        limit = self.engine.limits.max_queued
-        connections = self.engine.connections
-        return any(
-            max(len(connection.session.outflow.pending), connection.session.stored) > limit - BATCH
-            for connection in connections
-        )
+        """Whether a connected session is so far behind that fetching more would only move the queue into memory. One
+        that acknowledges nothing any more is not waited for: what is for it alone goes the way of what cannot be
+        delivered, and the others get theirs."""
+        now = self.engine.scheduler.monotonic()
+        before, self._behind = self._behind, {}
+        for connection in self.engine.connections:
+            session = connection.session
+            waiting = max(len(session.outflow.pending), session.stored)
+            if waiting and waiting > connection.limits.max_queued - BATCH:
+                seen = before.get(session)
+                moved = seen is None or seen[0] != session.delivered
+                self._behind[session] = (session.delivered, now) if moved or seen is None else seen
+        return any(now - since < PATIENCE for _, since in self._behind.values())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.broker.expiry import Expiry
 from gateway.broker.reporting import Reporting
 from gateway.broker.route import Receiver, Route, Shared
+from gateway.broker.waiting import Waiting
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBREL, V5
@@ -35,6 +36,7 @@ class Delivery:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.waiting = Waiting()
         self.reporting = Reporting(engine)
         self.expiry = Expiry(engine)
         self._turns: dict[str, int] = {}
@@ -96,8 +98,7 @@ class Delivery:
         [MQTT3-3.1.2-5]."""
         engine = self.engine
         size = len(item.publication.payload)
-        limits = engine.limits.at(session.listener)
-        if session.stored >= limits.max_queued or session.stored_bytes + size > limits.max_queued_bytes:
+        if self.waiting.full(engine.limits.at(session.listener), session, size):
             engine.counters.messages_dropped["_none", "session_full"] += 1
             return
         flags = SHARED if item.share else 0
@@ -112,8 +113,7 @@ class Delivery:
         puts.heads.append(prefix)
         puts.bodies.append(item.packet_id.to_bytes(2, "little") + item.publication.payload)
         engine.turn.rows += 1
-        session.stored += 1
-        session.stored_bytes += size
+        self.waiting.added(session, size)
         self.expiry.watch(session, item.publication)
         engine.turn.deliveries.append((session, item, puts, len(puts.heads) - 1))
 
@@ -248,8 +248,7 @@ class Delivery:
         """An item is over: its row goes with the open turn."""
         if item.token is not None:
             self.engine.turn.take(OUT, session.key, item.token)
-            session.stored -= 1
-            session.stored_bytes -= len(item.publication.payload)
+            self.waiting.taken(session, len(item.publication.payload))
 
     def forget(self, session: Session, stored: Stored) -> None:
         """A stored message goes with its session."""
@@ -272,8 +271,7 @@ class Delivery:
         session.delivered += 1
         if item.token is not None:
             self.engine.turn.take(OUT, session.key, item.token)
-            session.stored -= 1
-            session.stored_bytes -= len(item.publication.payload)
+            self.waiting.taken(session, len(item.publication.payload))
         if item.publication.report:
             self.answered(item, packet[2])
         self.engine.refill[session] = None

@@ -46,8 +46,7 @@ class Expiry:
                     earliest = min(earliest or publication.expires, publication.expires)
                 continue
             self.engine.turn.take(OUT, session.key, stored.token)
-            session.stored -= 1
-            session.stored_bytes -= len(publication.payload)
+            self.engine.delivery.waiting.taken(session, len(publication.payload))
             self.engine.counters.messages_dropped["_none", "expired"] += 1
             self.engine.delivery.reporting.expired(publication)
         if earliest:

@@ -131,7 +131,7 @@ class Handover:
         away = session.connection is None
         if qos and away and not session.durable:
             raise Refused("the device is away and keeps no session", Feedback.DEVICE_UNKNOWN)
-        if qos and session.stored >= engine.limits.max_queued:
+        if qos and engine.delivery.waiting.full(engine.limits.at(session.listener), session, len(publication.payload)):
             raise Refused("the device's queue is full", Feedback.QUEUE_LIMIT)
         publication.report = report
         if qos == 0 and away:

@@ -26,11 +26,16 @@ class Limits:
     connect_timeout: float = 10.0
     max_queued: int = 1000
     max_queued_bytes: int = 64 << 20
+    max_total_queued: int = 0
+    max_total_queued_bytes: int = 0
+    """Of all sessions together; 0: no limit."""
     retry_interval: float = 20.0
     retry_versions: frozenset[int] = frozenset({3})
     session_expiry_max: int = 7 * 86_400
     keep_alive_max: int = 600
     max_subscriptions: int = 1000
+    max_total_subscriptions: int = 0
+    """0: no limit."""
     max_topic_levels: int = 200
     max_topic_length: int = 65_535
     max_retained: int = 1_000_000
@@ -44,6 +49,11 @@ class Limits:
     """Where Response Information tells a client to have its answers sent."""
     listeners: dict[str, Limits] = field(default_factory=dict)
     """Those of listeners that have some of their own."""
+
+    @property
+    def shortest_payload(self) -> int:
+        """The longest payload that every listener allows: what the fast path asks about."""
+        return min(one.max_payload or one.max_packet for one in (self, *self.listeners.values()))
 
     def at(self, listener: str) -> Limits:
         """What holds for clients of a listener."""

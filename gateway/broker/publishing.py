@@ -48,7 +48,7 @@ class Publishing:
         handlers, pubacks, pubrecs = engine.handlers, PUBACKS, _PUBREC
         packets_in = engine.counters.packets_in
         last_topic, last_first, hot = b"", -1, 0
-        longest = engine.limits.max_payload or engine.limits.max_packet
+        longest = connection.limits.max_payload or connection.limits.max_packet
         replies = turn.replies.get(connection)
         heads: Any = None
         bodies: Any = None
@@ -182,7 +182,7 @@ class Publishing:
         engine.counters.packets_in[3] += 1
         qos = first >> 1 & 3
         try:
-            limit = engine.limits.max_user_properties
+            limit = connection.limits.max_user_properties
             properties = prop.decode(block, PUBLISH, max_user_properties=limit) if block else {}
             topic = self.resolve_alias(connection, topic, properties)
         except ProtocolError as error:
@@ -202,7 +202,7 @@ class Publishing:
         if qos == 2:
             self.stage(connection, route, publication, packet_id, properties)
             return
-        reason = route.error or self.payload_error(payload, properties) or self.length_error(route, payload)
+        reason = route.error or self.payload_error(connection, payload, properties) or self.length_error(route, payload)
         if not reason:
             self.release(connection.publisher, route, publication, packet_id, connection)
             if not route.interested:
@@ -263,9 +263,9 @@ class Publishing:
         """0, or the reason for a payload that its rule rejects because its queue would."""
         return reasons.QUOTA_EXCEEDED if self.engine.router.too_long(route, payload) else 0
 
-    def payload_error(self, payload: bytes, properties: Properties) -> int:
+    def payload_error(self, connection: Connection, payload: bytes, properties: Properties) -> int:
         """0, or the reason the payload is refused."""
-        if self.engine.limits.max_payload and len(payload) > self.engine.limits.max_payload:
+        if connection.limits.max_payload and len(payload) > connection.limits.max_payload:
             return reasons.PACKET_TOO_LARGE
         if properties.get(prop.PAYLOAD_FORMAT_INDICATOR) == 1:
             try:
@@ -300,7 +300,9 @@ class Publishing:
         engine, session = self.engine, connection.session
         if packet_id not in session.inbound:
             payload = publication.payload
-            reason = route.error or self.payload_error(payload, properties) or self.length_error(route, payload)
+            reason = (
+                route.error or self.payload_error(connection, payload, properties) or self.length_error(route, payload)
+            )
             if reason:
                 accounting.refused(engine.counters, route.rule, 2, "denied" if route.error else "too_large")
                 self.answer(connection, PUBREC, packet_id, reason)  # 3.x is not told: its PUBREL finds nothing

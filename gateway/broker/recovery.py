@@ -47,7 +47,7 @@ def _session(engine: Engine, stored: Stored) -> Session:
     subscribing: Subscribing = engine.subscribing
     for subscribed in list(session.subscriptions.values()):
         subscribing.add(session, subscribed.options, subscribed.identifier)
-    session.stored = engine.queue_manager.depth(OUT, session.key)
+    engine.delivery.waiting.added(session, 0, engine.queue_manager.depth(OUT, session.key))
     session.outflow.behind = session.stored > 0
     sent = engine.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]
     session.outflow.redelivered = min(sent, session.stored)  # what comes from now on has not been sent before
@@ -71,7 +71,7 @@ def _last_id(engine: Engine, session: Session) -> int:
             item = engine.delivery.restore(stored)
             used.add(item.packet_id)
             engine.delivery.expiry.watch(session, item.publication)
-            session.stored_bytes += len(item.publication.payload)
+            engine.delivery.waiting.added(session, len(item.publication.payload), 0)
         if len(page) < 1000:
             return end_of_ids(used)
         token = page[-1].token

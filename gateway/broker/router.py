@@ -82,10 +82,7 @@ class Router:
 
     def route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
         """The answer for one topic of one client; `first` holds the QoS and RETAIN bits."""
-        levels = self.max_levels
-        if self.engine is not None:
-            levels = self.engine.limits.at(publisher.listener).max_topic_levels
-        problem = topic_name_error(wire_topic, levels)
+        problem = self._topic_error(publisher.listener, wire_topic)
         if problem is not None:
             route = Route("", wire_topic, first)
             malformed = topic_name_error(wire_topic) is not None  # 0x90 is for well-formed names that are not accepted
@@ -103,6 +100,15 @@ class Router:
             self._find_destinations(route, publisher)
         self.find_receivers(route, publisher)
         return route
+
+    def _topic_error(self, listener: str, wire_topic: bytes) -> str | None:
+        """Why nothing can be published there, whoever asks."""
+        if self.engine is None:
+            return topic_name_error(wire_topic, self.max_levels)
+        limits = self.engine.limits.at(listener)
+        if len(wire_topic) > limits.max_topic_length:
+            return f"topics have at most {limits.max_topic_length} bytes here"
+        return topic_name_error(wire_topic, limits.max_topic_levels)
 
     def _find_destinations(self, route: Route, publisher: Publisher) -> None:
         origin = _origin(route, publisher)

@@ -25,9 +25,9 @@ _QOS_1 = 0x32
 
 def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:  # noqa: PLR0915 -- the hot loop
     """Take in the plain publications among at most SHORT bytes of each connection; the others are returned."""
-    turn, limits, pubacks = engine.turn, engine.limits, PUBACKS
+    turn, pubacks = engine.turn, PUBACKS
     now, generation = engine.scheduler.monotonic(), engine.router.generation
-    longest = limits.max_payload or limits.max_packet
+    longest = engine.limits.shortest_payload  # whatever the listener: who has more room goes the usual way
     replies, pending = turn.replies, turn.pending
     others: list[tuple[Connection, bytes]] = []
     run = heads = bodies = owners = None

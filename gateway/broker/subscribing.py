@@ -82,7 +82,8 @@ class Subscribing:
         shared = connection.version == V5 and is_shared(wanted.filter)
         if self.malformed(connection, wanted.filter):
             return -1
-        if filter_error(wanted.filter, connection.limits.max_topic_levels) is not None:
+        too_long = len(wanted.filter.encode()) > connection.limits.max_topic_length
+        if too_long or filter_error(wanted.filter, connection.limits.max_topic_levels) is not None:
             return reasons.TOPIC_FILTER_INVALID  # too many levels, or a `$share/...` [MQTT-4.8.2-1] [MQTT-4.8.2-2]
         if shared and wanted.no_local:  # [MQTT5-3.8.3-4]
             engine.protocol_error(connection, ProtocolError("No Local on a shared subscription"))
@@ -98,13 +99,15 @@ class Subscribing:
         return 0
 
     def too_many(self, connection: Connection, filter_: str) -> bool:
-        """Every level of a filter may have to be visited for a publication: deep ones are let in only while all of the
-        session's together have no more than DEEP for each subscription it may have; long ones in the same way."""
+        """Whether the session, or all together, have what they may. Every level of a filter may have to be visited for
+        a publication: deep ones are let in only while all of the session's together have no more than DEEP for each
+        subscription it may have; long ones in the same way."""
         known, most = connection.session.subscriptions, int(connection.limits.max_subscriptions)
         levels = filter_.count("/") + 1
         if filter_ in known:
             return False
-        if len(known) >= most:
+        total = connection.limits.max_total_subscriptions
+        if len(known) >= most or (total and len(self.engine.router.subscriptions) >= total):
             return True
         if levels > DEEP and sum(other.count("/") + 1 for other in known) + levels > DEEP * most:
             return True

@@ -13,16 +13,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
 
 from gateway.config.findings import Part
+from gateway.config.limits import Count, Length, Levels, Limits, ListenerRates, PacketSize, Positive, Window
 from gateway.config.security import Password, Security
 from gateway.config.units import Duration, Size, Wrong
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Version = Literal["3.1", "3.1.1", "5.0"]
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-Window = Annotated[int, Field(ge=1, le=65535)]
-Levels = Annotated[int, Field(ge=1, le=1000)]
-PacketSize = Annotated[Size, Field(ge=128, le=268_435_460)]
 
 
 def _queue_manager_name(value: str) -> str:
@@ -95,6 +91,10 @@ class Listener(Part):
     )
     max_subscriptions: Positive | None = Field(default=None, description="Overrides `mqtt.max_subscriptions` here.")
     max_topic_levels: Levels | None = Field(default=None, description="Overrides `mqtt.max_topic_levels` here.")
+    max_topic_length: Length | None = Field(default=None, description="Overrides `mqtt.max_topic_length` here.")
+    max_payload: Size | None = Field(default=None, description="Overrides `mqtt.max_payload` here.")
+    max_user_properties: Count | None = Field(default=None, description="Overrides `mqtt.max_user_properties` here.")
+    limits: ListenerRates = Field(default_factory=ListenerRates, description="Rates and shares here.")
 
     @property
     def local(self) -> bool:
@@ -257,6 +257,16 @@ class Mqtt(Part):
     max_subscriptions: Positive = Field(
         default=1000, description="Subscriptions of one session. Beyond it: 0x97 in SUBACK."
     )
+    max_total_queued: Count = Field(
+        default=10_000_000, description="Messages waiting for all sessions together; 0: no limit."
+    )
+    max_total_queued_bytes: Size = Field(
+        default=16 * 2**30, description="Bytes waiting for all sessions together; 0: no limit."
+    )
+    max_total_subscriptions: Count = Field(
+        default=5_000_000, description="Subscriptions of all sessions. Beyond it: 0x97 in SUBACK; 0: no limit."
+    )
+    max_topic_length: Length = Field(default=65535, description="Bytes of a topic or filter. Beyond it: 0x90, 0x8F.")
     max_topic_levels: Levels = Field(default=200, description="Levels of a topic or filter. Beyond it: 0x90, 0x8F.")
     max_user_properties: Count = Field(
         default=100, description="User properties of one packet (5.0). Beyond it the connection is closed (0x97)."
@@ -272,15 +282,6 @@ class Mqtt(Part):
         description="What 5.0 clients that ask are told to begin their response topics with; the client identifier "
         "follows.",
     )
-
-
-class Limits(Part):
-    """Rates; 0 is no limit."""
-
-    connects_per_second: Count = Field(default=0, description="New connections of the process.")
-    connects_per_second_per_address: Count = Field(default=0, description="New connections from one address.")
-    publishes_per_second: Count = Field(default=0, description="Publications of one client; reading pauses beyond it.")
-    bytes_per_second: Size = Field(default=0, description="Bytes of one client; reading pauses beyond it.")
 
 
 class Process(Part):

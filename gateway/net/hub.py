@@ -23,7 +23,7 @@ from zope.interface import implementer
 from gateway.broker.engine import Engine
 from gateway.broker.singles import SHORT
 from gateway.net.proxy import ProxyReader
-from gateway.net.rates import Bucket
+from gateway.net.rates import Pair, SendRates
 from gateway.session.connection import Connection
 
 READ, WRITE, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
@@ -39,7 +39,8 @@ class Pausable(Protocol):
     """A link on a Twisted transport: the reactor reads it, and the hub says when not to."""
 
     closed: bool
-    buckets: list[Bucket | None] | None
+    listener: str
+    buckets: Pair | None
 
     def pause(self, paused: bool) -> None:
         """Stop or go on reading."""
@@ -49,7 +50,8 @@ class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
     __slots__ = ("_backlog", "_backlog_bytes", "_closing", "buckets", "certificate_user", "chunk", "closed",
-                 "connection", "fd", "hub", "listener", "on_close", "peer", "proxy", "sock", "watching")  # fmt: skip
+                 "connection", "fd", "hub", "listener", "named", "on_close", "peer", "proxy",
+                 "sock", "watching")  # fmt: skip
 
     def __init__(self, hub: Hub, sock: socket.socket, peer: str, listener: str) -> None:
         self.hub = hub
@@ -61,8 +63,10 @@ class HubSocket:
         self.connection: Connection | None = None
         self.proxy: ProxyReader | None = None
         self.on_close: Callable[[], None] | None = None
+        self.named: Callable[[], bool] = lambda: True
+        """Asked when a proxy has said who the client is: whether it may stay."""
         self.closed = False
-        self.buckets: list[Bucket | None] | None = None
+        self.buckets: Pair | None = None
         self.watching = READ
         self.chunk = FIRST_CHUNK
         self._backlog: deque[bytes] = deque()
@@ -189,9 +193,8 @@ class Hub:
         self.streams: set[Pausable] = set()
         """Links that are not behind the epoll and have to keep the same pauses and rates."""
         self._paused = False
-        self.bytes_per_second = 0
-        """What one client may send; 0: no limit."""
-        self.publishes_per_second = 0
+        self.rates = SendRates({}, reactor.seconds)
+        """What clients may send in a second."""
         self.on_fatal: Callable[[Exception], None] = lambda _error: None
         self.on_defect: Callable[[Exception, str], None] = lambda _error, _peer: None
         IReactorFDSet(reactor).addReader(self)
@@ -219,7 +222,7 @@ class Hub:
             self.on_fatal(error)
 
     def _round(self) -> None:
-        sockets, limited = self._sockets, self.limited
+        sockets, limited = self._sockets, bool(self.rates)
         small: list[tuple[Connection, bytes]] = []
         for fd, event in self._epoll.poll(0, MAX_EVENTS):
             link = sockets.get(fd)
@@ -264,7 +267,7 @@ class Hub:
         begun = monotonic()
         try:
             if link.proxy is None and link.connection is not None:
-                if self.limited:
+                if self.rates:
                     self.receive_slowly(link, link.connection, chunk)
                 else:
                     self.engine.received(link.connection, chunk)
@@ -279,20 +282,19 @@ class Hub:
 
     def receive_slowly(self, link: HubSocket | Pausable, connection: Connection, chunk: bytes) -> None:
         """A client that sends more than it may is read later: its own window fills, nobody else's."""
+        if link.listener not in self.rates:
+            self.engine.received(connection, chunk)
+            return
         publishes = self.engine.counters.packets_in
         before = publishes[3]
         self.engine.received(connection, chunk)
-        now = self.reactor.seconds()
         if link.buckets is None:
-            rates = (self.bytes_per_second, self.publishes_per_second)
-            link.buckets = [Bucket(rate, now) if rate else None for rate in rates]
-        amounts = (len(chunk), publishes[3] - before)
-        early = max(
-            bucket.take(amount, now) if bucket else 0.0 for bucket, amount in zip(link.buckets, amounts, strict=True)
-        )
+            link.buckets = self.rates.own(link.listener)
+        early = self.rates.early(link.listener, link.buckets, (len(chunk), publishes[3] - before))
         if early and not link.closed:
+            self.engine.counters.backpressure_events["client_rate"] += 1
             link.pause(True)  # noqa: FBT003 -- the port's only argument
-            self.later(min(early, 5.0), lambda: link.pause(self._paused))
+            self.later(early, lambda: link.pause(self._paused))
 
     def defect(self, link: HubSocket, error: Exception) -> None:
         """What should not happen: say so, and end this connection. Nothing of it was acknowledged without a commit."""
@@ -311,7 +313,9 @@ class Hub:
         if rest is not None:
             link.peer = link.proxy.peer or link.peer
             link.proxy = None
-            if rest:
+            if not link.named():
+                self.lost(link)
+            elif rest:
                 self.engine.received(link.connection, rest)
 
     # -- sockets --
@@ -389,11 +393,6 @@ class Hub:
     def paused(self) -> bool:
         """Whether nobody is read for now."""
         return self._paused
-
-    @property
-    def limited(self) -> bool:
-        """Whether clients have a rate."""
-        return bool(self.bytes_per_second or self.publishes_per_second)
 
     @property
     def count(self) -> int:

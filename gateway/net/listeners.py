@@ -6,22 +6,26 @@ import contextlib
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from OpenSSL import SSL
 from twisted.internet.interfaces import IListeningPort
+from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from gateway.broker.engine import Engine
+from gateway.config.limits import Limits
 from gateway.config.model import Listener
 from gateway.errors import Finding
 from gateway.net.hub import Acceptor, Hub, HubSocket
+from gateway.net.proxied import ProxiedFactory
 from gateway.net.proxy import ProxyReader
-from gateway.net.rates import ConnectRates
+from gateway.net.rates import ConnectRates, Shares
 from gateway.net.stream import StreamFactory, TlsContext, tls_context
-from gateway.ports.link import Link
+from gateway.ports.link import Link, address_of
 from gateway.session.connection import Connection
 
 BACKLOG = 4096
@@ -38,16 +42,21 @@ class Listening:
     connections: int = 0
     number: int = 0
     tls: TlsContext | None = None
+    rates: ConnectRates = field(default_factory=lambda: ConnectRates(0, 0, time.monotonic))
+    shares: Shares = field(default_factory=lambda: Shares(0))
+    addresses: dict[Link, str] = field(default_factory=dict)
+    """Whose share a connection was taken from."""
 
 
 class Listeners:
     """All listeners of the process."""
 
-    def __init__(self, reactor: Any, engine: Engine, hub: Hub, rates: ConnectRates) -> None:
+    def __init__(self, reactor: Any, engine: Engine, hub: Hub, limits: Limits) -> None:
         self.reactor = reactor
         self.engine = engine
         self.hub = hub
-        self.rates = rates
+        self.limits = limits
+        self.rates = ConnectRates(limits.connects_per_second, 0, time.monotonic)
         self.certificate_user = "common_name"
         """What of a client certificate is the user name."""
         self.on_refused: Callable[[str, str, str], None] = lambda _listener, _peer, _why: None
@@ -61,6 +70,13 @@ class Listeners:
             listening = self._plain(settings)
         else:
             listening = self._stream(settings)
+        own, everybody = settings.limits, self.limits
+        per_second = everybody.connects_per_second_per_address
+        if own.connects_per_second_per_address is not None:
+            per_second = own.connects_per_second_per_address
+        share = everybody.connections_per_address
+        listening.rates = ConnectRates(own.connects_per_second, per_second, time.monotonic)
+        listening.shares = Shares(share if own.connections_per_address is None else own.connections_per_address)
         self.all[settings.name] = listening
         return listening
 
@@ -114,48 +130,94 @@ class Listeners:
 
     def _stream(self, settings: Listener) -> Listening:
         factory = StreamFactory(self, settings)
-        number = settings.port or 0
         context = tls_context(settings.tls) if settings.tls is not None else None
-        if context is not None:
-            port = self.reactor.listenSSL(number, factory, context, BACKLOG, settings.bind)
-        else:
-            port = self.reactor.listenTCP(number, factory, BACKLOG, settings.bind)
-        number = port.getHost().port
+        port = self._listen(settings, factory, context)
+        host: Any = port.getHost()
+        number = host.port
         listening = Listening(settings, f"{settings.bind}:{number}", port=port, number=number, tls=context)
         factory.listening = listening
         return listening
 
+    def _listen(self, settings: Listener, factory: StreamFactory, context: TlsContext | None) -> IListeningPort:
+        number, proxied = settings.port or 0, settings.proxy_protocol
+        if proxied is not None:  # its header comes before everything else, TLS included
+            inner: Any = (
+                factory if context is None else TLSMemoryBIOFactory(context, isClient=False, wrappedFactory=factory)
+            )
+            version, seconds = 1 if proxied == "v1" else 2, self.engine.limits.connect_timeout
+            outer = ProxiedFactory(inner, version, self.reactor, seconds)
+            port: IListeningPort = self.reactor.listenTCP(number, outer, BACKLOG, settings.bind)
+        elif context is not None:
+            port = self.reactor.listenSSL(number, factory, context, BACKLOG, settings.bind)
+        else:
+            port = self.reactor.listenTCP(number, factory, BACKLOG, settings.bind)
+        return port
+
     def _accepted(self, listening: Listening, link: HubSocket) -> None:
-        connection = self.take(listening, link, link.peer)
+        proxied = listening.settings.proxy_protocol
+        connection = self.take(listening, link, named=proxied is None)
         if connection is None:
             link.sock.close()
             return
-        listening.connections += 1
         link.connection = connection
-
-        def closed() -> None:
-            listening.connections -= 1
-
-        link.on_close = closed
-        if listening.settings.proxy_protocol is not None:
-            link.proxy = ProxyReader(1 if listening.settings.proxy_protocol == "v1" else 2)
+        link.on_close = lambda: self.gone(listening, link)
+        if proxied is not None:
+            link.proxy = ProxyReader(1 if proxied == "v1" else 2)
+            link.named = lambda: not self._said(listening, link, self._too_many_from(listening, link))
         self.hub.add(link)
 
-    def take(self, listening: Listening, link: Link, peer: str) -> Connection | None:
-        """The broker's connection for an accepted socket, or None when there are too many, of all or from there."""
-        name, limit = listening.settings.name, listening.settings.max_connections
-        if limit is not None and listening.connections >= limit:
-            why = "the listener has as many connections as it may"
-        elif not self.rates.admit(peer.rpartition(":")[0]):
-            why = "connections come faster than limits allow"
-        else:
+    def take(self, listening: Listening, link: Link, *, named: bool = True) -> Connection | None:
+        """The broker's connection for an accepted socket, or None when there are too many, of all or from there.
+        Not `named`: a proxy will say where it comes from."""
+        found = self._too_many(listening) or (self._too_many_from(listening, link) if named else None)
+        connection = None
+        if found is None:
             connection = self.engine.connected(link, listening.settings)
-            if connection is not None or self.engine.draining:
-                return connection
-            why = "the gateway has as many connections as it may"
-        self.engine.counters.mqtt_connects[name, "3.1.1", "too_many"] += 1
-        self.refused(name, peer, why)
+            if connection is None and not self.engine.draining:
+                found = "the gateway has as many connections as it may"
+        if connection is None:
+            self._said(listening, link, found)
+            self._give_back(listening, link)
+            return None
+        listening.connections += 1
+        return connection
+
+    def gone(self, listening: Listening, link: Link) -> None:
+        """A connection that was taken is over."""
+        listening.connections -= 1
+        self._give_back(listening, link)
+
+    def _too_many(self, listening: Listening) -> str | None:
+        limit = listening.settings.max_connections
+        if limit is not None and listening.connections >= limit:
+            return "the listener has as many connections as it may"
+        if not self.rates.admit() or not listening.rates.admit():
+            return "connections come faster than limits allow"
         return None
+
+    def _too_many_from(self, listening: Listening, link: Link) -> str | None:
+        address = address_of(link.peer)
+        if not listening.rates.admit_from(address):
+            return "connections from this address come faster than limits allow"
+        if not listening.shares.take(address):
+            return "this address has as many connections as it may"
+        if listening.shares.most:
+            listening.addresses[link] = address
+        return None
+
+    def _give_back(self, listening: Listening, link: Link) -> None:
+        address = listening.addresses.pop(link, None)
+        if address is not None:
+            listening.shares.give_back(address)
+
+    def _said(self, listening: Listening, link: Link, found: str | None) -> bool:
+        """Count and tell why a connection is turned away, if it is."""
+        if found is None:
+            return False
+        name = listening.settings.name
+        self.engine.counters.mqtt_connects[name, "3.1.1", "too_many"] += 1
+        self.refused(name, link.peer, found)
+        return True
 
     def refused(self, listener: str, peer: str, why: str) -> None:
         """A connection that ends before it says CONNECT is told of too."""

@@ -1,10 +1,14 @@
-"""Rates of connections and of bytes: who is too fast is turned away, or read more slowly. Bounded memory."""
+"""Rates and shares: who connects too often is turned away, who sends too much is read more slowly. Bounded memory."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import NamedTuple
 
 MAX_ADDRESSES = 65_536
+MAX_DEBT = 5.0
+"""Seconds of its rate that a bucket can owe: a burst is waited for, but not for ever after."""
 
 
 class Bucket:
@@ -19,14 +23,68 @@ class Bucket:
 
     def take(self, amount: float, now: float) -> float:
         """Take `amount`; the answer is how many seconds too early that was (0: in time)."""
-        self._left = min(self.rate, self._left + (now - self._filled) * self.rate)
+        left = min(self.rate, self._left + (now - self._filled) * self.rate) - amount
         self._filled = now
-        self._left -= amount
+        self._left = max(left, -MAX_DEBT * self.rate)
         return 0.0 if self._left >= 0 else -self._left / self.rate
 
 
+class ClientRates(NamedTuple):
+    """What clients of one listener may send in a second; 0 is no limit."""
+
+    bytes: int
+    publishes: int
+    total_bytes: tuple[int, int] = (0, 0)
+    """All clients together: of the listener, of the process."""
+    total_publishes: tuple[int, int] = (0, 0)
+
+
+Pair = tuple[Bucket | None, Bucket | None]
+"""For bytes and for publications."""
+
+
+def pair(bytes_rate: int, publish_rate: int, now: float) -> Pair:
+    """Buckets for the rates that there are."""
+    return (Bucket(bytes_rate, now) if bytes_rate else None, Bucket(publish_rate, now) if publish_rate else None)
+
+
+class SendRates:
+    """Buckets of clients, listeners and the process. A link brings the place for its own: `buckets`."""
+
+    def __init__(self, by_listener: dict[str, ClientRates], clock: Callable[[], float]) -> None:
+        now = clock()
+        self._rates = by_listener
+        self._clock = clock
+        totals = next(iter(by_listener.values()), ClientRates(0, 0))
+        self._process = pair(totals.total_bytes[1], totals.total_publishes[1], now)
+        self._listeners = {
+            name: pair(one.total_bytes[0], one.total_publishes[0], now) for name, one in by_listener.items()
+        }
+
+    def __contains__(self, listener: str) -> bool:
+        return listener in self._rates
+
+    def __bool__(self) -> bool:
+        return bool(self._rates)
+
+    def own(self, listener: str) -> Pair:
+        """Buckets for a new client."""
+        rates = self._rates[listener]
+        return pair(rates.bytes, rates.publishes, self._clock())
+
+    def early(self, listener: str, own: Pair, amounts: tuple[int, int]) -> float:
+        """So many bytes and publications have come: how many seconds that was too early."""
+        now = self._clock()
+        found = 0.0
+        for buckets in (own, self._listeners[listener], self._process):
+            for bucket, amount in zip(buckets, amounts, strict=True):
+                if bucket is not None:
+                    found = max(found, bucket.take(amount, now))
+        return found
+
+
 class ConnectRates:
-    """New connections of the process, and from each address."""
+    """New connections, of all and from each address."""
 
     def __init__(self, rate: int, per_address: int, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -34,16 +92,40 @@ class ConnectRates:
         self._per_address = per_address
         self._addresses: dict[str, Bucket] = {}
 
-    def admit(self, address: str) -> bool:
-        """Whether a connection from this address is in time."""
-        now = self._clock()
-        if self._all is not None and self._all.take(1, now):
-            return False
+    def admit(self) -> bool:
+        """Whether one more connection is in time."""
+        return self._all is None or not self._all.take(1, self._clock())
+
+    def admit_from(self, address: str) -> bool:
+        """Whether one more from this address is."""
         if not self._per_address:
             return True
+        now = self._clock()
         bucket = self._addresses.get(address)
         if bucket is None:
             if len(self._addresses) >= MAX_ADDRESSES:
                 self._addresses.clear()
             bucket = self._addresses[address] = Bucket(self._per_address, now)
         return not bucket.take(1, now)
+
+
+class Shares:
+    """Open connections by address, where addresses have a share; as many entries as connections at the most."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._open: Counter[str] = Counter()
+
+    def take(self, address: str) -> bool:
+        """Whether one more from there may stay."""
+        if self.most and self._open[address] >= self.most:
+            return False
+        if self.most:
+            self._open[address] += 1
+        return True
+
+    def give_back(self, address: str) -> None:
+        """It is gone."""
+        self._open[address] -= 1
+        if self._open[address] <= 0:
+            del self._open[address]

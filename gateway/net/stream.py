@@ -14,7 +14,7 @@ from twisted.internet.ssl import ContextFactory
 from twisted.python.failure import Failure
 
 from gateway.config.model import Listener, Tls
-from gateway.net.rates import Bucket
+from gateway.net.rates import Pair
 from gateway.net.websocket import WebSocketServer
 from gateway.session.connection import Connection
 
@@ -37,9 +37,8 @@ class StreamProtocol(Protocol):
         self.certificate_user: str | None = None
         self.connection: Connection | None = None
         self.closed = False
-        self.buckets: list[Bucket | None] | None = None
+        self.buckets: Pair | None = None
         self._websocket: WebSocketServer | None = None
-        self._counted = False
         self._greeted = False
         self._unread = b""
         self._end: Any = None
@@ -53,12 +52,10 @@ class StreamProtocol(Protocol):
         settings = self.listening.settings
         if settings.websocket is not None:
             self._websocket = WebSocketServer(settings.websocket.path, settings.websocket.origins)
-        self.connection = self.listeners.take(self.listening, self, self.peer)
+        self.connection = self.listeners.take(self.listening, self)
         if self.connection is None:
             transport.abortConnection()
             return
-        self.listening.connections += 1
-        self._counted = True
         self.listeners.hub.streams.add(self)
         if self.listeners.hub.paused:
             self.pause(paused=True)
@@ -88,7 +85,7 @@ class StreamProtocol(Protocol):
         connection, hub = self.connection, self.listeners.hub
         if connection is None or not data:
             return
-        if hub.limited:
+        if hub.rates:
             hub.receive_slowly(self, connection, data)
         else:
             self.listeners.engine.received(connection, data)
@@ -138,9 +135,8 @@ class StreamProtocol(Protocol):
         self.listeners.hub.streams.discard(self)
         if self._end is not None and self._end.active():
             self._end.cancel()
-        if self._counted:
-            self.listening.connections -= 1
         if self.connection is not None:
+            self.listeners.gone(self.listening, self)
             if not self._greeted and isinstance(reason.value, SSL.Error):
                 self._handshake_failed(reason.value)
             self.listeners.engine.closed(self.connection)

@@ -44,7 +44,7 @@ TransformReason = Literal["template", "payload", "schema", "header", "other"]
 DeadLetterReason = Literal["queue_full", "unknown_queue", "put_inhibited", "not_authorized", "too_long", "backed_out",
                            "transform", "unmatched", "other"]  # fmt: skip
 MqCall = Literal["connect", "open", "put", "get", "commit", "other"]
-PauseCause = Literal["batch_full", "queue_full", "mq_down", "spool_full"]
+PauseCause = Literal["batch_full", "queue_full", "mq_down", "spool_full", "client_rate"]
 Level = Literal["debug", "info", "warning", "error", "critical"]
 
 PACKET_TYPES = ("reserved", "connect", "connack", "publish", "puback", "pubrec", "pubrel", "pubcomp", "subscribe",

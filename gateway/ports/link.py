@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Protocol
 
 
@@ -26,3 +27,14 @@ class Link(Protocol):
 
     def abort(self) -> None:
         """Close at once."""
+
+
+def address_of(peer: str) -> str:
+    """The part of `address:port` that stands for one subscriber: an IPv6 client has its /64 to choose from."""
+    host = peer.rpartition(":")[0].strip("[]")
+    if ":" not in host:
+        return host
+    try:
+        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return host

@@ -53,15 +53,16 @@ class Matched(NamedTuple, Generic[S]):
 class Subscriptions(Generic[S]):
     """All subscriptions of a gateway process."""
 
-    __slots__ = ("_by_subscriber", "_trie", "version")
+    __slots__ = ("_by_subscriber", "_count", "_trie", "version")
 
     def __init__(self) -> None:
         self._trie: FilterTrie[tuple[str, Members[S]]] = FilterTrie()
         self._by_subscriber: dict[S, dict[str, Interest]] = {}
+        self._count = 0
         self.version = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_subscriber.values()))
+        return self._count
 
     def add(self, subscriber: S, filter: str, interest: Interest) -> bool:  # noqa: A002
         """Subscribe, or replace the options of the same filter; True when it is new [MQTT-3.8.4-3]."""
@@ -74,7 +75,9 @@ class Subscriptions(Generic[S]):
         members = entry[1].shared.setdefault(share, {}) if share else entry[1].direct
         new = subscriber not in members
         members[subscriber] = interest
-        self._by_subscriber.setdefault(subscriber, {})[filter] = interest
+        mine = self._by_subscriber.setdefault(subscriber, {})
+        self._count += filter not in mine
+        mine[filter] = interest
         self.version += 1
         return new
 
@@ -83,6 +86,7 @@ class Subscriptions(Generic[S]):
         mine = self._by_subscriber.get(subscriber)
         if mine is None or mine.pop(filter, None) is None:
             return False
+        self._count -= 1
         if not mine:
             del self._by_subscriber[subscriber]
         self._detach(subscriber, *split_shared(filter))
@@ -94,6 +98,7 @@ class Subscriptions(Generic[S]):
         mine = self._by_subscriber.pop(subscriber, {})
         for filter_ in mine:
             self._detach(subscriber, *split_shared(filter_))
+        self._count -= len(mine)
         self.version += bool(mine)
         return len(mine)
 

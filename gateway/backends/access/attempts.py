@@ -6,7 +6,6 @@ forgotten first. No I/O; the time is an argument.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter, OrderedDict
 
 DELAY_FROM, DELAY_MOST = 0.25, 5.0
@@ -52,14 +51,3 @@ class Attempts:
             self._failures.popitem(last=False)
         self._failures[address] = (count, now)
         return float(min(DELAY_FROM * 2 ** min(count - 1, 10), DELAY_MOST))
-
-
-def address_of(peer: str) -> str:
-    """The part of `address:port` that stands for one subscriber."""
-    host = peer.rpartition(":")[0].strip("[]")
-    if ":" not in host:
-        return host
-    try:
-        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
-    except ValueError:
-        return host

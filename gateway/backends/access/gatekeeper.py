@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.backends.access import scram
-from gateway.backends.access.attempts import Attempts, address_of
+from gateway.backends.access.attempts import Attempts
 from gateway.backends.access.passwords import read_password_file, verify
 from gateway.backends.access.scram import Exchange, Keys, ScramError, keys_of
 from gateway.backends.access.tokens import Tokens
@@ -29,7 +29,7 @@ from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, Connect
 from gateway.ports.access import Verdict
 from gateway.ports.batch import Scheduler
-from gateway.ports.link import Link
+from gateway.ports.link import Link, address_of
 from gateway.routing.acl import PUBLISH, Acl, Subject, compile_acl
 
 REMEMBERED = 20_000

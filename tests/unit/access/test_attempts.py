@@ -10,8 +10,8 @@ from gateway.backends.access.attempts import (
     MAX_PENDING,
     MAX_PENDING_OF_ADDRESS,
     Attempts,
-    address_of,
 )
+from gateway.ports.link import address_of
 
 
 def test_each_failure_from_an_address_is_answered_later_than_the_one_before() -> None:

@@ -1,10 +1,10 @@
-"""Rates: bursts of one second pass, more is early by the time it is missing."""
+"""Rates and shares: bursts of one second pass, more is early by the time it is missing, debts are not for ever."""
 
 from __future__ import annotations
 
 import pytest
 
-from gateway.net.rates import MAX_ADDRESSES, Bucket, ConnectRates
+from gateway.net.rates import MAX_ADDRESSES, MAX_DEBT, Bucket, ClientRates, ConnectRates, SendRates, Shares
 
 
 def test_a_bucket_lets_a_second_through_and_says_how_early_the_rest_is() -> None:
@@ -15,19 +15,50 @@ def test_a_bucket_lets_a_second_through_and_says_how_early_the_rest_is() -> None
     assert bucket.take(11, 100.0) == pytest.approx(0.1), "what was not used is kept for one second at most"
 
 
+def test_a_burst_is_not_waited_for_for_ever() -> None:
+    bucket = Bucket(10, 0.0)
+    assert bucket.take(1_000_000, 0.0) == MAX_DEBT
+    assert bucket.take(0, MAX_DEBT) == 0.0
+
+
 def test_addresses_have_their_own_rate_and_are_not_remembered_for_ever() -> None:
     now = [0.0]
     rates = ConnectRates(0, 1, lambda: now[0])
-    assert rates.admit("a")
-    assert not rates.admit("a")
-    assert rates.admit("b")
+    assert rates.admit_from("a")
+    assert not rates.admit_from("a")
+    assert rates.admit_from("b")
     now[0] = 2.0
-    assert rates.admit("a")
+    assert rates.admit_from("a")
     for number in range(MAX_ADDRESSES + 10):
-        rates.admit(str(number))
+        rates.admit_from(str(number))
     assert len(rates._addresses) <= MAX_ADDRESSES
 
 
-def test_the_process_has_a_rate_too() -> None:
+def test_all_together_have_a_rate_too() -> None:
     rates = ConnectRates(2, 0, lambda: 0.0)
-    assert [rates.admit(str(number)) for number in range(3)] == [True, True, False]
+    assert [rates.admit() for _ in range(3)] == [True, True, False]
+
+
+def test_an_address_has_its_share_and_gives_it_back() -> None:
+    shares = Shares(2)
+    assert [shares.take("a") for _ in range(3)] == [True, True, False]
+    assert shares.take("b")
+    shares.give_back("a")
+    assert shares.take("a")
+    for address in ("a", "a", "b"):
+        shares.give_back(address)
+    assert not shares._open, "nobody is remembered who is gone"
+
+
+def test_clients_listeners_and_the_process_each_have_a_bucket() -> None:
+    rates = SendRates(
+        {"a": ClientRates(0, 10, total_publishes=(15, 18)), "b": ClientRates(0, 0, total_publishes=(0, 18))},
+        lambda: 0.0,
+    )
+    assert "a" in rates
+    assert "c" not in rates
+    one, two, other = rates.own("a"), rates.own("a"), rates.own("b")
+    assert rates.early("a", one, (100, 10)) == 0.0
+    assert rates.early("a", one, (1, 1)) == pytest.approx(0.1), "the client's own"
+    assert rates.early("a", two, (1, 5)) == pytest.approx(1 / 15), "the listener's: 16 of 15"
+    assert rates.early("b", other, (1, 4)) == pytest.approx(2 / 18), "the process's: 20 of 18"

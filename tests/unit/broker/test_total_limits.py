@@ -1,0 +1,123 @@
+"""Limits of all together, of topics' length; and a device that is full does not hold up the others for ever."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from broker_harness import Bench
+
+from gateway.broker.consumers import BATCH, PATIENCE
+from gateway.mq import mqmd
+
+MAPPING = """
+version: 1
+to_mqtt:
+  - {name: commands, queue: COMMANDS, topic: "cmd", qos: 1}
+"""
+
+
+def codes(device) -> list[int]:
+    return device.take()[-1][1].reasons
+
+
+def waits_for(bench: Bench) -> tuple[int, int]:
+    """Messages and bytes, added up session by session."""
+    sessions = list(bench.engine.sessions)
+    return sum(one.stored for one in sessions), sum(one.stored_bytes for one in sessions)
+
+
+def kept(bench: Bench) -> tuple[int, int]:
+    waiting = bench.engine.delivery.waiting
+    return waiting.messages, waiting.bytes
+
+
+@pytest.mark.parametrize(("version", "refused"), [(4, 0x80), (5, 0x97)])
+def test_subscriptions_of_all_sessions(version, refused):
+    bench = Bench(max_total_subscriptions=3)
+    one, two = bench.device(version, "one").connect(), bench.device(version, "two").connect()
+    for name in ("a", "b"):
+        one.subscribe(name, 1)
+        assert codes(one) == [1]
+    two.subscribe("a", 1)
+    assert codes(two) == [1]
+    two.subscribe("b", 1)
+    assert codes(two) == [refused]
+    two.subscribe("a", 0)
+    assert codes(two) == [0], "what is there may be renewed"
+    one.unsubscribe("b")
+    two.subscribe("b", 1)
+    assert codes(two) == [1]
+    one.disconnect()
+    assert len(bench.engine.router.subscriptions) == 2
+
+
+@pytest.mark.parametrize("limits", [{"max_total_queued": 4}, {"max_total_queued_bytes": 40}])
+def test_what_waits_for_all_sessions(limits):
+    bench = Bench(**limits)
+    for name in ("one", "two"):
+        away = bench.device(5, name).connect(clean=False)
+        away.subscribe(name, 1)
+        away.drop()
+    sender = bench.device(5, "sender").connect()
+    for number in range(3):
+        sender.publish("one", b"0123456789", 1, number + 1)
+        sender.publish("two", b"0123456789", 1, number + 100)
+    assert kept(bench) == waits_for(bench) == (4, 40)
+    assert bench.engine.counters.messages_dropped["_none", "session_full"] == 2
+    bench.kill()
+    assert kept(bench) == waits_for(bench) == (4, 40), "counted again at start"
+    back = bench.device(5, "one").connect(clean=False)
+    for packet in back.take():
+        if packet[0] >> 4 == 3:
+            back.ack(4, packet[2])
+    assert kept(bench) == waits_for(bench) == (2, 20)
+    bench.device(5, "two").connect()
+    assert kept(bench) == (0, 0), "a clean start forgets what waited"
+
+
+@pytest.mark.parametrize(("version", "refused"), [(4, 0x80), (5, 0x8F)])
+def test_the_length_of_topics(version, refused):
+    bench = Bench(max_topic_length=10)
+    device = bench.device(version, "d").connect()
+    device.subscribe("a" * 10, 1)
+    assert codes(device) == [1]
+    device.subscribe("ä" * 6, 1)
+    assert codes(device) == [refused], "bytes, not letters"
+    device.publish("a" * 11, b"x", 1, 1)
+    assert device.wire.closed
+
+
+def test_payload_and_user_properties_of_a_listener():
+    bench = Bench()
+    bench.engine.limits.listeners = {
+        "bench": dataclasses.replace(bench.engine.limits, max_payload=5, max_user_properties=1)
+    }
+    device = bench.device(5, "d").connect()
+    device.take()
+    device.publish("a", b"123456", 1, 1)
+    assert device.take()[0][2] == 0x95
+    device.publish("a", b"1", 1, 2, properties=b"\x26\x00\x01k\x00\x01v" * 2)
+    assert device.wire.closed
+
+
+def commands(count: int) -> list[tuple[bytes, bytes]]:
+    return [(mqmd.build(persistence=1), b"%d" % number) for number in range(count)]
+
+
+def test_a_device_that_acknowledges_nothing_does_not_hold_up_the_others_for_ever():
+    bench = Bench(MAPPING, max_queued=BATCH + 50, max_inflight=10)
+    stuck = bench.device(5, "stuck").connect(clean=False)
+    stuck.subscribe("cmd", 1)
+    bench.queues.arrive("COMMANDS", *commands(BATCH))
+    bench.advance(1)
+    other = bench.device(5, "other").connect()
+    other.subscribe("cmd", 1)
+    other.take()
+    bench.queues.arrive("COMMANDS", *commands(5))
+    bench.advance(PATIENCE / 2)
+    assert not [packet for packet in other.take() if packet[0] >> 4 == 3], (
+        "the queue is its place as long as it may move"
+    )
+    bench.advance(PATIENCE + 3)
+    assert len([packet for packet in other.take() if packet[0] >> 4 == 3]) == 5
