@@ -94,6 +94,9 @@ class Mq:
         self._check()
         return self.queue_manager.max_length(queue)
 
+    def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
+        return self.fetch(queue, key, limit)
+
     def backout(self, queue: str) -> Backout:
         self._check()
         return self.queue_manager.backout(queue)

@@ -5,24 +5,29 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.app.ibm import connect_settings, queues_of
+from gateway.backends.buffer import adoption
 from gateway.backends.buffer.ibm_link import IbmLink
-from gateway.backends.buffer.queue_manager import BUFFERING, CONNECTED, BufferedQueueManager
+from gateway.backends.buffer.queue_manager import BUFFERING, CONNECTED, STATE_QUEUES, BufferedQueueManager
+from gateway.backends.buffer.spool import ADOPTED, COPIED
 from gateway.backends.embedded.journal import StoreOptions
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.backends.ibm.client import IbmQueueManager
-from gateway.backends.ibm.driver import load
+from gateway.backends.ibm.connection import Connection
+from gateway.backends.ibm.driver import ConnectSettings, Driver, load
 from gateway.backends.ibm.examining import Problem
-from gateway.backends.ibm.identifiers import message_ids
+from gateway.backends.ibm.identifiers import NewId, message_ids
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.worker import Backoff
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.observe import logs
-from gateway.ports.batch import Puts, Scheduler
+from gateway.ports.batch import Puts, Scheduler, Takes, Token
 from gateway.ports.counters import NO_ROUTE, Counters
 from gateway.routing.table import Table
 
@@ -45,7 +50,7 @@ def open_buffered(
     assert buffer is not None  # noqa: S101
     connect, backoff = connect_settings(settings, ibm), Backoff(ibm.reconnect_from, ibm.reconnect_to)
     reads = _Quiet(connect, scheduler, driver=ibm.driver, connections=1, backoff=backoff)
-    _first_look(reads, settings, table)
+    there = _first_look(reads, settings, table)
     store = EmbeddedQueueManager.open(directory, STORE, scheduler, store_options=StoreOptions(STORE))
 
     def attempted(ok: bool) -> None:
@@ -60,6 +65,11 @@ def open_buffered(
     except BaseException:
         store.close()
         raise
+    try:
+        _take_over(queue_manager, reads, connect, new_id, there=there)
+    except BaseException:
+        queue_manager.close()
+        raise
     if queue_manager.spool.messages:
         log.info("recovered", f"{queue_manager.spool.messages} messages wait for IBM MQ", directory=str(directory))
     queue_manager.start()
@@ -70,8 +80,42 @@ class _Quiet(IbmQueueManager):
     """The reading half of IBM MQ: never started, so that its workers do not connect; the link does the committing."""
 
 
-def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> None:
-    """What an operator should hear at once, if IBM MQ is there to say it."""
+def _take_over(
+    queue_manager: BufferedQueueManager, reads: IbmQueueManager, connect: ConnectSettings, new_id: NewId, *, there: bool
+) -> None:
+    """The state that a gateway without a buffer has left on IBM MQ."""
+    spool = queue_manager.spool
+    if spool.identity.home == ADOPTED:
+        return
+    if not there:
+        if spool.identity.home != COPIED:
+            log.warning("state", "the buffer is new and IBM MQ is away: sessions that lie there are not taken over")
+            adoption.stay(spool)
+        return
+    with closing(_Taker(load(reads.driver), connect, new_id)) as taker:
+        found = adoption.adopt(spool, sorted(STATE_QUEUES), reads.load, taker.remove)
+    if found:
+        log.info("state", f"{found} messages of the gateway's state moved from IBM MQ into the buffer")
+
+
+class _Taker:
+    """A connection that removes messages."""
+
+    def __init__(self, driver: Driver, connect: ConnectSettings, new_id: NewId) -> None:
+        self._connection = Connection(driver.connect(connect), new_id)
+
+    def remove(self, queue: str, tokens: Sequence[Token]) -> None:
+        """For good."""
+        self._connection.take(Takes(queue, b"", list(tokens)))
+        self._connection.session.commit()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._connection.session.disconnect()
+
+
+def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> bool:
+    """What an operator should hear at once, if IBM MQ is there to say it. False: it is not."""
     found: list[Problem | MQError] = []
 
     def look() -> None:
@@ -85,13 +129,14 @@ def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> Non
     looking.join(FIRST_LOOK_SECONDS)
     if looking.is_alive():
         log.warning("away", f"IBM MQ has not answered for {FIRST_LOOK_SECONDS:.0f} s: messages are buffered")
-        return
+        return False
     for error in found:
         if isinstance(error, MQError):
             text = explain(error.reason, str(error))
             if action_for(error.reason) is not Action.RECONNECT:
                 raise MQError(error.reason, text, error.comp_code)
             log.warning("away", f"messages are buffered: {text}")
+            return False
     problems = [one for one in found if isinstance(one, Problem)]
     for problem in problems:
         if not problem.serious:
@@ -99,6 +144,7 @@ def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> Non
     serious = [Finding(one.subject, 1, 1, one.text) for one in problems if one.serious]
     if serious:
         raise ConfigurationError(serious)
+    return True
 
 
 def _say(state: str, why: str) -> None:

@@ -17,7 +17,7 @@ import click
 from gateway.cli.reach import show_json
 from gateway.config.load import load_settings
 from gateway.config.model import Ibm, Settings
-from gateway.errors import ConfigurationError, DriverUnavailable, MqgateError
+from gateway.errors import ConfigurationError, DriverUnavailable, MQError, MqgateError, StoreInUse
 
 
 class Found(NamedTuple):
@@ -100,6 +100,9 @@ def _configured(settings: Settings) -> Iterator[Found]:
     ibm = settings.queue_manager.ibm
     if ibm is not None:
         yield from _queue_manager(settings, ibm)
+    buffer = settings.queue_manager.buffer
+    if buffer is not None:
+        yield _buffer(Path(settings.resolve(buffer.path, "queue_manager.buffer.path")).absolute(), buffer.max_bytes)
     embedded = settings.queue_manager.embedded
     if embedded is not None:
         path = Path(settings.resolve(embedded.path, "queue_manager.embedded.path")).absolute()
@@ -122,11 +125,17 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
     from gateway.app.ibm import connect_settings, queues_of
     from gateway.app.mappings import read_table
     from gateway.backends.ibm.examining import look
+    from gateway.backends.ibm.reasons import Action, action_for
 
     what = f"queue manager {ibm.name}"
+    away = "wrong" if settings.queue_manager.buffer is None else "missing"
     try:
         puts, consumes = queues_of(read_table(settings))
         problems = look(connect_settings(settings, ibm), ibm.driver, puts, consumes, settings.mqtt.max_packet)
+    except MQError as error:
+        gone = action_for(error.reason) is Action.RECONNECT
+        yield Found(what, away if gone else "wrong", f"{error}{'; messages are buffered' if away == 'missing' else ''}")
+        return
     except MqgateError as error:
         yield Found(what, "wrong", str(error))
         return
@@ -134,6 +143,32 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
         yield Found(problem.subject, "wrong" if problem.serious else "missing", problem.text)
     if not problems:
         yield Found(what, "ok", "its queues are as the gateway needs them")
+
+
+def _buffer(path: Path, max_bytes: int) -> Found:
+    """The buffer's directory, and what waits there for IBM MQ."""
+    from gateway.backends.buffer.spool import ASIDE, ENTRIES
+    from gateway.backends.embedded.mqi.threads import ThreadScheduler
+    from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+
+    there = path
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    if not os.access(there, os.W_OK) or free < min(max_bytes, 512 << 20):
+        return Found("buffer", "wrong", f"{there} cannot be written or has only {free // 2**20:,} MiB free")
+    if not path.exists():
+        return Found("buffer", "ok", f"{path}, new, {free // 2**20:,} MiB free")
+    try:
+        with ThreadScheduler() as scheduler:
+            store = EmbeddedQueueManager.open(path, "BUFFER", scheduler)
+            waiting = store.depth(ENTRIES) + store.depth(ASIDE)
+            store.close()
+    except StoreInUse:
+        return Found("buffer", "ok", f"{path}, in use by a gateway that runs: its page shows what waits")
+    except MqgateError as error:
+        return Found("buffer", "wrong", str(error))
+    return Found("buffer", "ok", f"{path}, {waiting} units of work wait for IBM MQ, {free // 2**20:,} MiB free")
 
 
 def _certificate(settings: Settings, listener: str, name: str) -> Found:

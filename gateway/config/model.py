@@ -180,8 +180,10 @@ class Ibm(Part):
 class Buffer(Part):
     """Store and forward while IBM MQ is away."""
 
-    path: str = Field(default="./mqgate-buffer", description="Directory.")
-    max_bytes: Size = Field(default=2**30, description="Limit; beyond it acknowledgements are withheld.")
+    path: str = Field(default="./mqgate-buffer", description="Directory; it holds the gateway's state too.")
+    max_bytes: Size = Field(
+        default=2**30, ge=2**14, description="Limit of what waits for IBM MQ; beyond it acknowledgements are withheld."
+    )
 
 
 class QueueManager(Part):

@@ -3,9 +3,12 @@ keep the protocol's promises publish on; in the end everything is counted. MQGAT
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -179,6 +182,45 @@ def test_a_full_buffer_withholds_acknowledgements_until_mq_is_back(tmp_path: Pat
             site.gateway.get("/readyz")
         site.manager.start()
         site.more(100)
+        site.settle()
+        site.count()
+    finally:
+        site.close()
+
+
+def test_sessions_move_into_a_new_buffer_and_the_api_shows_it(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    try:
+        site.manager.start()
+        buffered = site.gateway.settings
+        site.gateway.settings = re.sub(r"  buffer: .*\n", "", buffered)
+        site.gateway.start()
+        device = site.devices[0]
+        device.start()
+        site.more(5)
+        site.gateway.stop()
+        site.gateway.settings = buffered
+        site.gateway.start()
+        site.more(5)
+        assert device.resumed, "the session was taken over"
+        site.until(lambda: site.state() == "connected")
+        token = (site.gateway.directory / "buffer" / "admin.token").read_text().strip()
+        site.manager.kill()
+        site.more(5)
+        url = f"http://127.0.0.1:{site.gateway.admin}/api/v1/overview"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            overview = json.loads(answer.read())
+        assert overview["spool"]["state"] == "buffering"
+        assert overview["spool"]["messages"] >= 5
+        assert overview["spool"]["detail"]
+        assert not overview["queue_managers"][0]["connected"]
+        assert "ok" in site.gateway.get("/readyz")
+        site.until(lambda: site.gateway.metric("mqgate_spool_sync_seconds_count") > 0)
+        assert site.gateway.metric('mqgate_spool_oldest_message_age_seconds{route="one"}') > 0
+        site.manager.start()
+        for other in site.devices[1:]:
+            other.start()
         site.settle()
         site.count()
     finally:

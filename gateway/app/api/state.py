@@ -74,6 +74,8 @@ class StateViews:
         ready, live = health.readyz(now), health.livez(now)
         problems = [f"{check.name}: {check.why}" for check in (*ready.checks, *live.checks) if not check.ok]
         problems += [f"{what}: {text}" for what, text in engine.problems.items()]
+        if gateway.buffer is not None:
+            problems += [f"buffer, {queue or 'all queues'}: {text}" for queue, text in gateway.buffer.problems.items()]
         held = engine.failures.held_since
         if held:
             problems.append(f"nothing could be committed for {time.time() - held:.0f} s: {engine.failures.last_text}")

@@ -42,7 +42,7 @@ _LOOK_AGAIN, _TRY_AGAIN = 0.5, 1.0
 
 
 class BufferedQueueManager:
-    """Implements `ports.batch.BatchQueueManager` and `ports.sources.Sources`. Made, `start`ed, used, `close`d."""
+    """Implements the batch port, `Claims` and `Sources`. Made, `start`ed, used from one thread, `close`d."""
 
     def __init__(
         self,
@@ -219,20 +219,19 @@ class BufferedQueueManager:
         """The next messages. Nothing from IBM MQ while units wait: they may take what would be fetched again."""
         if queue in self._own:
             return self.store.fetch(queue, key, limit, after)
-        if self._tube.progress is None or not self._drain.idle:
-            if queue in self._arrived:
-                self._starved.add(queue)
-            return []
-        return self._reads.fetch(queue, key, limit, after)
+        return self._reads.fetch(queue, key, limit, after) if self._passable(queue) else []
 
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
         """As `fetch`, of a consumed queue: messages that no other gateway is given for a while."""
-        if queue in self._own:
-            return self.store.fetch(queue, key, limit)
-        if self._tube.progress is None or not self._drain.idle:
+        return self._reads.claim(queue, key, limit) if self._passable(queue) else []
+
+    def _passable(self, queue: str) -> bool:
+        """Whether IBM MQ may be read; a consumer that may not is told when it may."""
+        if self._tube.progress is not None and self._drain.idle:
+            return True
+        if queue in self._arrived:
             self._starved.add(queue)
-            return []
-        return self._reads.claim(queue, key, limit)
+        return False
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there. MQError while IBM MQ is away."""

@@ -24,6 +24,7 @@ ENTRIES = "MQGATE.BUFFER.ENTRIES"
 ASIDE = "MQGATE.BUFFER.ASIDE"
 INTENT = "MQGATE.BUFFER.INTENT"
 SELF = "MQGATE.BUFFER.SELF"
+COPYING, COPIED, ADOPTED = "copying", "copied", "adopted"
 PART_ROWS, PART_BYTES = 200, 1 << 20
 """An entry has no more; a long unit becomes several."""
 _INTENT_PIECE = 4 << 20
@@ -44,10 +45,12 @@ class Identity:
     dead_letter_queue: str = ""
     recorded: bool = False
     """Its progress has been written to IBM MQ: if it cannot be seen there, something holds it."""
+    home: str = ""
+    """How far the state that lay on IBM MQ has moved in here: see `adoption`."""
 
     def replaces(self) -> Replace:
         """How it is stored."""
-        fields = (self.key, self.epoch, self.name, self.dead_letter_queue, self.recorded)
+        fields = (self.key, self.epoch, self.name, self.dead_letter_queue, self.recorded, self.home)
         return Replace(SELF, b"self", json.dumps(fields).encode())
 
 
@@ -86,7 +89,7 @@ class Spool:
     """See the module."""
 
     def __init__(self, store: EmbeddedQueueManager) -> None:
-        self._store = store
+        self.store = store
         self.main = Line(ENTRIES)
         self.aside: dict[Destination, Line] = {}
         self.oldest: tuple[float, str] | None = None
@@ -110,7 +113,7 @@ class Spool:
     # Start
 
     def _identify(self) -> Identity:
-        found = [stored.data for _, stored in self._store.load(SELF)]
+        found = [stored.data for _, stored in self.store.load(SELF)]
         identity = Identity(*json.loads(found[0])) if found else Identity(secrets.token_hex(12))
         identity = replace(identity, epoch=identity.epoch + 1)
         self.commit_now(Unit(replaces=[identity.replaces()]))
@@ -124,7 +127,7 @@ class Spool:
     def _recover(self) -> None:
         """A unit whose half was in doubt is carried out: its other half is an entry, and MQ's progress decides there.
         Then everything that waits is counted."""
-        intent = list(self._store.load(INTENT))
+        intent = list(self.store.load(INTENT))
         if intent:
             unit = decode(b"".join(stored.data for _, stored in intent)).unit
             unit.takes.append(Takes(INTENT, b"", [stored.token for _, stored in intent]))
@@ -133,7 +136,7 @@ class Spool:
             self.main.count(len(entries), *_totals(entries))
         self.main.behind = 0
         self.look_at_oldest()
-        for _, stored in self._store.load(ASIDE):
+        for _, stored in self.store.load(ASIDE):
             record = decode(stored.data)
             first = record.unit.puts[0]
             line = self.line_of((first.queue, first.queue_manager))
@@ -149,8 +152,8 @@ class Spool:
     def commit_now(self, unit: Unit) -> None:
         """Before the reactor runs: durable on return. StoreUnavailable when it cannot be."""
         outcomes: list[Outcome] = []
-        core = self._store.core
-        self._store.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
+        core = self.store.core
+        self.store.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
         while not outcomes:
             with core.entered():
                 core.committer.settle()
@@ -191,7 +194,7 @@ class Spool:
         """The next entries of a line; without a limit so many as are some megabytes."""
         if not limit:
             limit = max(1, min(_PAGE_ENTRIES, _PAGE_BYTES * line.entries // max(line.bytes, 1)))
-        page = self._store.fetch(line.queue, line.key, limit, line.behind or None)
+        page = self.store.fetch(line.queue, line.key, limit, line.behind or None)
         return [_entry(stored) for stored in page]
 
     def done(self, line: Line, entries: Sequence[Entry]) -> Takes:

@@ -298,7 +298,7 @@ def test_consumers_wait_until_what_they_took_has_left(rig: Rig) -> None:
     rig.mq.commit(Unit([puts("APP.Q", b"command")]))
     told: list[int] = []
     rig.queue_manager.consume("APP.Q", lambda: told.append(1))
-    page = rig.queue_manager.fetch("APP.Q", b"", 10)
+    page = rig.queue_manager.claim("APP.Q", b"", 10)
     rig.link.cut = "before"
     rig.mq.alive = False
     copy = puts("MQGATE.OUT", b"for a session", key=b"s")
@@ -306,7 +306,7 @@ def test_consumers_wait_until_what_they_took_has_left(rig: Rig) -> None:
     rig.run()
     assert outcomes
     assert copy.tokens
-    assert rig.queue_manager.fetch("APP.Q", b"", 10) == []
+    assert rig.queue_manager.claim("APP.Q", b"", 10) == []
     told.clear()
     rig.mq.come()
     rig.run()

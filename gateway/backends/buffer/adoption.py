@@ -1,0 +1,75 @@
+"""The state that a gateway without a buffer has left on IBM MQ moves into a new buffer: once, all of it, at a start.
+
+Copied first, then marked, then removed there: whatever breaks in between, the next start goes on and nothing is lost
+or there twice. Nobody is served meanwhile. A buffer that was begun while IBM MQ was away has a state of its own already
+and takes nothing over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from gateway.backends.buffer.spool import ADOPTED, COPIED, COPYING, Spool
+from gateway.errors import StoreUnavailable
+from gateway.mq import mqmd
+from gateway.ports.batch import Puts, Stored, Takes, Token, Unit
+
+Load = Callable[[str], Iterable[tuple[bytes, Stored]]]
+Remove = Callable[[str, Sequence[Token]], None]
+"""Take these messages from a queue of IBM MQ, for good."""
+_PAGE = 500
+_HEAD = mqmd.build(persistence=1)
+
+
+def adopt(spool: Spool, queues: Iterable[str], load: Load, remove: Remove) -> int:
+    """Take over what is on these queues of IBM MQ; how many messages. MQError when IBM MQ goes away meanwhile."""
+    found = 0
+    if spool.identity.home in {"", COPYING}:
+        found = _copy(spool, queues, load)
+    if spool.identity.home == COPIED:
+        for queue in queues:
+            while tokens := [stored.token for _, stored in islice(load(queue), _PAGE)]:
+                remove(queue, tokens)
+        _mark(spool, ADOPTED)
+    return found
+
+
+def stay(spool: Spool) -> None:
+    """IBM MQ is away: a new buffer begins with nothing. StoreUnavailable when half of the state has moved in."""
+    if spool.identity.home == COPYING:
+        raise StoreUnavailable(
+            "the gateway's state is on its way from IBM MQ into the buffer: start again when it is back"
+        )
+    if not spool.identity.home:
+        _mark(spool, ADOPTED)
+
+
+def _copy(spool: Spool, queues: Iterable[str], load: Load) -> int:
+    if spool.identity.home == COPYING:  # an earlier attempt ended in the middle
+        _clear(spool, queues)
+    _mark(spool, COPYING)
+    found = 0
+    for queue in queues:
+        messages = iter(load(queue))
+        while page := list(islice(messages, _PAGE)):
+            spool.commit_now(Unit([_put(queue, key, stored) for key, stored in page]))
+            found += len(page)
+    _mark(spool, COPIED)
+    return found
+
+
+def _put(queue: str, key: bytes, stored: Stored) -> Puts:
+    priority = max(0, mqmd.number(stored.md, mqmd.AT_PRIORITY))
+    return Puts(queue, key=key, priority=priority, heads=[_HEAD], bodies=[stored.data])
+
+
+def _clear(spool: Spool, queues: Iterable[str]) -> None:
+    for queue in queues:
+        while page := list(islice(spool.store.load(queue), _PAGE)):
+            spool.commit_now(Unit(takes=[Takes(queue, key, [stored.token]) for key, stored in page]))
+
+
+def _mark(spool: Spool, home: str) -> None:
+    spool.commit_now(Unit(replaces=[spool.know(replace(spool.identity, home=home))]))
