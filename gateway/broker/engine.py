@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import add
 from typing import Any
 
-from gateway.broker import accounting, singles
+from gateway.broker import accounting, runs, singles
 from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
@@ -135,11 +135,13 @@ class Engine:
             if connection.early_bytes > self.limits.max_connect:
                 self.protocol_error(connection, ProtocolError("too much before CONNACK", reasons.QUOTA_EXCEEDED))
                 return
-        packets = connection.reader.feed(chunk)
         if connection.state == ONLINE:
-            self.publishing.packets(connection, packets)
-        elif packets:
-            self.early(connection, packets)
+            rest = runs.take(self, connection, chunk)
+            self.publishing.packets(connection, connection.reader.feed(rest))
+        else:
+            packets = connection.reader.feed(chunk)
+            if packets:
+                self.early(connection, packets)
         error = connection.reader.error
         if error is not None and connection.state != CLOSED:
             self.protocol_error(connection, error)

@@ -60,6 +60,7 @@ class Router:
         self._cells: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
         self._plans: dict[tuple[inbound.Origin, bytes, int], inbound.Plan] = {}
+        self._runs: dict[tuple[Run, Policy], Run] = {}
         self.engine: Engine | None = None
         self.new_span = new_span
         """Makes the identifier of our span in a trace; without it trace contexts pass unchanged."""
@@ -125,7 +126,14 @@ class Router:
             )
         if len(plan.prepared) == 1 and plan.simple:
             only = plan.prepared[0]
-            route.run, route.head, route.tails = run_of(only), only.head, only.tails
+            route.run = self._run(run_of(only), route.policies[0])
+            route.head, route.tails = only.head, only.tails
+
+    def _run(self, run: Run, policy: Policy) -> Run:
+        """The same object for equal runs of equal policy: the hot loops ask by identity whether a run goes on."""
+        if len(self._runs) >= _MAX_PLANS:
+            self._runs.clear()
+        return self._runs.setdefault((run, policy), run)
 
     def find_receivers(self, route: Route, publisher: Publisher) -> None:
         """Local subscribers, as they are now."""

@@ -51,6 +51,7 @@ def examine(config: str | None) -> Iterator[Found]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = hard >= 20_000 or hard == resource.RLIM_INFINITY
     yield Found("open files", "ok" if enough else "missing", f"limit {soft}, at most {hard}; each device needs one")
+    yield _kernel()
     yield _driver()
     yield _tool("C compiler", os.environ.get("CC", "cc"), "the MQI library (mqgate mqi build)", "gcc")
     yield _package("pyspark", "the data pipeline", "pip install 'mqgate[spark]'")
@@ -64,6 +65,15 @@ def examine(config: str | None) -> Iterator[Found]:
         return
     yield Found("settings", "ok", config or "defaults")
     yield from _configured(settings)
+
+
+def _kernel() -> Found:
+    from gateway.broker.runs import compiled
+
+    if compiled():
+        return Found("compiled kernel", "ok", "publications are read by it")
+    how = "apt-get install gcc python3-dev, then install mqgate again"
+    return Found("compiled kernel", "missing", f"publications cost about half as much again in Python: {how}")
 
 
 def _driver() -> Found:

@@ -7,6 +7,7 @@ import platform
 
 import click
 
+from gateway.broker.runs import compiled
 from gateway.version import VERSION
 
 
@@ -15,8 +16,7 @@ from gateway.version import VERSION
 def version(as_json: bool) -> None:
     """Show the version."""
     if as_json:
-        click.echo(
-            json.dumps({"mqgate": VERSION, "python": platform.python_version(), "platform": platform.platform()})
-        )
+        found = {"mqgate": VERSION, "python": platform.python_version(), "platform": platform.platform()}
+        click.echo(json.dumps(found | {"compiled": compiled()}))
     else:
         click.echo(f"mqgate {VERSION}")

@@ -62,15 +62,7 @@ class Reader:
         packets: list[Packet] = []
         if self.error is not None:
             return packets
-        data = chunk
-        held = self.held
-        if held is not None:
-            if len(chunk) < self._missing:
-                held += chunk
-                self._missing -= len(chunk)
-                return packets
-            data = b"".join((held, chunk))
-            self.held = None
+        data = chunk if self.held is None else self.joined(chunk)
         try:
             offset = self._decode(data, packets) if self.version else self._decode_first(data, packets)
         except ProtocolError as error:
@@ -79,6 +71,16 @@ class Reader:
         if offset < len(data):
             self.held = bytearray(data[offset:])
         return packets
+
+    def joined(self, chunk: bytes) -> bytes:
+        """What was held and this; nothing as long as the packet it began is not whole."""
+        held = self.held or bytearray()
+        if len(chunk) < self._missing:
+            held += chunk
+            self._missing -= len(chunk)
+            return b""
+        self.held = None
+        return b"".join((held, chunk))
 
     def _decode_first(self, data: bytes, packets: list[Packet]) -> int:
         """The first packet is CONNECT. [MQTT-3.1.0-1]"""
