@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, inbound, reports
@@ -59,7 +60,7 @@ class Router:
         self._rules_generation = 0
         self._cells: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
-        self._plans: dict[tuple[inbound.Origin, bytes, int], inbound.Plan] = {}
+        self._plans: dict[tuple[inbound.Origin, bytes, int, int], inbound.Plan] = {}
         self._runs: dict[tuple[Run, Policy], Run] = {}
         self.engine: Engine | None = None
         self.new_span = new_span
@@ -220,7 +221,7 @@ class Router:
     def put(self, turn: Turn, message: Inbound, now: float) -> None:
         """Rows for every destination of a publication, in the open unit of work."""
         publication, route = message.publication, message.route
-        plan = self._plan(message) if publication.properties else route.plan
+        plan = self._plan(message, now) if publication.properties or publication.expires else route.plan
         if plan is None:
             return
         if plan is route.plan and route.rows is not None and not plan.dead_letter:
@@ -230,7 +231,10 @@ class Router:
             self._dead_letter_unmatched(turn, message, now)
             return
         rows: list[Row] = []
-        for prepared in plan.settle(publication.payload):
+        chosen = plan.settle(publication.payload)
+        if not chosen:  # the payload agrees with no rule
+            self._unmatched(turn, message, now)
+        for prepared in chosen:
             try:
                 self._check_answer(message.publisher, prepared)
                 built = prepared.build(message.packet_id, publication.payload, now)
@@ -244,6 +248,12 @@ class Router:
             if prepared.request is not None:
                 turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
         self._line_up(turn, message, rows)
+
+    def _unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
+        if self.table.dead_letter_unmatched:
+            self._dead_letter_unmatched(turn, message, now)
+        elif self.engine is not None:
+            self.engine.counters.messages_unrouted += 1
 
     def _put_rows(
         self, turn: Turn, message: Inbound, destinations: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...]
@@ -274,15 +284,18 @@ class Router:
                     return True
         return False
 
-    def _plan(self, message: Inbound) -> inbound.Plan:
-        """The plan for this property block: devices repeat the same one."""
-        origin = _origin(message.route, message.publisher)
-        key = (origin, message.publication.properties, self._rules_generation)
+    def _plan(self, message: Inbound, now: float) -> inbound.Plan:
+        """The plan for this property block and time to live: devices repeat the same ones."""
+        origin, publication = _origin(message.route, message.publisher), message.publication
+        left = max(1, ceil(publication.expires - now)) if publication.expires else 0
+        key = (origin, publication.properties, left, self._rules_generation)
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            properties = prop.decode_publish(message.publication.properties)
+            properties = prop.decode_publish(publication.properties)
+            if left:
+                properties[prop.MESSAGE_EXPIRY_INTERVAL] = left
             if self.new_span is not None and carries(properties):  # no two such messages are alike
                 return self._traced_plan(message, origin, properties)
             plan = inbound.plan(self.table, origin, properties, message.route.plan)

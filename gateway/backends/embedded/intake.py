@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STATE_PREFIX = "MQGATE."
 """Queues of this prefix hold the gateway's own state: made when first named, without limits."""
+TOPIC_PREFIX = "topic://"
 TARGETS_REMEMBERED = 10_000
 """Resolved names; messages to devices have a queue manager's name each."""
 UNITS_IN_A_FRAME = 256
@@ -163,6 +164,9 @@ class Intake:
         heads, bodies = puts.heads, puts.bodies
         if not heads:
             return 0
+        if puts.queue.startswith(TOPIC_PREFIX):
+            self._placer.publish_columns(puts.queue.removeprefix(TOPIC_PREFIX), puts, own)
+            return sum(map(len, bodies))
         target = self.target(puts.queue, puts.queue_manager)
         target.check_put()
         queue = target.queue

@@ -6,7 +6,7 @@ Works on a unit of the store; committing it is the caller's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gateway.backends.embedded import descriptor
 from gateway.backends.embedded.core import Core
@@ -160,12 +160,22 @@ class Placer:
         """Columns whose destination asks for every message alone."""
         default = target.chain[0].number("DEFPRTY") if target.chain else 0
         priority = default if puts.priority < 0 else puts.priority
+        for md, data in self._stamped(puts, priority):
+            self.place(target, md, data, unit)
+
+    def publish_columns(self, topic: str, puts: Puts, unit: StoreUnit) -> None:
+        """Columns for a topic string."""
+        assert self.publish is not None  # noqa: S101 -- set when the topics are made
+        for md, data in self._stamped(puts, max(0, puts.priority)):
+            self.publish("", topic, md, data, 0, unit)
+
+    def _stamped(self, puts: Puts, priority: int) -> Iterator[tuple[bytes, bytes]]:
         for head, body in zip(puts.heads, puts.bodies, strict=True):
             md = Descriptor(head[:MQMD_LENGTH])
             md.priority = priority
             md.persistence = mq.MQPER_PERSISTENT if puts.persistent else mq.MQPER_NOT_PERSISTENT
             stamped = descriptor.stamp(descriptor.normalise(md).pack(), self._core.new_identifier(), self._core.now())
-            self.place(target, stamped, head[MQMD_LENGTH:] + body, unit)
+            yield stamped, head[MQMD_LENGTH:] + body
 
 
 def _data_options(feedback: int) -> tuple[int, int]:
