@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.route import Receiver
-from gateway.errors import MalformedPacket, ProtocolError
+from gateway.errors import MalformedPacket
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, Suback, Subscription
@@ -51,10 +51,10 @@ class Subscribing:
         engine, session = self.engine, connection.session
         answers: list[int] = []
         retained: list[tuple[Subscription, int]] = []
+        if any(self.malformed(connection, wanted.filter) for wanted in record.subscriptions):
+            return  # none of it holds
         for wanted in record.subscriptions:
             problem = self.problem(connection, wanted)
-            if problem == -1:
-                return
             if problem:
                 engine.counters.mqtt_subscriptions_refused[connection.link.listener, REFUSED[problem]] += 1
                 answers.append(problem if connection.version == V5 else self.old_refusal(connection, wanted))
@@ -77,17 +77,11 @@ class Subscribing:
         return wanted.qos if connection.version == V31 else 0x80
 
     def problem(self, connection: Connection, wanted: Subscription) -> int:
-        """0, the reason this filter is refused, or -1: the connection was closed over it."""
+        """0, or the reason this filter is refused."""
         engine = self.engine
-        shared = connection.version == V5 and is_shared(wanted.filter)
-        if self.malformed(connection, wanted.filter):
-            return -1
         too_long = len(wanted.filter.encode()) > connection.limits.max_topic_length
         if too_long or filter_error(wanted.filter, connection.limits.max_topic_levels) is not None:
             return reasons.TOPIC_FILTER_INVALID  # too many levels, or a `$share/...` [MQTT-4.8.2-1] [MQTT-4.8.2-2]
-        if shared and wanted.no_local:  # [MQTT5-3.8.3-4]
-            engine.protocol_error(connection, ProtocolError("No Local on a shared subscription"))
-            return -1
         if is_shared(wanted.filter) and not engine.limits.shared_subscriptions:
             return reasons.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         if self.too_many(connection, wanted.filter):
@@ -198,9 +192,9 @@ class Subscribing:
         record = packet[1]
         engine, session = self.engine, connection.session
         answers = []
+        if any(self.malformed(connection, filter_) for filter_ in record.filters):
+            return
         for filter_ in record.filters:
-            if self.malformed(connection, filter_):
-                return
             known = session.subscriptions.pop(filter_, None) is not None
             if known:
                 engine.router.unsubscribe(session, filter_)
