@@ -149,3 +149,34 @@ def test_nothing_goes_out_before_connack_mqtt_3_2_0_1(bench, version):
     assert sorted(kinds(other)) == [p.CONNACK, p.PUBACK, p.PUBACK]
     assert sorted(packet[0] >> 4 for packet in packets[1:]) == [p.PUBLISH] * 3 + [p.PINGRESP]
     assert [packet[0] for packet in packets if packet[0] >> 4 == p.PUBLISH and packet[0] & 8] == []
+
+
+@pytest.mark.parametrize(("reference", "reason"), [("", 0x8B), ("b.example:1883", 0x9C)])
+def test_clients_are_told_where_to_go_when_the_gateway_stops(reference, reason):
+    bench = Bench(server_reference=reference)
+    device, old = bench.device(5, "d").connect(), bench.device(4, "o").connect()
+    device.take()
+    bench.engine.leave(device.connection)
+    bench.engine.leave(old.connection)
+    bench.engine.flush()
+    (end,) = device.take()
+    assert (end[1].reason, end[1].properties.get(0x1C, "")) == (reason, reference)
+    assert device.wire.closed
+    assert old.wire.closed
+
+
+@pytest.mark.parametrize(("version", "strict", "accepted"), [(3, True, False), (3, False, True), (4, True, True)])
+def test_long_client_identifiers_of_mqisdp(version, strict, accepted):
+    bench = Bench(strict_client_ids=strict)
+    device = bench.device(version, "d" * 24).connect()
+    assert device.take()[0][1].reason == (0 if accepted else 2)
+    assert device.wire.closed is not accepted
+
+
+def test_response_information_begins_as_the_settings_say():
+    bench = Bench(response_prefix="answers/")
+    device = bench.device(5, "d")
+    connect = client.connect(5, "d")
+    connect.properties[0x19] = 1
+    device.send(client.encode_connect(connect))
+    assert device.take()[0][1].properties[0x1A] == "answers/d"
