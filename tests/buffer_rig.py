@@ -122,6 +122,10 @@ class FakeLink:
         self._key = b""
         self.cut: str = ""
         """What happens to the next attempt: `before` or `after` it is committed the connection breaks."""
+        self.late = False
+        """The next attempt is not answered before `answer`."""
+        self._unanswered: list[Callable[[], None]] = []
+        self._looks = False
         self.hidden = 0
         """So many looks do not see the progress."""
 
@@ -135,9 +139,22 @@ class FakeLink:
             self._scheduler.soon(self.look)
 
     def gone(self) -> None:
+        self.answer()
         self._scheduler.soon(lambda: self._down("cut"))
 
+    def answer(self) -> None:
+        """What was late happens now, and what is behind it."""
+        unanswered, self._unanswered = self._unanswered, []
+        for call in unanswered:
+            self._scheduler.soon(call)
+        if self._looks:
+            self._looks = False
+            self._scheduler.soon(self.look)
+
     def look(self) -> None:
+        if self._unanswered:
+            self._looks = True
+            return
         if not self._mq.alive:
             return
         found = {key: stored.data for key, stored in self._mq.queue_manager.load("MQGATE.MARKERS")}
@@ -148,6 +165,10 @@ class FakeLink:
         self._scheduler.soon(lambda: self._up(Found("QM1", "MQGATE.DEAD.LETTER", progress)))
 
     def commit(self, unit: Unit, progress: bytes, told: Callable[[Verdict], None]) -> None:
+        if self.late:
+            self.late = False
+            self._unanswered.append(lambda: self._attempt(unit, progress, told))
+            return
         self._scheduler.soon(lambda: self._attempt(unit, progress, told))
 
     def _attempt(self, unit: Unit, progress: bytes, told: Callable[[Verdict], None]) -> None:

@@ -141,6 +141,14 @@ class BufferMachine(RuleBasedStateMachine):
     def answer_lost(self, cut: str, hidden: int) -> None:
         self.rig.link.cut, self.rig.link.hidden = cut, hidden
 
+    @rule()
+    def answer_late(self) -> None:
+        self.rig.link.late = True
+
+    @rule()
+    def answer(self) -> None:
+        self.rig.link.answer()
+
     @rule(allowed=strategies.booleans())
     def refuse(self, allowed: bool) -> None:
         self.rig.mq.queue_manager.mqsc(f"ALTER QLOCAL(OTHER.Q) PUT({'ENABLED' if allowed else 'DISABLED'})")
@@ -157,7 +165,7 @@ class BufferMachine(RuleBasedStateMachine):
     def step(self, steps: int) -> None:
         self._run(steps, 0.0)
 
-    @rule(seconds=strategies.sampled_from([0.5, 5.0, 40.0]))
+    @rule(seconds=strategies.sampled_from([0.5, 5.0, 11.0, 40.0]))
     def time_goes_by(self, seconds: float) -> None:
         self._run(10_000, seconds)
 
@@ -211,7 +219,8 @@ class BufferMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         rig = self.rig
         rig.store.ends_at = 0
-        rig.link.cut, rig.link.hidden = "", 0
+        rig.link.cut, rig.link.hidden, rig.link.late = "", 0, False
+        rig.link.answer()
         rig.mq.queue_manager.mqsc("ALTER QLOCAL(OTHER.Q) PUT(ENABLED)")
         if not rig.mq.alive:
             rig.mq.come()

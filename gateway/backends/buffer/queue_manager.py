@@ -74,7 +74,8 @@ class BufferedQueueManager:
         """IBM MQ's; empty until the first connection if the settings leave it open."""
         self.dead_letter_queue = self.spool.identity.dead_letter_queue or dead_letter_queue
         """IBM MQ's."""
-        self._tube = Tube(link)
+        self._tube = Tube(link, scheduler)
+        self._tube.on_silent = self._down
         self._drain = Drain(store, self.spool, self._tube, reads, scheduler, counters)
         self._drain.on_empty = self._settled
         self.units = Units(self._drain, self._own, max_bytes)

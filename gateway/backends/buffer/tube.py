@@ -1,4 +1,8 @@
-"""The way to IBM MQ: one attempt at a time, each with the progress it makes, so that the progress never goes back."""
+"""The way to IBM MQ: one attempt at a time, each with the progress it makes, so that the progress never goes back.
+
+An attempt that is not answered in time counts as lost, though it may still be committed: what comes next on the link is
+a look at the progress, behind that attempt, and nothing is tried before it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ from typing import NamedTuple
 
 from gateway.backends.buffer.link import Link, Verdict
 from gateway.backends.buffer.progress import Progress
-from gateway.ports.batch import Unit
+from gateway.ports.batch import Scheduler, Unit
 
+PATIENCE_SECONDS = 10.0
+"""A queue manager that has not answered for so long is away, whatever its connection says."""
 Advance = Callable[[Progress], Progress]
 Told = Callable[[Verdict], None]
 
@@ -23,10 +29,14 @@ class _Attempt(NamedTuple):
 class Tube:
     """See the module."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, scheduler: Scheduler) -> None:
         self._link = link
+        self._scheduler = scheduler
         self._waiting: deque[_Attempt] = deque()
-        self._running = False
+        self._running: _Attempt | None = None
+        self._cancel: Callable[[], None] = lambda: None
+        self.on_silent: Callable[[str], None] = lambda _why: None
+        """An attempt has not been answered."""
         self.progress: Progress | None = None
         """What is on IBM MQ; None while there is no connection, or the last unit's fate is not known."""
         self.most_rows = 5000
@@ -45,12 +55,20 @@ class Tube:
         if self.progress is None:
             attempt.told(Verdict(lost=True))
             return
-        self._running = True
+        self._running = attempt
         progress = attempt.advance(self.progress)
+        self._cancel = self._scheduler.later(PATIENCE_SECONDS, lambda: self._silent(attempt, progress))
         self._link.commit(attempt.unit, progress.encode(), lambda verdict: self._answered(attempt, progress, verdict))
 
+    def _silent(self, attempt: _Attempt, progress: Progress) -> None:
+        self.on_silent(f"IBM MQ has not answered for {PATIENCE_SECONDS:.0f} s")
+        self._answered(attempt, progress, Verdict(lost=True))
+
     def _answered(self, attempt: _Attempt, progress: Progress, verdict: Verdict) -> None:
-        self._running = False
+        if self._running is not attempt:  # it was given up
+            return
+        self._running = None
+        self._cancel()
         if verdict.lost:
             self.progress = None  # until a new connection has looked
             self._link.look()

@@ -236,6 +236,23 @@ def test_an_attempt_in_doubt_that_finds_no_room_is_settled_by_the_progress() -> 
     assert rig.mq.bodies("APP.Q") == [b"1"]
 
 
+def test_a_queue_manager_that_does_not_answer_is_away_and_what_it_did_counts(rig: Rig) -> None:
+    rig.link.late = True
+    outcomes = rig.submit(Unit([puts("APP.Q", b"1")]))
+    rig.run(9.0)
+    assert not outcomes
+    rig.run(2.0)
+    assert outcomes
+    assert rig.queue_manager.state == "buffering"
+    assert "not answered" in rig.queue_manager.why
+    rig.commit(Unit([puts("APP.Q", b"2")]))
+    assert not rig.mq.bodies("APP.Q")
+    rig.link.answer()
+    rig.run()
+    assert rig.queue_manager.state == "connected"
+    assert rig.mq.bodies("APP.Q") == [b"1", b"2"]
+
+
 def test_expiry_runs_while_a_message_waits(rig: Rig) -> None:
     rig.mq.go()
     rig.run()
