@@ -79,10 +79,11 @@ def depth(size: int) -> float:
 def sessions(size: int) -> float:
     """That many stored sessions whose clients are away."""
     with opened() as inside:
-        for number in range(size):
-            connection = inside.connect(f"away{number}", clean=False)
-            inside.engine.closed(connection)
-        inside.settle()
+        for start in range(0, size, 1000):
+            names = [f"away{number}" for number in range(start, min(size, start + 1000))]
+            for connection in inside.connect_all(names, clean=False):
+                inside.engine.closed(connection)
+            inside.settle()
         return message(inside)
 
 

@@ -81,13 +81,21 @@ class Inside:
         """End the journal's threads."""
         self.queue_manager.close()
 
-    def connect(self, client_id: str, *, clean: bool = True) -> Connection:
+    def connect(self, client_id: str) -> Connection:
         """A device."""
-        connection = self.engine.connected(Sink(), self.listener)
-        assert connection is not None
-        self.engine.received(connection, client.encode_connect(client.connect(4, client_id, clean_start=clean)))
-        self.settle()
+        (connection,) = self.connect_all([client_id], clean=True)
         return connection
+
+    def connect_all(self, client_ids: list[str], *, clean: bool) -> list[Connection]:
+        """Devices that come at the same moment."""
+        connections = []
+        for client_id in client_ids:
+            connection = self.engine.connected(Sink(), self.listener)
+            assert connection is not None
+            self.engine.received(connection, client.encode_connect(client.connect(4, client_id, clean_start=clean)))
+            connections.append(connection)
+        self.settle()
+        return connections
 
     def settle(self) -> None:
         """Commit and answer everything that was handed in."""
