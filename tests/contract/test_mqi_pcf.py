@@ -7,7 +7,7 @@ from strategies_embedded import md, refused
 
 from gateway.backends.embedded.descriptor import Descriptor
 from gateway.mq import pcf
-from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
+from gateway.ports.mqi import ObjectDescriptor, PutOptions, SubscriptionDescriptor
 
 Q_NAME, Q_TYPE, MAX_DEPTH, DESCRIPTION, CURRENT_DEPTH = 2016, 20, 15, 2013, 3
 REPLACE, PURGE, Q_ATTRS, ALL = 1006, 1007, 1002, 1009
@@ -186,3 +186,53 @@ def test_mqsc_inside_pcf(mqi, ask):
     lines = ask(38, pcf.integer(1017, 1), pcf.string(3014, "DEFINE QLOCAL(ESC)"))
     assert "AMQ8006I" in lines[0][3014]
     assert mqi.depth("ESC") == 0
+
+
+def test_who_has_a_queue_open(mqi, ask):
+    mqi.mqsc("DEFINE QLOCAL(HELD)")
+    handle = mqi.open("HELD", 2 | 8)
+    (found,) = ask(STATUS, name("HELD"), pcf.integer(1103, 1104))
+    assert (found[Q_NAME], found[1103], found[1098], found[1102], found[1099]) == ("HELD", 1104, 1, 1, 0)
+    assert (found[3058], found[3025]) == ("tests", "ana")
+    mqi.connection.close(handle)
+    ask(STATUS, name("HELD"), pcf.integer(1103, 1104), fails=2085)
+
+
+def test_a_connection_is_stopped_and_its_unit_of_work_backed_out(mqi, ask):
+    mqi.mqsc("DEFINE QLOCAL(HELD)")
+    other = mqi.queue_manager.connect(application="stopped", user="bob")
+    other.put1(ObjectDescriptor("HELD"), md(), PutOptions(2), b"uncommitted")
+    ask(86, pcf.byte_string(7006, other.connection_id))
+    with refused(2018):
+        other.commit()
+    assert mqi.depth("HELD") == 0
+    ask(86, pcf.byte_string(7006, other.connection_id), fails=3174)
+
+
+def test_status_of_topics_and_subscriptions(mqi, ask):
+    mqi.mqsc("DEFINE QLOCAL(HELD)\nDEFINE SUB(PCF.SUB) TOPICSTR('p/+') DEST(HELD)")
+    topic = mqi.connection.open(ObjectDescriptor(object_type=8, object_string="p/one"), 16).handle
+    mqi.put(topic, b"kept", options=4 | 0x200000)  # MQPMO_RETAIN
+    (found,) = ask(183, pcf.string(2094, "p/one"))
+    assert (found[2094], found[1300], found[204]) == ("p/one", 1, 1)
+    (found,) = ask(183, pcf.string(2094, "p/one"), pcf.integer(1302, 1296))
+    (status,) = ask(182, pcf.string(3152, "PCF.*"))
+    assert found[7016] == status[7016]
+    assert (status[3152], status[2094], status[1289]) == ("PCF.SUB", "p/+", 2)
+    ask(184, pcf.string(2094, "p/one"))
+    (found,) = ask(183, pcf.string(2094, "p/one"))
+    assert found[1300] == 0
+    ask(184, pcf.string(2094, "p/one"), fails=3308)
+
+
+def test_authority_records_are_inquired_and_deleted(mqi, ask):
+    mqi.mqsc("SET AUTHREC PROFILE(PCF.Q) OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHADD(GET,PUT)")
+    mqi.mqsc("SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('ana') AUTHADD(CONNECT,CHG)")
+    mqi.mqsc("SET AUTHREC PROFILE(SYSTEM.**) OBJTYPE(QUEUE) PRINCIPAL('ana') AUTHADD(ALL)")
+    (found,) = ask(87, pcf.string(3067, "PCF.*"), pcf.integer(1016, 1), pcf.string(3068, ""))
+    assert (found[3067], found[1016], found[3068], found[1115]) == ("PCF.Q", 1, "bob", (9, 11))
+    (found,) = ask(88, pcf.string(3068, "bob"), pcf.integer(1016, 1), pcf.string(3046, "PCF.Q"), pcf.integer(1118, 1))
+    assert found[1115] == (9, 11)
+    ask(89, pcf.string(3067, "PCF.Q"), pcf.integer(1016, 1), pcf.strings(3065, ["bob"]))
+    ask(87, pcf.string(3067, "PCF.*"), pcf.integer(1016, 1), fails=3200)
+    ask(89, pcf.string(3067, "PCF.Q"), pcf.integer(1016, 1), fails=3170)

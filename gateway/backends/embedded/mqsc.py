@@ -60,6 +60,8 @@ SHOWN = {
     "AUTHREC": "AMQ8864I: Display authority record details.",
     "TPSTATUS": "AMQ8754I: Display topic status details.",
     "SBSTATUS": "AMQ8099I: IBM MQ subscription status inquired.",
+    "ENTAUTH": "AMQ8866I: Display entity authority details.",
+    "PUBSUB": "AMQ8723I: Display pub/sub status details.",
     "QSTATS": "AMQ8771I: Queue statistics reset.",
 }
 _COMPARE: dict[str, Callable[[Value, Value], bool]] = {
@@ -224,8 +226,8 @@ class Mqsc:
         rows = []
         for definition in self._administration.select(kinds, pattern):
             row = describe(self._core, definition)
-            if condition is None or condition(row):
-                rows.append(_chosen(row, wanted, _titles(definition.kind)))
+            if (condition is None or condition(row)) and (kind != "SUB" or _only(command, row)):
+                rows.append(chosen(row, wanted, _titles(definition.kind)))
         return rows
 
     def _queue_status(self, command: Command) -> list[Row]:
@@ -236,7 +238,7 @@ class Mqsc:
             row = {"QUEUE": definition.name, "TYPE": "QUEUE"}
             row |= {word: " " if word == "MSGAGE" and value == -1 else str(value) for word, value in status.items()}
             if condition is None or condition(row):
-                rows.append(_chosen(row, wanted, ("QUEUE", "TYPE")))
+                rows.append(chosen(row, wanted, ("QUEUE", "TYPE")))
         return rows
 
 
@@ -316,7 +318,8 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
         elif parameter.keyword != "ALL":
             wanted.add(parameter.keyword)
     # What is filtered by is shown beside what is asked for.
-    return wanted | filtered if wanted else wanted, condition, kinds
+    everything = not wanted or any(parameter.keyword == "ALL" for parameter in command.parameters)
+    return set() if everything else wanted | filtered, condition, kinds
 
 
 def condition_of(command: Command, parts: list[str]) -> Condition:
@@ -337,16 +340,34 @@ def condition_of(command: Command, parts: list[str]) -> Condition:
     return holds
 
 
+_SUBTYPES = {"API": ("API",), "ADMIN": ("ADMIN",), "PROXY": ("PROXY",), "USER": ("API", "ADMIN")}
+
+
+def _only(command: Command, row: Row) -> bool:
+    """DISPLAY SUB: SUBTYPE and DURABLE with a value say which subscriptions are meant."""
+    for parameter in command.parameters:
+        value = (parameter.values or [""])[0].upper()
+        meant = _SUBTYPES.get(value, (value,))
+        if (
+            parameter.keyword in {"SUBTYPE", "DURABLE"}
+            and value not in {"", "ALL"}
+            and row[parameter.keyword] not in meant
+        ):
+            return False
+    return True
+
+
 def _titles(kind: str) -> tuple[str, ...]:
     if kind in QUEUE_KINDS:
         return ("QUEUE", "TYPE")
     return ("QMNAME",) if kind == "QMGR" else (kind, "SUBID")
 
 
-def _chosen(row: Row, wanted: set[str], titles: tuple[str, ...]) -> Row:
+def chosen(row: Row, wanted: set[str], titles: tuple[str, ...]) -> Row:
+    """What a DISPLAY shows of a row: its titles, and what was asked for."""
     keep = {word: row[word] for word in titles if word in row}
-    chosen = row if not wanted else {word: value for word, value in row.items() if word in wanted}
-    return keep | chosen
+    asked = row if not wanted else {word: value for word, value in row.items() if word in wanted}
+    return keep | asked
 
 
 def columns(row: Row) -> list[str]:

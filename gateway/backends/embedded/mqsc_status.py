@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from gateway.backends.embedded.administration import not_found
+from gateway.backends.embedded import running
+from gateway.backends.embedded.administration import AdministrationError, not_found
 from gateway.backends.embedded.authority import GROUPS_OF_RIGHTS, RIGHTS, Authority
 from gateway.backends.embedded.core import Core
-from gateway.backends.embedded.mqsc import SHOWN, columns, condition_of, syntax
+from gateway.backends.embedded.mqsc import SHOWN, chosen, columns, condition_of, syntax
 from gateway.backends.embedded.mqsc_parse import Command
 from gateway.backends.embedded.objects import matches
 from gateway.backends.embedded.status import Row
@@ -18,6 +19,19 @@ from gateway.backends.embedded.topics import RETAINED_STATE, Topics
 
 OBJECT_TYPES = {"QUEUE": "QUEUE", "QMGR": "QMGR", "TOPIC": "TOPIC", "NAMELIST": "NAMELIST", "PROCESS": "PROCESS",
                 "CHANNEL": "CHANNEL", "AUTHINFO": "AUTHINFO"}  # fmt: skip
+
+
+TITLES = {
+    "QSTATUS": ("QUEUE", "TYPE"), "CONN": ("CONN", "EXTCONN", "TYPE"), "TPSTATUS": ("TOPICSTR", "SUBID"),
+    "SBSTATUS": ("SUB", "SUBID"), "QMSTATUS": ("QMNAME",), "PUBSUB": ("QMNAME", "TYPE"), "QSTATS": ("QSTATS",),
+    "AUTHREC": ("PROFILE", "ENTITY", "OBJTYPE"), "ENTAUTH": ("OBJNAME", "ENTITY", "OBJTYPE"),
+}  # fmt: skip
+CHANNEL_STATUS_NOT_FOUND = 3065
+
+
+def _value(command: Command, keyword: str) -> str:
+    """The first value given with a keyword; empty if it is not there."""
+    return next((one.values[0] for one in command.parameters if one.keyword == keyword and one.values), "")
 
 
 class StatusCommands:
@@ -32,7 +46,12 @@ class StatusCommands:
     def __call__(self, command: Command) -> Iterable[str] | None:
         """Carry out the command if it is one of these."""
         handler = {
+            ("DISPLAY", "QSTATUS"): self._queue_handles,
             ("DISPLAY", "CONN"): self._connections,
+            ("STOP", "CONN"): self._stop_connection,
+            ("DISPLAY", "CHSTATUS"): self._channel_status,
+            ("DISPLAY", "PUBSUB"): self._publish_subscribe,
+            ("DISPLAY", "ENTAUTH"): self._entity,
             ("DISPLAY", "QMSTATUS"): self._queue_manager,
             ("DISPLAY", "TPSTATUS"): self._topic_status,
             ("DISPLAY", "SBSTATUS"): self._subscription_status,
@@ -50,20 +69,40 @@ class StatusCommands:
     def _shown(self, command: Command, kind: str, rows: Iterable[Row]) -> list[str]:
         given = next((one.values for one in command.parameters if one.keyword == "WHERE"), None)
         holds = condition_of(command, given) if given is not None else None
+        # Keywords alone are attributes to show; those with a value say which rows are meant.
+        wanted = {one.keyword for one in command.parameters if one.values is None}
+        asked = set() if "ALL" in wanted else wanted | ({given[0].upper()} if given and wanted else set())
         lines: list[str] = []
         for row in rows:
             if holds is None or holds(row):
-                lines += [SHOWN[kind], *columns(row)]
+                lines += [SHOWN[kind], *columns(chosen(row, asked, TITLES.get(kind, (kind, "TYPE"))))]
         if not lines:
             raise not_found(kind, command.name)
         return lines
 
+    def _queue_handles(self, command: Command) -> Iterable[str] | None:
+        """DISPLAY QSTATUS TYPE(HANDLE); that of the queue itself is not shown here."""
+        if _value(command, "TYPE") != "HANDLE":
+            return None
+        definitions = self._core.catalogue.matching(("QLOCAL",), command.name)
+        rows = [
+            running.queue_handle(*held)
+            for definition in definitions
+            for held in running.handles_of(self._authority, definition.name)
+        ]
+        return self._shown(command, "QSTATUS", rows)
+
     def _connections(self, command: Command) -> list[str]:
-        rows = []
-        for one in sorted(self._authority.connections, key=lambda each: each.connection_id):
+        rows: list[Row] = []
+        kind = _value(command, "TYPE") or "CONN"
+        for one in running.connections(self._authority):
             since = datetime.fromtimestamp(one.since, UTC)
             identifier = one.connection_id[-8:].hex().upper()
-            if matches(command.name or "*", identifier):
+            if not matches(command.name or "*", identifier):
+                continue
+            if kind in {"HANDLE", "ALL"}:
+                rows += running.open_objects(one, identifier)
+            if kind != "HANDLE":
                 rows.append({
                     "CONN": identifier, "EXTCONN": one.connection_id[:16].hex().upper(), "TYPE": "CONN",
                     "APPLTAG": one.application, "APPLTYPE": "USER", "USERID": one.user, "CHANNEL": one.channel,
@@ -71,6 +110,27 @@ class StatusCommands:
                     "UOWMSGS": str(one.work.messages), "CONNDATE": f"{since:%Y-%m-%d}", "CONNTIME": f"{since:%H.%M.%S}",
                 })  # fmt: skip
         return self._shown(command, "CONN", rows)
+
+    def _stop_connection(self, command: Command) -> list[str]:
+        """The program finds its connection broken; its unit of work is backed out."""
+        for one in running.connections(self._authority):
+            if one.connection_id[-8:].hex().upper() == command.name.upper():
+                one.disconnect(commit=False)
+                return ["AMQ8457I: IBM MQ connection stopped."]
+        raise not_found("CONN", command.name)
+
+    def _channel_status(self, _command: Command) -> list[str]:
+        """Channels are labels: programs come through a local socket."""
+        raise AdministrationError(CHANNEL_STATUS_NOT_FOUND, "AMQ8420I: Channel Status not found.")
+
+    def _publish_subscribe(self, command: Command) -> list[str]:
+        subscriptions = sum(1 for _ in self._core.catalogue.matching(("SUB",)))
+        topics = {*self._topics.retained, *self._topics.published, *self._topics.subscribed()}
+        row = {
+            "QMNAME": self._core.name, "TYPE": "LOCAL", "STATUS": "ACTIVE", "SUBCOUNT": str(subscriptions),
+            "TPCOUNT": str(len(topics)),
+        }  # fmt: skip
+        return self._shown(command, "PUBSUB", [row])
 
     def _queue_manager(self, command: Command) -> list[str]:
         started = datetime.fromtimestamp(self._started, UTC)
@@ -83,6 +143,8 @@ class StatusCommands:
 
     def _topic_status(self, command: Command) -> list[str]:
         topics = self._topics
+        if _value(command, "TYPE") == "SUB":
+            return self._shown(command, "TPSTATUS", self._subscriptions_of(command.name))
         known = {*topics.retained, *topics.published, *topics.subscribed()}
         rows: list[Row] = [
             {
@@ -93,6 +155,15 @@ class StatusCommands:
             if matches(command.name or "*", topic) or command.name == "#"
         ]  # fmt: skip
         return self._shown(command, "TPSTATUS", rows)
+
+    def _subscriptions_of(self, topic: str) -> Iterable[Row]:
+        for one in sorted((each.definition for each in self._topics.matching(topic)), key=lambda each: each.name):
+            yield {
+                "TOPICSTR": topic, "SUBID": str(one.extra.get("SUBID", "")), "SUBUSER": one.text("SUBUSER"),
+                "DURABLE": "YES" if one.number("DURABLE") == 1 else "NO",
+                "SUBTYPE": "API" if one.number("SUBTYPE") == 1 else "ADMIN",
+                "ACTCONN": "YES" if self._authority.subscription_in_use(one.name) else "NO",
+            }  # fmt: skip
 
     def _subscription_status(self, command: Command) -> list[str]:
         rows = []
@@ -133,9 +204,23 @@ class StatusCommands:
         rows: list[Row] = [
             {"PROFILE": profile, "ENTITY": entity, "OBJTYPE": kind, "AUTHLIST": ",".join(sorted(rights)) or "NONE"}
             for (kind, profile, entity), rights in sorted(self._authority.records.items())
-            if matches(command.name or "*", profile)
+            if matches(command.name or _value(command, "PROFILE") or "*", profile)
+            and kind == (OBJECT_TYPES.get(_value(command, "OBJTYPE")) or kind)
+            and entity == (_value(command, "PRINCIPAL") or _value(command, "GROUP") or entity)
         ]
         return self._shown(command, "AUTHREC", rows)
+
+    def _entity(self, command: Command) -> list[str]:
+        """What a user may do with one object, whatever records that comes from."""
+        entity = _value(command, "PRINCIPAL") or _value(command, "GROUP")
+        kind = OBJECT_TYPES.get(_value(command, "OBJTYPE"))
+        name = _value(command, "OBJNAME") or (self._core.name if kind == "QMGR" else "")
+        if not entity or kind is None or not name:
+            raise syntax(command, "PRINCIPAL or GROUP, OBJTYPE and OBJNAME are needed")
+        rights = ",".join(sorted(self._authority.rights(entity, kind, name))) or "NONE"
+        by_group = "GROUP" if _value(command, "GROUP") else "PRINCIPAL"
+        row = {"OBJNAME": name, "ENTITY": entity, "ENTTYPE": by_group, "OBJTYPE": kind, "AUTHLIST": rights}
+        return self._shown(command, "ENTAUTH", [row])
 
     # The rest
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from gateway.backends.embedded import pcf_objects as objects
+from gateway.backends.embedded import pcf_status
 from gateway.backends.embedded.administration import not_found
 from gateway.backends.embedded.authority import OWN_USER
 from gateway.backends.embedded.connection import Connection
@@ -17,6 +18,7 @@ from gateway.backends.embedded.descriptor import Descriptor, default_descriptor,
 from gateway.backends.embedded.local_queue import LocalQueue
 from gateway.backends.embedded.mqsc import Report
 from gateway.backends.embedded.pcf_objects import Handler, Reply, number_of, refuse, text_of
+from gateway.backends.embedded.pcf_status import KIND_OF_MQOT, MQAT_USER, RIGHT_OF_MQAUTH
 from gateway.backends.embedded.status import queue_status
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
@@ -27,18 +29,12 @@ QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 LONGEST = 4 << 20
 MQRCCF_CFH_TYPE_ERROR, MQRCCF_CFH_LENGTH_ERROR = 3001, 3002
 MQRCCF_ENTITY_NAME_MISSING, MQRCCF_AUTH_VALUE_ERROR = 3169, 3171
+MQIACF_Q_HANDLE = 1104
 STATUS_TEXTS = {"LPUTDATE": 3128, "LPUTTIME": 3129, "LGETDATE": 3130, "LGETTIME": 3131}
 STATUS_NUMBERS = {
     "CURDEPTH": mq.MQIA_CURRENT_Q_DEPTH, "IPPROCS": mq.MQIA_OPEN_INPUT_COUNT, "OPPROCS": mq.MQIA_OPEN_OUTPUT_COUNT,
     "MSGAGE": 1227, "UNCOM": 1027,
 }  # fmt: skip
-RIGHT_OF_MQAUTH = {
-    1: "ALTUSR", 2: "BROWSE", 3: "CHG", 4: "CLR", 5: "CONNECT", 6: "CRT", 7: "DLT", 8: "DSP", 9: "GET", 10: "INQ",
-    11: "PUT", 12: "PASSALL", 13: "PASSID", 14: "SET", 15: "SETALL", 16: "SETID", 17: "CTRL", 18: "CTRLX", 19: "PUB",
-    20: "SUB", 21: "RESUME", 22: "SYSTEM", 0: "NONE", -1: "ALL", -2: "ALLADM", -3: "ALLMQI",
-}  # fmt: skip
-KIND_OF_MQOT = {1: "QUEUE", 2: "NAMELIST", 3: "PROCESS", 5: "QMGR", 6: "CHANNEL", 7: "AUTHINFO", 8: "TOPIC"}
-MQAT_USER = 25
 _CHANGING = {38, 78, mq.MQCMD_SET_AUTH_REC, mq.MQCMD_SET_CHLAUTH_REC, mq.MQCMD_CHANGE_Q_MGR}
 """Commands that need CHG on the queue manager; MQSC in an Escape (38) may be any of them."""
 
@@ -243,17 +239,27 @@ def _queue_status(connection: Connection, message: pcf.Message) -> Iterable[Repl
     accepts = objects.filter_of(message)
     replies: list[Reply] = []
     pattern = text_of(message, mq.MQCA_Q_NAME)
+    if objects.number_of(message, 1103, 1105) == MQIACF_Q_HANDLE:
+        return _fitting(pcf_status.queue_handles(connection, pattern), accepts, pattern)
     for definition in connection.core.catalogue.matching(("QLOCAL",), pattern):
         status = queue_status(connection.core, definition.name)
         reply = [pcf.string(mq.MQCA_Q_NAME, definition.name, size=48), pcf.integer(1103, 1105)]
         reply += [pcf.integer(number, int(status[word])) for word, number in STATUS_NUMBERS.items()]
         reply += [pcf.string(number, str(status[word]), size=12) for word, number in STATUS_TEXTS.items()]
+        replies.append(reply)
+    return _fitting(replies, accepts, pattern)
+
+
+def _fitting(replies: Iterable[Reply], accepts: Callable[[objects.Lookup], bool], pattern: str) -> list[Reply]:
+    """What a filter lets through; an error when nothing is left."""
+    found = []
+    for reply in replies:
         values = {p.parameter: p.value if isinstance(p.value, int) else p.text() for p in reply}
         if accepts(values.get):
-            replies.append(reply)
-    if not replies:
+            found.append(reply)
+    if not found:
         raise not_found("QLOCAL", pattern)
-    return replies
+    return found
 
 
 def _reset_statistics(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
@@ -299,6 +305,7 @@ _COMMANDS: dict[int, Handler] = {
     mq.MQCMD_CLEAR_Q: _clear,
     mq.MQCMD_INQUIRE_Q_STATUS: _queue_status,
     mq.MQCMD_RESET_Q_STATS: _reset_statistics,
+    **pcf_status.COMMANDS,
     **_family(objects.QUEUES, 8, 10, 11, 12, 13, 18),
     **_family(objects.NAMELISTS, 32, 33, 34, 35, 36, 37),
     **_family(objects.PROCESSES, 3, 4, 5, 6, 7, 19),

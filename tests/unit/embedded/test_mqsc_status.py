@@ -1,0 +1,90 @@
+"""DISPLAY of what runs: handles, connections, topics, subscriptions, authority."""
+
+from __future__ import annotations
+
+import pytest
+from strategies_embedded import MqiRig, md, refused
+
+OBJECTS = """
+DEFINE QLOCAL(A)
+DEFINE QLOCAL(B)
+DEFINE SUB(S1) TOPICSTR('a/+') DEST(A)
+SET AUTHREC PROFILE(X.ONE) OBJTYPE(QUEUE) PRINCIPAL('bob') AUTHADD(GET,PUT)
+SET AUTHREC PROFILE(X.**) OBJTYPE(QUEUE) GROUP('apps') AUTHADD(INQ)
+"""
+
+
+@pytest.fixture
+def rig():
+    rig = MqiRig(None, OBJECTS)
+    yield rig
+    rig.queue_manager.close()
+
+
+def fields(lines):
+    """Keyword and value of everything shown."""
+    text = " ".join(line for line in lines if line.startswith("   ") and " : " not in line)
+    pairs = (item.partition("(") for item in text.replace(")", ")\n").split("\n"))
+    return {word.strip(): value.rstrip(")") for word, _, value in pairs if word.strip()}
+
+
+def shown(rig, command):
+    return fields(rig.mqsc(command))
+
+
+def test_handles_of_a_queue(rig):
+    rig.open("A", 4 | 16)
+    found = shown(rig, "DISPLAY QSTATUS(*) TYPE(HANDLE) ALL")
+    expected = {"QUEUE": "A", "TYPE": "HANDLE", "APPLTAG": "tests", "INPUT": "EXCL", "OUTPUT": "YES", "BROWSE": "NO"}
+    assert expected.items() <= found.items()
+    assert not rig.queue_manager.mqsc("DISPLAY QSTATUS(B) TYPE(HANDLE)").ok
+
+
+def test_open_objects_of_a_connection(rig):
+    rig.open("A", 2 | 8192)
+    found = shown(rig, "DISPLAY CONN(*) TYPE(HANDLE)")
+    assert (found["OBJNAME"], found["OPENOPTS"]) == ("A", "MQOO_INPUT_SHARED,MQOO_FAIL_IF_QUIESCING")
+    both = rig.mqsc("DISPLAY CONN(*) TYPE(ALL) WHERE(USERID EQ 'ana')")
+    assert sum(line.startswith("AMQ8276I") for line in both) == 2
+
+
+def test_a_connection_is_stopped(rig):
+    other = rig.queue_manager.connect(application="other", user="ana")
+    identifier = other.connection_id[-8:].hex().upper()
+    assert rig.mqsc(f"STOP CONN({identifier})")[-1] == "AMQ8457I: IBM MQ connection stopped."
+    with refused(2018):
+        other.commit()
+    assert not rig.queue_manager.mqsc(f"STOP CONN({identifier})").ok
+
+
+def test_only_what_is_asked_for_is_shown_unless_it_is_all(rig):
+    assert set(shown(rig, "DISPLAY CONN(*) APPLTAG")) == {"CONN", "EXTCONN", "TYPE", "APPLTAG"}
+    assert "USERID" in shown(rig, "DISPLAY CONN(*) APPLTAG ALL")
+    assert "MAXDEPTH" in shown(rig, "DISPLAY QLOCAL(A) ALL CURDEPTH")
+
+
+def test_subscriptions_of_a_topic_and_of_a_type(rig):
+    found = shown(rig, "DISPLAY TPSTATUS('a/b') TYPE(SUB)")
+    assert (found["TOPICSTR"], found["SUBTYPE"], found["DURABLE"]) == ("a/b", "ADMIN", "YES")
+    assert shown(rig, "DISPLAY SUB(S1) SUBTYPE(USER)")["SUB"] == "S1"
+    assert not rig.queue_manager.mqsc("DISPLAY SUB(*) SUBTYPE(API)").ok
+    assert not rig.queue_manager.mqsc("DISPLAY SUB(S1) DURABLE(NO)").ok
+    assert shown(rig, "DISPLAY PUBSUB")["STATUS"] == "ACTIVE"
+
+
+def test_authority_records_by_profile_object_and_entity(rig):
+    assert shown(rig, "DISPLAY AUTHREC PROFILE(X.ONE) OBJTYPE(QUEUE)")["ENTITY"] == "bob"
+    assert shown(rig, "DISPLAY AUTHREC GROUP('apps')")["PROFILE"] == "X.**"
+    assert not rig.queue_manager.mqsc("DISPLAY AUTHREC PRINCIPAL('eve')").ok
+    found = shown(rig, "DISPLAY ENTAUTH PRINCIPAL('apps') OBJTYPE(QUEUE) OBJNAME(X.TWO)")
+    assert (found["ENTTYPE"], found["AUTHLIST"]) == ("PRINCIPAL", "INQ")
+    assert not rig.queue_manager.mqsc("DISPLAY ENTAUTH OBJTYPE(QUEUE)").ok
+
+
+def test_channels_have_no_status(rig):
+    assert rig.queue_manager.mqsc("DISPLAY CHSTATUS(*)").lines[-1] == "AMQ8420I: Channel Status not found."
+
+
+def test_status_of_the_queue_is_still_that(rig):
+    rig.put("A", b"x", descriptor=md(persistence=1))
+    assert shown(rig, "DISPLAY QSTATUS(A) TYPE(QUEUE) CURDEPTH")["CURDEPTH"] == "1"
