@@ -212,7 +212,7 @@ class Gateway:
             self.guard.on_defect = notices.defect
             self.admin_port = http.listen(self.reactor, admin_root(self, self.guard), admin.bind, admin.port)
             log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
-        write_address(self.directory, admin.bind, self.admin_number)
+        write_address(self.directory, self.settings, self.admin_number)
         self._ticking.start(TICK_SECONDS, now=False)
         self.engine.flush()
         self.service.ready(f"MQTT listeners: {', '.join(self.listeners.all)}")
@@ -324,6 +324,7 @@ class Gateway:
         self.consumers.use(table)
         use_access()
         self.guard.use(guard)
+        write_address(self.directory, settings, self.admin_number)
         self.listeners.certificate_user = settings.security.certificate_user
         self.engine.delivery.check_rights()
         if any(change.key == "log.level" for change in changed):

@@ -55,6 +55,7 @@ def gauges_of(gateway: Gateway) -> Gauges:
         queue_depth=lambda: _depths(gateway),
         queue_oldest_message_age_seconds=lambda: _ages(gateway),
         dlq_depth=lambda: _dead_letters(gateway),
+        messages_held=lambda: _held(gateway),
         **_buffer(gateway),
         spool_bytes=lambda: _room(gateway, 0),
         spool_limit_bytes=lambda: _room(gateway, 1),
@@ -105,6 +106,11 @@ def _ages(gateway: Gateway) -> Values:
 def _dead_letters(gateway: Gateway) -> Values:
     name = gateway.engine.dead_letter_queue
     return {(name,): float(gateway.queue_manager.depth(name))} if name else {}
+
+
+def _held(gateway: Gateway) -> Values:
+    waiting = gateway.engine.parking.held()
+    return {(route,): float(waiting[str(route)]) for route in gateway.counters.names.values(ROUTE)}
 
 
 def _routes(gateway: Gateway) -> Values:

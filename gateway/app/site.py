@@ -103,11 +103,16 @@ def private(directory: Path) -> None:
             log.warning("data_directory", f"{directory} can be read by others and cannot be changed: {error}")
 
 
-def write_address(directory: Path, bind: str, number: int) -> None:
-    """Where the command line finds this process; 0: it has no admin port."""
-    path = directory / "gateway.json"
-    host = "127.0.0.1" if bind in {"0.0.0.0", "::"} else bind
-    record = {"pid": os.getpid(), "admin": f"http://{host}:{number}" if number else None}
+def write_address(directory: Path, settings: Settings, number: int) -> None:
+    """Where the command line finds this process and its token; 0: it has no admin port."""
+    path, admin = directory / "gateway.json", settings.admin
+    host = "127.0.0.1" if admin.bind in {"0.0.0.0", "::"} else admin.bind
+    named = settings.resolve(admin.token_file, "admin.token_file") if admin.token_file is not None else None
+    record = {
+        "pid": os.getpid(),
+        "admin": f"http://{host}:{number}" if number else None,
+        "token_file": str(Path(named or directory / "admin.token").absolute()),
+    }
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(record))
     fresh.chmod(0o600)

@@ -54,6 +54,9 @@ def list_(
     if as_json:
         show_json(answer)
         return
+    if not answer["total"]:
+        click.echo("no dead letters")
+        return
     table = Table("reason", "name", "destination", "count")
     for row in answer["summary"]:
         table.add_row(str(row["reason"]), row["reason_name"], row["destination"], f"{row['count']:,}")

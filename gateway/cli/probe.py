@@ -50,7 +50,7 @@ def probe(
                 shown = reasons.name(reason) if VERSIONS[level] == 5 else f"return code {reason}"
                 click.echo(f"the gateway refused the connection: {shown}", err=True)
                 sys.exit(1)
-            seconds = device.publish(topic, b"probe", qos)
+            seconds = _published(device, topic, qos, timeout)
     except ProtocolError as error:
         click.echo(f"refused: {error}", err=True)
         sys.exit(1)
@@ -65,6 +65,18 @@ def probe(
     else:
         what = "sent" if not qos else "committed and acknowledged"
         click.echo(f"{what} in {seconds * 1000:.2f} ms (QoS {qos}, topic {topic})")
+
+
+def _published(device: Device, topic: str, qos: int, timeout: float) -> float:
+    try:
+        return device.publish(topic, b"probe", qos)
+    except TimeoutError:
+        click.echo(
+            f"connected, but no acknowledgement within {timeout:g} s: what was published is not committed. The queue "
+            "refuses and its rule holds the message, or the queue manager is away: the admin page says which",
+            err=True,
+        )
+        sys.exit(1)
 
 
 def _context(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:

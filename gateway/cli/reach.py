@@ -91,7 +91,7 @@ def reach(config: str | None, data: str | None) -> Iterator[Reach]:
     settings = read_settings(config, data)
     directory = data_directory(settings)
     if not directory.is_dir():
-        raise Refused(f"{directory} does not exist: name the data directory with --data, or start mqgate run first", 3)
+        raise Refused(f"{directory} does not exist: name the settings (-c FILE) or the data directory (--data)", 3)
     with _opened(settings, directory) as opened:
         yield opened
 
@@ -144,7 +144,7 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
     """The gateway that has the directory open."""
     try:
         record = json.loads((directory / "gateway.json").read_text())
-        token = (directory / "admin.token").read_text().strip()
+        token = Path(record.get("token_file") or directory / "admin.token").read_text().split("\n", 1)[0].strip()
     except (OSError, ValueError) as error:
         raise Refused(f"{busy}; its administration port cannot be found ({error})", 3) from error
     base = record.get("admin")

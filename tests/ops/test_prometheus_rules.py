@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from ops_machine import DEPLOY, ROOT, program, run
 
+from gateway.pipeline import draining
 from gateway.pipeline.status import metrics_text
 from gateway.ports.counters import CATALOGUE
 
@@ -29,7 +31,14 @@ def of_the_pipeline() -> set[str]:
     """What a pipeline job shows on its own port."""
     group, last = {"name": "g", "lag": 1}, {"landed": 1, "seconds": 1, "rows": 1}
     text = metrics_text({"job": "j", "run": {"state": "running"}, "last_batch": last, "groups": [group]})
+    text += draining_metrics()
     return set(re.findall(r"^(mqgate_\w+)", text, re.MULTILINE))
+
+
+def draining_metrics() -> str:
+    """What a drain of IBM MQ queues into a journal shows."""
+    drain = SimpleNamespace(connected=True, done={"Q": SimpleNamespace(messages=1, repeated=0, units=1)})
+    return next(each for each in vars(draining).values() if hasattr(each, "metrics")).metrics(drain)
 
 
 def exposed() -> set[str]:

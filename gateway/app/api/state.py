@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.app.data import pipeline_state
 from gateway.app.gauges import totals_of
 from gateway.app.resources import certificate_ends
+from gateway.app.troubles import troubles_of
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.changes import is_live
 from gateway.config.load import display
@@ -72,13 +73,6 @@ class StateViews:
         gateway, engine = self._gateway, self._gateway.engine
         now = gateway.snapshot()
         ready, live = health.readyz(now), health.livez(now)
-        problems = [f"{check.name}: {check.why}" for check in (*ready.checks, *live.checks) if not check.ok]
-        problems += [f"{what}: {text}" for what, text in engine.problems.items()]
-        if gateway.buffer is not None:
-            problems += [f"buffer, {queue or 'all queues'}: {text}" for queue, text in gateway.buffer.problems.items()]
-        held = engine.failures.held_since
-        if held:
-            problems.append(f"nothing could be committed for {time.time() - held:.0f} s: {engine.failures.last_text}")
         online = [one for one in engine.connections if one.state == ONLINE]
         backend = "ibm" if gateway.settings.queue_manager.ibm else "embedded"
         ends = dict(certificate_ends(gateway.settings))
@@ -90,7 +84,7 @@ class StateViews:
             "ready": ready.ok,
             "live": live.ok,
             "draining": engine.draining,
-            "problems": problems,
+            "problems": troubles_of(gateway),
             "queue_managers": [
                 {"name": gateway.queue_manager.name, "connected": gateway.connected, "connections": 1,
                  "detail": _detail(gateway) or backend}

@@ -1,0 +1,66 @@
+"""What an operator should look at, in sentences: the admin page shows them on top, the API gives them to programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gateway.app.resources import certificate_ends
+from gateway.errors import MQError
+from gateway.observe import health
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+    from gateway.broker.parking import Parked
+
+WARN_BEFORE_SECONDS = 14 * 86_400
+"""As the alert about certificates."""
+
+
+def troubles_of(gateway: Gateway) -> list[str]:
+    """All of them, those that keep devices away first."""
+    return list(_troubles(gateway))
+
+
+def _troubles(gateway: Gateway) -> Iterator[str]:
+    now, engine = gateway.snapshot(), gateway.engine
+    for check in (*health.readyz(now).checks, *health.livez(now).checks):
+        if not check.ok:
+            yield f"{check.name}: {check.why}"
+    for what, text in engine.problems.items():
+        yield f"{what}: {text}"
+    if gateway.buffer is not None:
+        for queue, text in gateway.buffer.problems.items():
+            yield f"buffer, {queue or 'all queues'}: {text}"
+    if engine.failures.held_since:
+        seconds = time.time() - engine.failures.held_since
+        yield f"nothing could be committed for {seconds:.0f} s: {engine.failures.last_text}"
+    for parked in engine.parking.waiting.values():
+        yield _held(gateway, parked)
+    for name, end in certificate_ends(gateway.settings):
+        left = end - time.time()
+        if left < WARN_BEFORE_SECONDS:
+            when = f"expires in {left / 86_400:.0f} days" if left > 0 else "has expired"
+            yield f"listener {name}: its certificate {when}; replace the files and reload"
+
+
+def _held(gateway: Gateway, parked: Parked) -> str:
+    """A destination that refuses, with what an operator can do about it."""
+    queue = parked.run[0]
+    many = f"{parked.count} messages are" if parked.count > 1 else "a message is"
+    return f"queue {queue}: {why_refused(gateway, queue)}; {many} held, and not acknowledged to the devices"
+
+
+def why_refused(gateway: Gateway, queue: str) -> str:
+    """What is the matter with a queue that takes nothing, as far as it can be seen."""
+    if gateway.inspection is not None:
+        try:
+            row = gateway.inspection.queue(queue)
+        except MQError:
+            return "it does not exist"
+        if row.attributes.get("PUT") == "DISABLED":
+            return "put is inhibited (`ALTER QLOCAL(...) PUT(ENABLED)`)"
+        if row.depth is not None and row.max_depth is not None and row.depth >= row.max_depth:
+            return f"it is full ({row.depth} messages): its consumer is behind"
+    return f"it refuses: {gateway.engine.failures.last_text}"

@@ -1,0 +1,100 @@
+"""Things broken on purpose: what the page, the probe and the metrics say of them, and that the runbook's cure works."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_gateway import TOKEN, Running, running
+from test_certificates_live import write_certificate
+
+pytestmark = pytest.mark.ops
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: waits, topic: "waits/#", queue: SHUT, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
+  - {name: full, topic: "full/#", queue: FULL, on_failure: {retry: {from: 100ms, to: 500ms}, then: hold}}
+"""
+OBJECTS = "DEFINE QLOCAL(SHUT)\nDEFINE QLOCAL(FULL) MAXDEPTH(1)\n"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("troubles")
+    (folder / "objects.mqsc").write_text(OBJECTS)
+    write_certificate(folder, 5)
+    listener = "  - {name: tls, port: 0, tls: {certificate: server.pem, key: server.key}}"
+    environment = {"MQGATE_QUEUE_MANAGER__EMBEDDED__OBJECTS": str(folder / "objects.mqsc")}
+    with running(folder, listener, environment, mapping=MAPPING) as found:
+        yield found
+
+
+def mqgate(gateway: Running, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gateway", *words]
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, check=False, timeout=60, cwd=gateway.folder
+    )
+
+
+def problems(gateway: Running) -> list[str]:
+    found: list[str] = json.loads(gateway.text("/api/v1/overview", TOKEN))["problems"]
+    return found
+
+
+def until(check: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 30
+    while not (found := check()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+def probe(gateway: Running, topic: str) -> subprocess.CompletedProcess[str]:
+    return mqgate(gateway, "probe", "--port", str(gateway.port), "--topic", topic, "--timeout", "2")
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue", "breaks", "says", "cure"),
+    [
+        ("waits/x", "SHUT", "ALTER QLOCAL(SHUT) PUT(DISABLED)", "put is inhibited", "ALTER QLOCAL(SHUT) PUT(ENABLED)"),
+        ("full/x", "FULL", "", "it is full (1 messages)", "ALTER QLOCAL(FULL) MAXDEPTH(100)"),
+    ],
+)
+def test_a_queue_that_refuses_is_named_until_it_is_cured(
+    gateway: Running, topic: str, queue: str, breaks: str, says: str, cure: str
+) -> None:
+    assert probe(gateway, topic).returncode == 0
+    broken = mqgate(gateway, "mqsc", "-c", "mqgate.yaml", text=breaks)
+    assert broken.returncode == 0, broken.stdout + broken.stderr
+    done = probe(gateway, topic)
+    assert done.returncode == 1
+    assert "connected, but no acknowledgement" in done.stderr
+    (problem,) = until(lambda: [each for each in problems(gateway) if queue in each])
+    assert says in problem
+    assert "not acknowledged" in problem
+    route = topic.partition("/")[0]
+    assert f'mqgate_messages_held{{route="{route}"}} 1.0' in gateway.text("/metrics")
+    mqgate(gateway, "mqsc", "-c", "mqgate.yaml", text=cure)
+    until(lambda: not [each for each in problems(gateway) if queue in each])
+    assert f'mqgate_messages_held{{route="{route}"}} 0.0' in gateway.text("/metrics")
+    assert json.loads(gateway.text(f"/api/v1/queues/{queue}", TOKEN))["depth"] == 2, "what was held has been put"
+
+
+def test_a_certificate_is_warned_of_before_it_expires(gateway: Running) -> None:
+    (problem,) = [each for each in problems(gateway) if "certificate" in each]
+    assert problem.startswith("listener tls: its certificate expires in 5 days")
+
+
+def test_a_command_in_the_wrong_place_says_what_it_wants_to_know(gateway: Running, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gateway", "dlq", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "-c FILE" in done.stderr
+    assert mqgate(gateway, "dlq", "list", "-c", "mqgate.yaml").stdout == "no dead letters\n"
