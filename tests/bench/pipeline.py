@@ -1,7 +1,9 @@
-"""What the pipeline costs beside Spark's own Parquet reader: `python tests/bench/pipeline.py [--rows N] [CASE...]`.
+"""What the pipeline costs beside Spark's own Parquet reader: `python tests/bench/pipeline.py [--rows N] [--json FILE]
+[CASE...]`.
 
-Ratios in one session. Rows a second are wall time; CPU is that of every process of the session (JVM, workers, driver),
-which moves less than wall time on a machine that others use. Best of `--times` interleaved runs.
+Ratios in one session; at the end a table of what is asked and what was measured. Rows a second are wall time; CPU is
+that of every process of the session (JVM, workers, driver), which moves less than wall time on a machine that others
+use. Best of `--times` interleaved runs.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from pipeline_figures import Found, as_json, shown
+from pipeline_live import Ingesting, Serving
 from strategies_pipeline import Fleet, write_journal
 
 from gateway.pipeline.access import LocalAccess
@@ -28,6 +32,7 @@ from gateway.pipeline.spark_session import make_session
 
 TICKS = os.sysconf("SC_CLK_TCK")
 Case = Callable[[], object]
+LATENCY_SECONDS = 45.0
 
 
 def cpu_seconds() -> float:
@@ -45,7 +50,7 @@ def cpu_seconds() -> float:
     return sum(found[pid][1] for pid in mine if pid in found)
 
 
-def measure(cases: dict[str, Case], rows: int, times: int) -> dict[str, tuple[float, float]]:
+def measure(cases: dict[str, Case], rows: int, times: int) -> Found:
     """Rows a second and microseconds of CPU a row, the best of each."""
     best = {name: (0.0, float("inf")) for name in cases}
     for turn in range(times + 1):
@@ -59,7 +64,7 @@ def measure(cases: dict[str, Case], rows: int, times: int) -> dict[str, tuple[fl
     return best
 
 
-def show(title: str, found: dict[str, tuple[float, float]], base: str) -> None:
+def show(title: str, found: Found, base: str) -> None:
     print(f"\n{title}")
     for name, (rate, cpu) in found.items():
         ratio = f"{rate / found[base][0]:.2f} x, CPU {cpu / found[base][1]:.2f} x"
@@ -72,10 +77,15 @@ class Bench:
 
     def __init__(self, rows: int, times: int, work: Path) -> None:
         self.rows, self.times, self.work = rows, times, work
+        self.found: Found = {}
         write_journal(work / "j", rows, Fleet(devices=1000), frame=200)
         write_journal(work / "v", rows, Fleet(devices=1000, varying=True), frame=200)
         self.spark = make_session("bench")
         self.load().write.mode("overwrite").parquet(str(work / "parquet"))
+
+    def keep(self, title: str, found: Found, base: str) -> None:
+        self.found |= found
+        show(title, found, base)
 
     def load(self, folder: str = "j", **options: str) -> Any:
         path = str(self.work / folder)
@@ -100,18 +110,18 @@ class Bench:
             "mqqueue raw": self.noop(self.load(columns=raw)),
             "mqqueue seq, payload": self.noop(self.load(columns="seq,payload")),
             "parquet, the same four columns": self.noop(self.parquet().select(*names)),
-            "mqqueue decoded, headers differ": self.noop(self.load("v")),
+            "mqqueue differing": self.noop(self.load("v")),
         }
-        show("Batch read", measure(cases, self.rows, self.times), "parquet")
+        self.keep("Batch read", measure(cases, self.rows, self.times), "parquet")
 
     def tuples(self) -> None:
         cases = {"tuples": self.noop(self.load(transfer="rows")), "arrow": self.noop(self.load())}
-        show("Transfer", measure(cases, self.rows, 1), "tuples")
+        self.keep("Transfer", measure(cases, self.rows, 1), "tuples")
 
     def copy(self) -> None:
         copied = self.to_parquet(self.parquet())
         cases = {"parquet to parquet": copied, "queue to parquet": self.to_parquet(self.load())}
-        show("To Parquet", measure(cases, self.rows, self.times), "parquet to parquet")
+        self.keep("To Parquet", measure(cases, self.rows, self.times), "parquet to parquet")
 
     def stream(self) -> None:
         for sink in ("noop", "parquet"):
@@ -124,6 +134,7 @@ class Bench:
             query.awaitTermination()
             done = [each for each in query.recentProgress if each.numInputRows]
             rates = [each.numInputRows / each.durationMs["triggerExecution"] * 1000 for each in done]
+            self.found[f"stream to {sink}"] = max(rates), 0.0
             print(f"\nStream to {sink}: best batch {max(rates):,.0f} rows/s, all {[round(rate) for rate in rates]}")
 
     def sink(self) -> None:
@@ -131,7 +142,7 @@ class Bench:
         options = {"path": str(self.work / "k"), "queue": "OUT"}
         write_journal(self.work / "k", 1)
         case = rows.write.format("mqqueue").options(**options).mode("append").save
-        show("Sink", measure({"parquet to queue": case}, self.rows, self.times), "parquet to queue")
+        self.keep("Sink", measure({"parquet to queue": case}, self.rows, self.times), "parquet to queue")
 
     def python(self) -> None:
         def local(folder: str) -> Case:
@@ -173,20 +184,48 @@ class Bench:
         rows = rows.withColumn("n", f.get_json_object(f.col("payload").cast("string"), "$.n").cast("bigint"))
         step = gap_step(rows, None, by=["client_id"], sequence="n", at="put_ts", wraps_at=0)
         cases = {"gap detection": self.noop(step.rows), "rows alone": self.noop(rows)}
-        show("Gaps", measure(cases, self.rows, self.times), "rows alone")
+        self.keep("Gaps", measure(cases, self.rows, self.times), "rows alone")
+
+    def http(self) -> None:
+        """The same rows from the files and from a server that has them open, both decoded."""
+        with Serving(self.work / "j") as there:
+            far = self.spark.read.format("mqqueue").options(**there.options, queue="TELEMETRY.*").load()
+            cases = {"local": self.noop(self.load()), "over http": self.noop(far)}
+            self.keep("HTTP", measure(cases, self.rows, self.times), "local")
+
+    def latency(self) -> None:
+        """A job that lands bronze while 1,000 messages a second are put."""
+        with Serving(self.work / "live") as there:
+            waits = there.landed(self.spark, self.work / "lake", LATENCY_SECONDS)
+        middle, late = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+        self.found["put to readable"] = middle, late
+        print(f"\nPut to readable at 1,000/s: median {middle:.2f} s, 99th percentile {late:.2f} s, {len(waits):,} rows")
+
+    def ingestion(self) -> None:
+        """Acknowledged publications a second with and without a stream that reads what comes."""
+        with Ingesting(self.work / "gateway") as gateway:
+            alone, beside = gateway.rates(self.spark, self.work / "i")
+        self.found |= {"ingestion alone": (alone, 0.0), "ingestion beside": (beside, 0.0)}
+        print(f"\nIngestion: alone {alone:,.0f}/s, beside a stream {beside:,.0f}/s ({beside / alone:.2f})")
 
 
 def main() -> None:
-    names = ("python", "read", "tuples", "copy", "stream", "sink", "gaps")
+    names = ("python", "read", "tuples", "copy", "http", "stream", "sink", "gaps", "latency", "ingestion")
+    load = os.getloadavg()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(names))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("MQGATE_BENCH_DIR")) as work:
         bench = Bench(given.rows, given.times, Path(work))
         for name in given.cases or names:
             getattr(bench, name)()
+            sys.stdout.flush()
+        print(f"\nLoad of the machine at the start: {load[0]:.1f}\n\n{shown(bench.found)}")
+        if given.json:
+            given.json.write_text(as_json(bench.found, given.rows, load))
 
 
 if __name__ == "__main__":
