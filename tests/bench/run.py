@@ -26,6 +26,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from plot import ratios_plot
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHARED = Path(os.environ.get("MQGATE_BENCH", ROOT.parent / "shared" / "bench"))
@@ -233,6 +235,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--no-pin", action="store_true", help="do not pin server and load to a core each")
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
+    parser.add_argument("--plot", type=Path, help="draw the ratios (SVG)")
     given = parser.parse_args()
     tool = load_generator()
     if tool is None:
@@ -258,13 +261,16 @@ def main() -> None:
                     found = [measure(tool, step, port, pid, pin) for step in steps]
                     results[name].setdefault(server, []).append(found[-1])
             print(f"{name}: done", file=sys.stderr, flush=True)
-    report(wanted, results, speed)
+    ratios = report(wanted, results, speed)
+    if given.plot:
+        given.plot.write_text(ratios_plot("Times as fast as the peer (logarithmic)", ratios))
     if given.json:
         given.json.write_text(json.dumps({"machine": platform.platform(), "calibration": speed, "results": results}))
 
 
-def report(wanted: dict[str, tuple[str, str]], results: dict[str, Any], speed: float) -> None:
+def report(wanted: dict[str, tuple[str, str]], results: dict[str, Any], speed: float) -> dict[str, dict[str, float]]:
     """The table: medians, spread, and the gateway's ratio to each peer."""
+    ratios: dict[str, dict[str, float]] = {}
     print(f"\n{platform.platform()}, Python {platform.python_version()}, calibration {speed:.2f} M turns/s\n")
     print("| case | server | median | spread | server CPU us/msg | mqgate is | ok |\n|---|---|---|---|---|---|---|")
     for name, (_, key) in wanted.items():
@@ -273,14 +279,18 @@ def report(wanted: dict[str, tuple[str, str]], results: dict[str, Any], speed: f
             values = [value for value in (value_of(run, key) for run in runs) if value is not None]
             if values:
                 medians[server] = statistics.median(values)
+        ours = medians.get("mqgate", 0.0)
+        found = {
+            server: median / ours if key == "ack_ms" else ours / median
+            for server, median in medians.items()
+            if server != "mqgate" and ours
+        }
+        ratios[name] = found
         for server, median in medians.items():
             runs = results[name][server]
             values = [value_of(run, key) or 0.0 for run in runs]
             cpu = statistics.median(run.get("srv_us_per_msg") or 0.0 for run in runs)
-            ours = medians.get("mqgate", 0.0)
-            ratio = (
-                f"{(median / ours if key == 'ack_ms' else ours / median):.2f}x" if server != "mqgate" and ours else ""
-            )
+            ratio = f"{found[server]:.2f}x" if server in found else ""
             shown = f"{median:.2f} ms" if key == "ack_ms" else f"{median:,.0f}/s"
             good = sum(bool(run.get("ok")) for run in runs)
             print(f"| {name} | {server} | {shown} | {min(values):,.6g} to {max(values):,.6g} | {cpu:.2f} | {ratio} |"
@@ -288,6 +298,7 @@ def report(wanted: dict[str, tuple[str, str]], results: dict[str, Any], speed: f
     print("\nWhat an acknowledgement promises:")
     for server in dict.fromkeys(one for case in results.values() for one in case):
         print(f"* {server}: {PROMISE.get(server, 'see its documentation')}")
+    return ratios
 
 
 if __name__ == "__main__":
