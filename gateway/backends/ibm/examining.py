@@ -34,6 +34,10 @@ _PUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
 _CONSUME = _PUT | mq.MQOO_INPUT_SHARED | mq.MQOO_BROWSE
 _HEADERS = 4096
 """Room for what the rules put in front of a payload."""
+ROOMY = 100_000
+"""MAXDEPTH a state queue should have at least; deploy/mq gives it more."""
+_NEARLY_FULL = 0.8
+_DEPTHS = (mq.MQIA_CURRENT_Q_DEPTH, mq.MQIA_MAX_Q_DEPTH)
 
 
 class Problem(NamedTuple):
@@ -51,12 +55,18 @@ def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], long
     """State queues, the queues the rules put to and those they consume; `longest` is `mqtt.max_packet`."""
     found: list[Problem] = []
     for queue in STATE_QUEUES:
-        found += _queue(session, queue, _CONSUME, longest)
+        found += _queue(session, queue, _CONSUME, longest) or [
+            *_switches(session, queue, get=True),
+            *_roomy(session, queue),
+        ]
     for queue in puts:
         if not queue.startswith(TOPIC_PREFIX):
-            found += _queue(session, queue, _PUT, longest)
+            found += _queue(session, queue, _PUT, longest) or [
+                *_switches(session, queue, get=False),
+                *_depth(session, queue),
+            ]
     for queue in consumes:
-        found += _queue(session, queue, _CONSUME, 0)
+        found += _queue(session, queue, _CONSUME, 0) or _switches(session, queue, get=True)
         found += _backout(session, queue)
     found += _queue_manager(session, longest)
     return found
@@ -66,7 +76,10 @@ def look(
     settings: ConnectSettings, driver: str, puts: Iterable[str], consumes: Iterable[str], longest: int
 ) -> list[Problem]:
     """The same on a connection of its own. MQError when there is none, DriverUnavailable without a binding."""
-    session = load(driver).connect(settings)
+    try:
+        session = load(driver).connect(settings)
+    except MQError as error:
+        raise MQError(error.reason, explain(error.reason, str(error)), error.comp_code) from None
     try:
         return examine(session, puts, consumes, longest)
     finally:
@@ -88,7 +101,12 @@ def dead_letter_queue(session: Session) -> str:
     return OWN_DEAD_LETTERS
 
 
-def _queue(session: Session, queue: str, options: int, longest: int) -> Iterator[Problem]:
+def _queue(session: Session, queue: str, options: int, longest: int) -> list[Problem]:
+    """Whether it can be opened as it will be, and takes what is let in."""
+    return list(_opened(session, queue, options, longest))
+
+
+def _opened(session: Session, queue: str, options: int, longest: int) -> Iterator[Problem]:
     try:
         session.close(session.open(bytes(bytearray(object_descriptor(queue))), options))
     except MQError as error:
@@ -96,7 +114,7 @@ def _queue(session: Session, queue: str, options: int, longest: int) -> Iterator
             raise
         yield Problem(queue, explain(error.reason, queue), serious=True, reason=error.reason)
         return
-    limit = _limit(session, queue)
+    limit = _asked(session, queue, mq.MQIA_MAX_MSG_LENGTH)
     if longest and limit is not None and limit < longest + _HEADERS:
         yield Problem(
             queue,
@@ -105,14 +123,42 @@ def _queue(session: Session, queue: str, options: int, longest: int) -> Iterator
         )
 
 
-def _limit(session: Session, queue: str) -> int | None:
-    """MAXMSGL; none where it is not a local queue."""
+def _switches(session: Session, queue: str, *, get: bool) -> Iterator[Problem]:
+    """What an administrator may have switched off, or not on."""
+    if _asked(session, queue, mq.MQIA_INHIBIT_PUT):
+        yield Problem(queue, f"{queue} has PUT(DISABLED): ALTER QLOCAL('{queue}') PUT(ENABLED)", serious=False)
+    if get and _asked(session, queue, mq.MQIA_INHIBIT_GET):
+        yield Problem(queue, f"{queue} has GET(DISABLED): ALTER QLOCAL('{queue}') GET(ENABLED)", serious=False)
+    if get and _asked(session, queue, mq.MQIA_SHAREABILITY) == 0:
+        text = f"{queue} has NOSHARE, the gateway opens it on several connections: ALTER QLOCAL('{queue}') SHARE"
+        yield Problem(queue, text, serious=True)
+
+
+def _roomy(session: Session, queue: str) -> Iterator[Problem]:
+    maximum = _asked(session, queue, mq.MQIA_MAX_Q_DEPTH)
+    if maximum is not None and maximum < ROOMY:
+        text = f"{queue} has MAXDEPTH({maximum}); full, it stops acknowledgements: deploy/mq/state.mqsc gives it more"
+        yield Problem(queue, text, serious=False)
+    else:
+        yield from _depth(session, queue)
+
+
+def _depth(session: Session, queue: str) -> Iterator[Problem]:
+    depth, maximum = (_asked(session, queue, selector) for selector in _DEPTHS)
+    if depth is not None and maximum and depth >= maximum * _NEARLY_FULL:
+        text = f"{queue} holds {depth} of MAXDEPTH({maximum}) messages: {explain(mq.MQRC_Q_FULL)}"
+        yield Problem(queue, text, serious=False)
+
+
+def _asked(session: Session, queue: str, selector: int) -> int | None:
+    """A number; none where the object has no such attribute (alias, remote, cluster queue)."""
     try:
-        return int(session.inquire(queue, mq.MQIA_MAX_MSG_LENGTH))
+        value = int(session.inquire(queue, selector))
     except MQError as error:
         if action_for(error.reason) is Action.RECONNECT:
             raise
         return None
+    return value if value >= 0 else None
 
 
 def _backout(session: Session, queue: str) -> Iterator[Problem]:
@@ -127,7 +173,7 @@ def _backout(session: Session, queue: str) -> Iterator[Problem]:
 
 
 def _queue_manager(session: Session, longest: int) -> Iterator[Problem]:
-    limit = _limit(session, "")
+    limit = _asked(session, "", mq.MQIA_MAX_MSG_LENGTH)
     if limit is not None and limit < longest:
         text = f"the queue manager takes {limit} bytes, `mqtt.max_packet` lets {longest} in: ALTER QMGR MAXMSGL"
         yield Problem("queue manager", text, serious=True)
