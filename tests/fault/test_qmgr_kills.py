@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from strategies_embedded import SMALL, ManualScheduler, md
 
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
@@ -60,6 +61,7 @@ while True:
 """
 
 
+@pytest.mark.timeout(1200)
 def test_units_of_work_survive_being_killed(tmp_path):
     path = tmp_path / "data"
     manager = EmbeddedQueueManager.open(
