@@ -30,7 +30,8 @@ ALERTS = rules("alerts.yaml")
 def of_the_pipeline() -> set[str]:
     """What a pipeline job shows on its own port."""
     group, last = {"name": "g", "lag": 1}, {"landed": 1, "seconds": 1, "rows": 1}
-    text = metrics_text({"job": "j", "run": {"state": "running"}, "last_batch": last, "groups": [group]})
+    run = {"state": "running", "wait_p50": 1, "wait_p99": 1}
+    text = metrics_text({"job": "j", "run": run, "last_batch": last, "groups": [group]})
     text += draining_metrics()
     return set(re.findall(r"^(mqgate_\w+)", text, re.MULTILINE))
 
