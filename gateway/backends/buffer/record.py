@@ -1,7 +1,7 @@
 """Units of work as bytes: what the buffer writes into its store, and reads back after a restart. Pure.
 
-`MQGB` | version | number (8 bytes) | time of acceptance (float) | puts | takes | replaces. Counts and lengths are
-32-bit, little-endian; a head is written once for the rows that share it.
+`MQGB` | version | number (8 bytes) | time of acceptance (float) | messages | puts | takes | replaces. Counts and
+lengths are 32-bit, little-endian; a head is written once for the rows that share it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
 EYECATCHER = b"MQGB\x01"
 EPOCH_BITS = 40
 """A number is the process's epoch and a count within it: numbers of a new process lie behind all earlier ones."""
-_FRONT = struct.Struct("<5sQd")
+_FRONT = struct.Struct("<5sQdI")
 _COUNT = struct.Struct("<I")
 _CLASSES = struct.Struct("<iB")
 _NUMBER, _ROW = struct.Struct("<Q"), struct.Struct("<II")
@@ -35,8 +35,8 @@ class Record(NamedTuple):
 
 def encode(record: Record) -> bytes:
     """The bytes of a record. Moves have been resolved before."""
-    out = [_FRONT.pack(EYECATCHER, record.number, record.at)]
     unit = record.unit
+    out = [_FRONT.pack(EYECATCHER, record.number, record.at, messages_of(unit))]
     out.append(_COUNT.pack(len(unit.puts)))
     for puts, rule in zip(unit.puts, record.rules, strict=True):
         _write_puts(out, puts, rule)
@@ -79,9 +79,7 @@ def _token(token: Token) -> bytes:
 def decode(data: bytes) -> Record:
     """The record again. StoreCorrupt when the bytes are none."""
     try:
-        eyecatcher, number, at = _FRONT.unpack_from(data)
-        if eyecatcher != EYECATCHER:
-            raise StoreCorrupt("a record of the buffer does not begin with MQGB and version 1")
+        number, at, _ = front_of(data)
         reader = _Reader(data, _FRONT.size)
         unit = Unit()
         rules = []
@@ -98,6 +96,16 @@ def decode(data: bytes) -> Record:
     if reader.at != len(data):
         raise StoreCorrupt(f"a record of the buffer has {len(data) - reader.at} bytes behind its end")
     return Record(number, at, unit, rules)
+
+
+def front_of(data: bytes) -> tuple[int, float, int]:
+    """Number, time of acceptance and messages, without the rest. StoreCorrupt when the bytes are no record."""
+    if len(data) < _FRONT.size:
+        raise StoreCorrupt("a record of the buffer ends early")
+    eyecatcher, number, at, messages = _FRONT.unpack_from(data)
+    if eyecatcher != EYECATCHER:
+        raise StoreCorrupt("a record of the buffer does not begin with MQGB and version 1")
+    return number, at, messages
 
 
 class _Reader:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.backends.buffer.progress import Destination
-from gateway.backends.buffer.record import EPOCH_BITS, Record, decode, encode, messages_of, parts_of
+from gateway.backends.buffer.record import EPOCH_BITS, Record, decode, encode, front_of, messages_of, parts_of
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import StoreUnavailable
 from gateway.mq import mqmd
@@ -132,9 +132,9 @@ class Spool:
             unit = decode(b"".join(stored.data for _, stored in intent)).unit
             unit.takes.append(Takes(INTENT, b"", [stored.token for _, stored in intent]))
             self.commit_now(unit)
-        for entries in self._pages(self.main):
-            self.main.count(len(entries), *_totals(entries))
-        self.main.behind = 0
+        for page in self._pages(self.main):
+            messages = sum(front_of(stored.data)[2] for stored in page)
+            self.main.count(len(page), messages, sum(len(stored.data) for stored in page))
         self.look_at_oldest()
         for _, stored in self.store.load(ASIDE):
             record = decode(stored.data)
@@ -144,9 +144,10 @@ class Spool:
             line.last = max(line.last, record.number)
         self.recovered = self.messages
 
-    def _pages(self, line: Line) -> Iterator[list[Entry]]:
-        while page := self.page(line, _FIRST_PAGE):
-            line.behind = page[-1].token
+    def _pages(self, line: Line) -> Iterator[list[Stored]]:
+        after = None
+        while page := self.store.fetch(line.queue, line.key, _FIRST_PAGE, after):
+            after = page[-1].token
             yield page
 
     def commit_now(self, unit: Unit) -> None:
