@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
 _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
+_RESERVED = ("$SYS/", SHARE_PREFIX)
+"""The broker's own word, which no device may speak, and names that nobody can subscribe to."""
 _MAX_HEADS = 20_000
 _MAX_PLANS = 4096
 _MAX_CELLS = 20_000
@@ -93,7 +95,7 @@ class Router:
             return route
         topic = wire_topic.decode()
         route = Route(topic, wire_topic, first)
-        own = topic.startswith("$SYS/")  # the broker's own word: no device may speak it
+        own = topic.startswith(_RESERVED)
         if own or not self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic):
             route.error, route.error_text = reasons.NOT_AUTHORIZED, "the access list does not allow this topic"
             route.seen = 0

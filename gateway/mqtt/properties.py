@@ -140,6 +140,8 @@ def decode(
         value, offset = definition.type.decode(block, offset)
         if identifier == USER_PROPERTY:
             users += 1
+            if users > max_user_properties and packet_type == packets.CONNECT:
+                continue  # well formed, and nobody asks for them: a CONNECT is small, and what is kept of it smaller
             if users > max_user_properties:
                 raise ProtocolError(
                     f"more than {max_user_properties} user properties: send fewer", reasons.QUOTA_EXCEEDED

@@ -95,7 +95,9 @@ class Reader:
         body = data[start:stop]
         self._learn_version(body)
         connect = decode_connect(data[0], body)
-        self._check_user_properties(connect.properties)
+        pairs = connect.properties.get(USER_PROPERTY)
+        if isinstance(pairs, list):
+            del pairs[self.max_user_properties :]  # nobody asks for them
         if connect.will is not None:
             self._check_user_properties(connect.will.properties)
         packets.append((data[0], connect))
