@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.resources import files
@@ -99,15 +100,14 @@ class EmbeddedQueueManager:
             self._administration.in_use = self.authority.subscription_in_use
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority))
             report = self._mqsc.run(objects_text)
-        if report.ok:
+        wrong = [(line, what) for line, what in report.problems if not _left_alone(what, objects_text)]
+        if not wrong:
             self._expirer = Expirer(self.core, self._placer, self.topics)
             Triggers(self.core, self._placer, partial(self._administration.alter, "QLOCAL"))
             CommandServer(self._connection("command server", OWN_USER), self.mqsc)
         else:
-            findings = [
-                Finding("objects", line, 1, what, "write REPLACE" if "AMQ8150E" in what else "")
-                for line, what in report.problems
-            ]
+            twice = "it is defined twice in this text: keep one of them"
+            findings = [Finding("objects", line, 1, what, twice if "AMQ8150E" in what else "") for line, what in wrong]
             raise ConfigurationError(findings)
 
     def apply_settings(self, check_client: str | None, max_uncommitted: int | None) -> None:
@@ -319,6 +319,16 @@ class EmbeddedQueueManager:
 
     def _define_state(self, name: str) -> None:
         self._administration.define("QLOCAL", name, _STATE_ATTRIBUTES)
+
+
+def _left_alone(problem: str, text: str) -> bool:
+    """Whether an object of the text was there before, and is not to be replaced: it stays as its administrators have
+    altered it. An object that the same text defines twice is a mistake."""
+    found = re.search(r"AMQ8150E: .* already exists: (\S+?)\.?$", problem)
+    if found is None:
+        return False
+    name = re.escape(found[1])
+    return len(re.findall(rf"(?i)\bDEF(?:INE)?\s+\w+\s*\(\s*'?{name}'?\s*\)", text)) < 2
 
 
 def open_store(path: Path | None, name: str, scheduler: Scheduler, options: StoreOptions | None) -> MessageStore:

@@ -137,8 +137,19 @@ def test_a_file_of_objects_that_is_wrong_stops_the_start():
     with pytest.raises(ConfigurationError) as caught:
         MqiRig(None, text)
     found = [(finding.line, finding.fix) for finding in caught.value.findings]
-    assert found == [(3, ""), (4, "write REPLACE")]
+    assert found == [(3, ""), (4, "it is defined twice in this text: keep one of them")]
     assert "objects:3:1: line 3: AMQ8405I" in str(caught.value)
+
+
+def test_objects_that_are_there_stay_as_they_were_altered(tmp_path):
+    text = "DEFINE QLOCAL(A) MAXDEPTH(5)\nDEFINE QLOCAL(B) MAXDEPTH(5) REPLACE"
+    first = MqiRig(tmp_path, text)
+    run(first, "ALTER QLOCAL(A) MAXDEPTH(50)\nALTER QLOCAL(B) MAXDEPTH(50)")
+    first.queue_manager.close()
+    again = MqiRig(tmp_path, text)
+    assert "MAXDEPTH(50)" in " ".join(run(again, "DIS QLOCAL(A) MAXDEPTH")[0])
+    assert "MAXDEPTH(5)" in " ".join(run(again, "DIS QLOCAL(B) MAXDEPTH")[0]), "REPLACE says so"
+    again.queue_manager.close()
 
 
 def test_users_and_passwords():
