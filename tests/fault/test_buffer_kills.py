@@ -23,9 +23,9 @@ from stubborn import Stubborn
 
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 
-pytestmark = [pytest.mark.mqi, pytest.mark.timeout(900 if os.environ.get("MQGATE_LONG") else 240)]
+pytestmark = [pytest.mark.mqi, pytest.mark.timeout(7200 if os.environ.get("MQGATE_LONG") else 240)]
 ROOT = Path(__file__).parents[2]
-ROUNDS = int(os.environ.get("MQGATE_KILLS", "60")) if os.environ.get("MQGATE_LONG") else 1
+ROUNDS = int(os.environ.get("MQGATE_KILLS", "40")) if os.environ.get("MQGATE_LONG") else 1
 SETTINGS = """
 queue_manager:
   ibm: {{name: MQGATE, connection: "localhost(1414)", channel: DEV.APP.SVRCONN, driver: {driver}, connections: 2,

@@ -66,7 +66,9 @@ export default function overview(target, _rest, page, every) {
     dropped.set(format.count(now.totals.dropped), "since start", now.totals.dropped ? "bad" : "");
     dead.set(format.count(now.dead_letters), "waiting now", now.dead_letters ? "warn" : "");
     const full = now.spool && now.spool.limit_bytes ? now.spool.bytes / now.spool.limit_bytes : 0;
-    spool.set(now.spool ? format.bytes(now.spool.bytes) : "–", now.spool ? `${Math.round(full * 100)} % of ${format.bytes(now.spool.limit_bytes)}` : "nothing is kept here", full > 0.9 ? "bad" : full > 0.7 ? "warn" : "");
+    const share = now.spool ? `${Math.round(full * 100)} % of ${format.bytes(now.spool.limit_bytes)}` : "nothing is kept here";
+    const owed = now.spool && now.spool.state && now.spool.state !== "connected";
+    spool.set(now.spool ? format.bytes(now.spool.bytes) : "–", owed ? `${now.spool.state}: ${format.count(now.spool.messages)} messages, ${share}` : share, full > 0.9 ? "bad" : full > 0.7 || owed ? "warn" : "");
     managers.update(now.queue_managers);
     listeners.update(now.listeners);
     const list = now.problems.map((text) => h("li", {}, marked(text)));
