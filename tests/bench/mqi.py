@@ -50,7 +50,8 @@ class Program:
 
     def put(self, options: int, *, persistent: bool) -> Callable[[], object]:
         make, mqput, hconn, hobj = put_options(options), self.session.mqput, self.session.handle, self.handle
-        return lambda: mqput(hconn, hobj, plain_md(HEAD, 0, persistent), make(), BODY)
+        before, behind = plain_md(HEAD, 0, persistent)
+        return lambda: mqput(hconn, hobj, before + behind, make(), BODY)
 
     def get(self) -> Callable[[], object]:
         make, mqget, hconn, hobj = get_options(0, 0), self.session.mqget, self.session.handle, self.handle

@@ -14,6 +14,7 @@ from gateway.backends.ibm.driver import Session
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.structures import (
     MD_LENGTH,
+    MSG_ID,
     NO_ID,
     fresh,
     get_options,
@@ -21,7 +22,6 @@ from gateway.backends.ibm.structures import (
     head_length_of,
     keyed_md,
     match_md,
-    msg_id_of,
     object_descriptor,
     plain_md,
     put_options,
@@ -34,6 +34,8 @@ from gateway.ports.batch import Moves, Puts, Replace, Takes, Token
 TOPIC_PREFIX = "topic://"
 STALE_HANDLES = frozenset({mq.MQRC_HOBJ_ERROR, mq.MQRC_OBJECT_CHANGED, mq.MQRC_Q_DELETED})
 """The object behind a handle is not what it was: open it again before anything is decided."""
+MARKER_EXPIRY = 7 * 24 * 36_000
+"""Tenths of a second: what a gateway that was killed has left goes by itself. An idle worker renews its own."""
 FIRST_LENGTH = 64 * 1024
 """What a get offers first; a longer message is asked for again with its length."""
 _OUTPUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
@@ -156,16 +158,32 @@ class Connection:
         mqput, hconn, queue = self.session.mqput, self.session.handle, puts.queue
         priority, persistent, identity = puts.priority, puts.persistent, puts.queue not in self._no_identity
         tokens: list[Token] = []
-        last, options = b"", self._options(asynchronous, identity=False)
+        last, options = None, self._options(asynchronous, identity=False)
+        before = behind = data = b""
         for head, body in zip(puts.heads, puts.bodies, strict=True):
             if head is not last:  # runs share their head
                 last, options = head, self._options(asynchronous, identity=identity and has_identity(head))
-            answer = mqput(hconn, handle, plain_md(head, priority, persistent), options(), head[MD_LENGTH:] + body)
+                before, behind = plain_md(head, priority, persistent)
+                data = head[MD_LENGTH:]
+            answer = mqput(hconn, handle, before + behind, options(), data + body)
             if answer[-2] == mq.MQCC_FAILED:
                 raise MQError(int(answer[-1]), f"putting to {queue}")
-            tokens.append(msg_id_of(answer[0]))
+            tokens.append(answer[0][MSG_ID])
         self.calls += len(tokens)
         return tokens
+
+    def exchange(self, queue: str, key: bytes, taken: bytes | None) -> bytes:
+        """A state message without data for another with the same key: what every unit of work does with its marker."""
+        if taken is not None:
+            self._drop(self.input(queue), taken, NO_ID, self._drop_one(), queue)
+        token = self._new_id(0)
+        md = keyed_md(state_md(MARKER_EXPIRY), 0, True, token, key)  # noqa: FBT003 -- persistent
+        options = self._options(asynchronous=True, identity=False)()
+        answer = self.session.mqput(self.session.handle, self.output(queue), md, options, b"")
+        if answer[-2] == mq.MQCC_FAILED:
+            raise MQError(int(answer[-1]), f"putting to {queue}")
+        self.calls += 1
+        return token
 
     def take(self, takes: Takes) -> None:
         """Remove messages by their MsgIds; one that is gone already is what was wanted."""

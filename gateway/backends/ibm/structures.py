@@ -16,6 +16,7 @@ from gateway.mq.layout import LITTLE, STRUCTURES, codec, defaults, pack
 MD_LENGTH = 364
 NO_ID = bytes(24)
 _MSG_ID, _CORREL_ID, _BEHIND_IDS = 48, 72, 96
+MSG_ID = slice(_MSG_ID, _CORREL_ID)
 _PRIORITY = 40
 _IDENTITY = slice(196, 272)
 _FEEDBACK, _FEEDBACK_FIRST = 20, 65536
@@ -87,9 +88,10 @@ def key_of(md: bytes) -> bytes:
     return md[_CORREL_ID : _CORREL_ID + (own & _KEY_MASK if own >= 0 else 24)]
 
 
-def plain_md(head: bytes, priority: int, persistent: bool) -> bytes:
-    """The descriptor of an application message, identifiers as the head has them."""
-    return b"".join((head[:_PRIORITY], _CLASSES.pack(priority, persistent), head[_MSG_ID:MD_LENGTH]))
+def plain_md(head: bytes, priority: int, persistent: bool) -> tuple[bytes, bytes]:
+    """The descriptor of an application message in two parts, which joined make a new object for each call;
+    identifiers as the head has them."""
+    return head[:_PRIORITY] + _CLASSES.pack(priority, persistent), head[_MSG_ID:MD_LENGTH]
 
 
 def match_md(msg_id: bytes = NO_ID, correl_id: bytes = NO_ID) -> bytes:
@@ -105,7 +107,7 @@ def state_md(expiry: int) -> bytes:
 
 def msg_id_of(md: bytes) -> bytes:
     """MsgId."""
-    return md[_MSG_ID:_CORREL_ID]
+    return md[MSG_ID]
 
 
 def correl_id_of(md: bytes) -> bytes:

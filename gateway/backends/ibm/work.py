@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.backends.ibm.connection import Connection, state_put
+from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.structures import get_options, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Takes, Token, Unit
 
 MARKERS = "MQGATE.MARKERS"
-MARKER_EXPIRY = 7 * 24 * 36_000
-"""Tenths of a second: what a gateway that was killed has left goes by itself. An idle worker renews its own."""
 _BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
 _BY_KEY = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_CORREL_ID)
 _BY_ID = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_MSG_ID)
@@ -41,11 +39,7 @@ class Marker:
 
     def advance(self, connection: Connection) -> None:
         """Replace the marker within the open unit."""
-        if self.settled is not None:
-            connection.take(Takes(MARKERS, self.key, [self.settled]))
-        self.offered = _as_bytes(
-            connection.put_run(state_put(MARKERS, self.key, b"", MARKER_EXPIRY), asynchronous=True)[0]
-        )
+        self.offered = connection.exchange(MARKERS, self.key, self.settled)
 
     def begin(self, connection: Connection) -> None:
         """On a new connection without doubts: a marker to start from. Those of earlier connections go as far as they
@@ -74,12 +68,6 @@ class Marker:
         if self.offered is not None and _is_there(connection, self.offered):
             return True
         return False if self.settled is not None and _is_there(connection, self.settled) else None
-
-
-def _as_bytes(token: Token) -> bytes:
-    if not isinstance(token, bytes):
-        raise MQError(mq.MQRC_UNEXPECTED_ERROR, "a token that is not a MsgId")
-    return token
 
 
 def _first(connection: Connection, key: bytes) -> bytes | None:

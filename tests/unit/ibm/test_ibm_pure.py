@@ -130,7 +130,8 @@ def test_every_call_gets_an_object_of_its_own() -> None:
     for make in (put_options(2), get_options(2, 3), fresh(b"ab")):
         assert make() == make()
         assert make() is not make()
-    assert plain_md(HEAD, 4, persistent=True) is not HEAD
+    joined = b"".join(plain_md(HEAD, 4, persistent=True))
+    assert joined == HEAD[:40] + struct.pack("<2i", 4, 1) + HEAD[48:364]
     assert match_md() is not match_md()
 
 
