@@ -41,6 +41,10 @@ class Batch(NamedTuple):
     go."""
 
 
+HOUSEKEEPING = Batch(StoreUnit(), lambda _error: None)
+"""Stands for a frame of the store's own work on the writer's thread."""
+
+
 def together(batches: Sequence[Batch]) -> Batch | None:
     """Several batches as one frame: all are durable with it, or none."""
     if not batches:
@@ -83,6 +87,10 @@ class Committer:
         self._keeping = False
         """The next step of the store's own work is to come."""
         self._asking = False
+        self._owes_house = False
+        """A frame of the writer's thread has arrived: the store's own work has its turn, however many units wait."""
+        self._resting = False
+        """The store's own work has failed: not again before a unit has been written."""
         self._closed = False
         self.seconds = 0.0
         """The mean commit time just measured."""
@@ -116,6 +124,10 @@ class Committer:
     def run(self) -> None:
         """Write what has gathered, unless a frame is on its way: then that continues when it has arrived."""
         while self._flying is None:
+            if self._owes_house:
+                self._owes_house = False
+                self._keep_house()
+                continue
             called = bool(self._calls)
             batch = self._next()
             if batch is None:
@@ -170,6 +182,7 @@ class Committer:
             self._store.abort(frame)
             self._refused(batch, error)
             return
+        self._resting = False
         if self._threaded and spent < INLINE_BELOW:
             self.seconds = spent
             self._trial_in = self._trial_gap = FIRST_TRIAL
@@ -186,11 +199,14 @@ class Committer:
 
     def _keep_house(self) -> None:
         """One bounded step of the store's own work after a commit; the next when there is nothing better to do."""
-        if self._flying is not None or self._keeping:
+        if self._flying is not None or self._keeping or self._resting:
             return
         try:
             frame = self._store.maintain(self._scheduler.now())
             if frame is None:
+                return
+            if self._threaded:
+                self._fly(_Flight(HOUSEKEEPING, frame))
                 return
             try:
                 self._timed_write(frame)
@@ -237,11 +253,14 @@ class Committer:
         except StoreError as error:
             self._refused(batch, error)
             return
-        self._flying = _Flight(batch, frame)
+        self._fly(_Flight(batch, frame))
+
+    def _fly(self, flight: _Flight) -> None:
+        self._flying = flight
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_frames, name="journal writer", daemon=True)
             self._thread.start()
-        self._work.put(self._flying)
+        self._work.put(flight)
 
     def _write_frames(self) -> None:
         while (flight := self._work.get()) is not None:
@@ -265,6 +284,9 @@ class Committer:
 
     def _arrived(self, flight: _Flight) -> None:
         self._flying = None
+        own = flight.batch is HOUSEKEEPING
+        self._owes_house = not own
+        self._resting = own and flight.error is not None
         if flight.error is None:
             self._store.apply(flight.frame)
             flight.batch.finished(None)

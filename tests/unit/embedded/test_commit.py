@@ -67,6 +67,59 @@ def test_a_disk_that_is_fast_again_is_noticed():
     rig.queue_manager.close()
 
 
+def test_the_store_keeps_house_between_units_however_many_wait():
+    rig = Rig()
+    gate, writing = rig.on_a_slow_disk()
+    written = []
+    own = [object() for _ in range(3)]
+    steps = list(own)
+    write, apply = rig.store.write, rig.store.apply
+
+    def recorded(frame):
+        written.append(frame)
+        if frame not in own:
+            write(frame)
+
+    rig.store.write, rig.store.apply = recorded, lambda frame: None if frame in own else apply(frame)
+    rig.store.maintain = lambda _now: steps.pop(0) if steps else None
+    rig.submit("first", "1")
+    assert writing.wait(10)
+    rig.submit("second", "2")
+    gate.set()
+    rig.scheduler.run_until(lambda: len(rig.done) == 2)
+    assert [frame in own for frame in written[:3]] == [False, True, False], "one step for each frame of units"
+
+
+def test_housekeeping_that_fails_rests_until_a_unit_is_written():
+    rig = Rig()
+    gate, _writing = rig.on_a_slow_disk()
+    gate.set()
+    own, asked = object(), []
+    write, apply, abort = rig.store.write, rig.store.apply, rig.store.abort
+
+    def failing(frame):
+        if frame is own:
+            raise StoreUnavailable("the disk is failing")
+        write(frame)
+
+    def maintain(_now):
+        asked.append(1)
+        assert len(asked) < 50
+        return own
+
+    rig.store.write, rig.store.maintain = failing, maintain
+    rig.store.apply = lambda frame: None if frame is own else apply(frame)
+    rig.store.abort = lambda frame: None if frame is own else abort(frame)
+    rig.submit("first", "1")
+    rig.scheduler.run_until(lambda: len(rig.done) == 1 and rig.committer._resting)
+    count = len(asked)
+    rig.committer.run()
+    assert len(asked) == count
+    rig.committer.seconds = 1.0
+    rig.submit("second", "2")
+    rig.scheduler.run_until(lambda: len(rig.done) == 2 and len(asked) > count)
+
+
 def test_units_gather_while_a_frame_is_written():
     rig = Rig()
     gate, writing = rig.on_a_slow_disk()
