@@ -386,6 +386,7 @@ class Gateway:
             draining=self.engine.draining,
             heartbeat_ages={"0": time.monotonic() - self.heartbeat},
             queue_managers={self.queue_manager.name: self.connected},
+            refusal=self.engine.failures.last_text if self.inspection is not None else "",
             buffered=self.buffer is not None,
             spool_bytes=room.used if room else 0,
             spool_limit_bytes=room.limit if room else 0,

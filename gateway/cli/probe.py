@@ -45,7 +45,7 @@ def probe(
         with Device(
             host, port, name, version=VERSIONS[level], timeout=timeout, tls=context, server_name=server_name
         ) as device:
-            reason = device.connect(user, password)
+            reason = _connected(device, user, password, timeout)
             if reason:
                 shown = reasons.name(reason) if VERSIONS[level] == 5 else f"return code {reason}"
                 click.echo(f"the gateway refused the connection: {shown}", err=True)
@@ -65,6 +65,18 @@ def probe(
     else:
         what = "sent" if not qos else "committed and acknowledged"
         click.echo(f"{what} in {seconds * 1000:.2f} ms (QoS {qos}, topic {topic})")
+
+
+def _connected(device: Device, user: str | None, password: bytes | None, timeout: float) -> int:
+    try:
+        return device.connect(user, password)
+    except TimeoutError:
+        click.echo(
+            f"somebody listens, but no CONNACK within {timeout:g} s: the gateway cannot commit (its disk is full, or "
+            "the queue manager is away), or it is not a gateway; /readyz says which",
+            err=True,
+        )
+        sys.exit(1)
 
 
 def _published(device: Device, topic: str, qos: int, timeout: float) -> float:

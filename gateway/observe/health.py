@@ -31,6 +31,8 @@ class Snapshot:
     """Seconds since each worker's reactor last ticked."""
     queue_managers: Mapping[str, bool] = field(default_factory=dict)
     """Queue managers by name: connected (or, embedded, its journal writable)."""
+    refusal: str = ""
+    """What a queue manager that is there says when it takes nothing: its disk is full, for one."""
     buffered: bool = False
     """A buffer takes what a queue manager that is away cannot."""
     spool_bytes: float = 0
@@ -117,4 +119,5 @@ def _spool(now: Snapshot) -> Check:
 
 def _queue_manager(now: Snapshot) -> Check:
     away = sorted(name for name, connected in now.queue_managers.items() if not connected)
-    return Check("queue manager", not away or now.buffered, f"no connection to {', '.join(away)} and no buffer is set")
+    why = now.refusal or f"no connection to {', '.join(away)} and no buffer is set"
+    return Check("queue manager", not away or now.buffered, why)
