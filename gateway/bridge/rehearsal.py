@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ from gateway.rules.mappings import Mappings, PlacedTest
 from gateway.rules.model import ExpectedPublication, ExpectedPut, QueueMessage, Test
 from gateway.rules.model import Publication as Published
 
+TOPIC = "topic://"
 NOW = 1_767_225_600.0
 """The time tests run at: 2026-01-01 00:00:00 UTC."""
 
@@ -167,14 +169,25 @@ def message_of(put: QueueMessage) -> tuple[bytes, bytes]:
 
 
 def publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Publication | Refused]:
-    """What becomes of a test's message: one publication, one refusal, or nothing where no rule takes it."""
-    rules = outbound.sources(mappings.to_mqtt).get(put.queue)
-    if rules is None:
-        return
-    try:
-        yield outbound.first_publication(rules, *message_of(put))[1]
-    except Refused as refused:
-        yield refused
+    """What becomes of a test's message: a publication or refusal of each source that has it, or nothing."""
+    topic = put.queue.removeprefix(TOPIC) if put.queue.startswith(TOPIC) else None
+    if topic is not None:  # as MQ does: every subscription has its copy, which names the topic
+        put = put.model_copy(update={"properties": put.properties | {"mqps.Top": topic}})
+    for source, rules in outbound.sources(mappings.to_mqtt).items():
+        covered = topic is not None and source.startswith(TOPIC) and _covers(source.removeprefix(TOPIC), topic)
+        if not covered and source != put.queue:
+            continue
+        try:
+            yield outbound.first_publication(rules, *message_of(put))[1]
+        except Refused as refused:
+            yield refused
+
+
+def _covers(filter_: str, topic: str) -> bool:
+    """Whether a subscription to an MQ topic has a publication: `+` is a level, `#` any number of them, also none."""
+    parts = ["[^/]*" if level == "+" else re.escape(level) for level in filter_.split("/")]
+    pattern = "/".join(parts).replace(r"/\#", "(?:/.*)?").replace(r"\#/", "(?:.*/)?").replace(r"\#", ".*")
+    return re.fullmatch(pattern, topic, re.DOTALL) is not None
 
 
 def _publication_difference(expected: Expected, found: outbound.Publication | Refused) -> Iterator[str]:

@@ -325,7 +325,9 @@ class Publication(Part):
 class QueueMessage(Part):
     """A message on a queue, as a test gives it."""
 
-    queue: str = Field(description="The queue it lies on (or the transmission queue).")
+    queue: str = Field(
+        description="The queue it lies on (or the transmission queue), or `topic://TOPIC`: published on an MQ topic."
+    )
     body: str = Field(default="", description="Text of the body.")
     format: str = Field(default="", description="Format of the body.")
     persistence: Literal["persistent", "not_persistent"] = Field(default="persistent", description="Persistence.")
