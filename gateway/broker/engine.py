@@ -174,7 +174,6 @@ class Engine:
 
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
         """The socket is gone."""
-        connection.leaving = False
         self.now = self.scheduler.now()
         self.connecting.ended(connection, why)
 
@@ -217,7 +216,6 @@ class Engine:
         closes, so that a client that saw the end is never contradicted by a kill."""
         connection.close_reason = "normal"
         self._write(connection)
-        connection.leaving = not self.parking.withholds(connection)
         self.connecting.ended(connection, "normal")
         self.turn.after.append(connection.link.close)
 
@@ -393,11 +391,7 @@ class Engine:
             connection.inbound_pending -= count
         self.counters.packets_out[:] = map(add, self.counters.packets_out, turn.answered)
         for connection, replies in turn.replies.items():
-            if self.parking.defer(connection, replies):
-                continue
-            if connection.state == CLOSED:
-                if connection.leaving:  # it said DISCONNECT: what it did before that is answered before the end
-                    connection.link.write(b"".join(replies))
+            if connection.state == CLOSED or self.parking.defer(connection, replies):
                 continue
             if connection.out:
                 connection.out.extend(replies)

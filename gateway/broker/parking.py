@@ -247,10 +247,6 @@ class Parking:
         entries.append(([], b"".join(replies)))
         return True
 
-    def withholds(self, connection: Connection) -> bool:
-        """Whether acknowledgements of a connection wait for something."""
-        return connection in self._deferred
-
     def forget(self, connection: Connection) -> None:
         """It is closed: nobody waits for its acknowledgements any more; its messages are put all the same."""
         self._deferred.pop(connection, None)

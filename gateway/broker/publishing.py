@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import accounting
+from gateway.broker import accounting, releasing
+from gateway.broker.releasing import PUBCOMPS, PUBREL
 from gateway.broker.route import HOT, Inbound, Route
+from gateway.broker.turn import STAGED
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
@@ -20,11 +22,9 @@ if TYPE_CHECKING:
     from gateway.broker.engine import Engine
     from gateway.broker.turn import Released
 
-STAGED = "MQGATE.STAGED"
 _TWO = [number.to_bytes(2, "big") for number in range(65_536)]
 PUBACKS = [b"\x40\x02" + two for two in _TWO]
 _PUBREC = [b"\x50\x02" + two for two in _TWO]
-_PUBCOMP = [b"\x70\x02" + two for two in _TWO]
 _LITTLE = {number: number.to_bytes(2, "little") for number in range(65_536)}
 """Packet identifiers as they stand in stored records."""
 MAX_CACHED_ROUTES, MAX_CACHED_TOPIC = 4096, 256
@@ -56,8 +56,10 @@ class Publishing:
         inbound = session.inbound
         head = b""
         tails: dict[int, bytes] = {}
-        rows = acknowledged = received = 0
-        for packet in packets:
+        rows = acknowledged = received = done = 0
+        for number, packet in enumerate(packets):
+            if number < done:  # released with the one before it
+                continue
             first = packet[0]
             if 0x30 <= first < 0x40:
                 _, topic, packet_id, block, payload = packet
@@ -95,6 +97,9 @@ class Publishing:
                     bodies(tails[packet_id] + payload)
                     rows += 1
                     continue
+            elif first == PUBREL and (done := releasing.plain(engine, connection, packets, number)) > number:
+                replies = turn.replies[connection]
+                continue
             else:
                 packets_in[first >> 4] += 1
                 if engine.trace is not None:
@@ -350,7 +355,7 @@ class Publishing:
             publication = self.unpacked(staged, session.client_id) if isinstance(staged, tuple) else staged
             staged_as = (session, packet_id, token)
             self.release(connection.publisher, route, publication, packet_id, connection, staged_as)
-        turn.reply(connection, _PUBCOMP[packet_id])
+        turn.reply(connection, PUBCOMPS[packet_id])
 
     def unpacked(self, staged: tuple[bytes, bytes, int], client_id: str) -> Publication:
         """A publication kept as a tuple, for those who need more of it."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.connecting import SESSIONS, WILLS
 from gateway.broker.delivery import OUT
-from gateway.broker.publishing import STAGED
 from gateway.broker.retained import RETAINED
 from gateway.broker.subscribing import Subscribing
+from gateway.broker.turn import STAGED
 from gateway.ports.batch import Stored
 from gateway.session.record import decode_json, decode_publication, encode_json
 from gateway.session.session import NEVER, Session, will_from_record

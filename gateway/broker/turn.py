@@ -232,10 +232,14 @@ class Turn:
 
     def take(self, queue: str, key: bytes, token: Token) -> None:
         """One message to be removed."""
+        self.taken(queue, key).append(token)
+
+    def taken(self, queue: str, key: bytes) -> list[Token]:
+        """The messages to be removed from a queue, to be added to."""
         takes = self.takes.get((queue, key))
         if takes is None:
             takes = self.takes[queue, key] = Takes(queue, key, [])
-        takes.tokens.append(token)
+        return takes.tokens
 
     def replace(self, queue: str, key: bytes, body: bytes | None) -> None:
         """One state message; the last word within a turn counts."""

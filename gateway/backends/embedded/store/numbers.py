@@ -54,7 +54,12 @@ class Numbers:
         """Whether none of them is in the set."""
         if not self._runs:
             return self._single.isdisjoint(numbers)
-        return not any(number in self for number in numbers)
+        asked = set(numbers)
+        if not asked:
+            return True
+        low, high = min(asked), max(asked)
+        near = [run for run in self._runs if run.start <= high and low < run.stop]
+        return self._single.isdisjoint(asked) and all(asked.isdisjoint(run) for run in near)
 
     def cut(self, run: Run) -> Iterator[Run]:
         """The parts of a run of messages that are not in the set."""

@@ -1,0 +1,63 @@
+"""PUBREL in runs: staged publications of QoS 2 whose route is hot go to their queue, in the open unit of work.
+
+What a client has in flight it releases in one go. Anything but a plain PUBREL for a publication that is staged, durable
+and leads straight to one destination is left to `Publishing.pubrel`, which does one at a time and with the same result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.broker.turn import STAGED
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+    from gateway.session.connection import Connection
+
+PUBREL = 0x62
+"""Its first byte."""
+PUBCOMPS = [b"\x70\x02" + number.to_bytes(2, "big") for number in range(65_536)]
+
+
+def plain(engine: Engine, connection: Connection, packets: list[Any], start: int) -> int:
+    """Release what the packets from `start` on release; returns the number of the first that is not a plain PUBREL."""
+    session = connection.session
+    inbound, tokens = session.inbound, session.staged_tokens
+    if engine.trace is not None or connection.generation != engine.router.generation:
+        return start
+    last: bytes | None = None
+    turn, last_first, head = engine.turn, 0, b""
+    tails: dict[int, bytes] = {}
+    released: dict[int, Any] = {}
+    columns: Any = None
+    taken: list[Any] = []
+    replies: list[bytes] = []
+    for packet in packets[start:]:
+        packet_id = packet[1]
+        staged = inbound.get(packet_id) if packet[0] == PUBREL else None
+        if type(staged) is not tuple or packet_id not in tokens:
+            break
+        topic, payload, first = staged
+        if topic != last or first != last_first:
+            route = connection.caches[first & 7].get(topic)
+            if route is None or route.seen != route.cell[0] or not route.hot:
+                break
+            last, last_first, head, tails = topic, first, route.head, route.tails
+            columns = turn.run(route.run)
+            turn.aim(route.run, route.policies[0])
+            turn.contribute(route.run, connection)
+            released = turn.released.setdefault(route.run, {})
+        del inbound[packet_id]
+        token = tokens.pop(packet_id)
+        taken.append(token)
+        released[len(columns.heads)] = (session, packet_id, token)
+        columns.heads.append(head)
+        columns.bodies.append(tails[packet_id] + payload)
+        replies.append(PUBCOMPS[packet_id])
+    if taken:
+        turn.taken(STAGED, session.key).extend(taken)
+        turn.replies.setdefault(connection, []).extend(replies)
+        turn.rows += len(taken)
+        turn.answered[7] += len(taken)
+        engine.counters.packets_in[6] += len(taken)
+    return start + len(taken)

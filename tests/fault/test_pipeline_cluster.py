@@ -1,0 +1,168 @@
+"""A job on a standalone cluster of two workers that have the data source only as a file and read over HTTP: executors
+and a worker's Python are killed in the middle, and every message is in the tables once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from free_ports import free_port
+from strategies_pipeline import Fleet, write_journal
+
+for_long = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="the long form: tests/run --long")
+pytestmark = [
+    pytest.mark.spark, pytest.mark.stress, for_long, pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default"),
+]  # fmt: skip
+MESSAGES = 6000
+DRIVER = """
+import sys
+from pathlib import Path
+from gateway.pipeline.job_file import read_job
+from gateway.pipeline.run import JobRun
+from gateway.pipeline.spark_session import make_session
+
+job = read_job(Path(sys.argv[1]))
+spark = make_session("cluster", job.spark)
+import json
+where = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("gateway").__file__).collect()
+Path(sys.argv[2]).write_text(json.dumps(where))
+JobRun(spark, job).run(once=True)
+spark.stop()
+"""
+JOB = """
+version: 1
+name: cluster
+source: {{queue: "TELEMETRY.*", url: "{url}", token_file: {token}, group: cluster, max_messages: 500, purge_delay: 0s}}
+warehouse: {lake}
+trigger: 0s
+silver:
+  - table: readings
+    key: [device]
+    columns: [{{name: device, required: true}}, {{name: n, type: bigint}}]
+spark:
+  spark.master: {master}
+  spark.submit.pyFiles: {package}
+  spark.executor.memory: 512m
+  spark.executor.cores: "1"
+  spark.driver.memory: 512m
+  spark.sql.shuffle.partitions: "2"
+  spark.executorEnv.MQGATE_FAILPOINT: "read.middle:7"
+  spark.executorEnv.MQGATE_FAILPOINT_FILE: {marker}
+"""
+
+
+def daemon(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """One of Spark's own processes."""
+    import pyspark
+
+    from gateway.pipeline.java import find_java
+
+    home = Path(pyspark.__file__).parent
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
+    environment["JAVA_HOME"] = str(find_java(os.environ, folder))
+    command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", *arguments]
+    with (folder / "daemons").open("ab") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True, cwd=folder)
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
+    port = free_port()
+    address = f"spark://127.0.0.1:{port}"
+    started = [daemon(tmp_path, "master.Master", "--port", str(port), "--webui-port", "0")]
+    for number in range(2):
+        work = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(tmp_path / f"worker{number}")]
+        started.append(daemon(tmp_path, "worker.Worker", *work, address))
+    until = time.monotonic() + 180
+    while (tmp_path / "daemons").read_text().count("Registering worker 127.0.0.1") < 2:
+        assert time.monotonic() < until, (tmp_path / "daemons").read_text()[-4000:]
+        time.sleep(0.2)
+    yield address
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The journal over HTTP, as a gateway's administration port or a drainer serves it."""
+    from gateway.pipeline.drain_server import serve
+    from gateway.pipeline.draining import open_journal
+    from gateway.pipeline.owner import Owner
+    from gateway.pipeline.service import PipelineService
+
+    write_journal(tmp_path / "j", MESSAGES, Fleet(devices=20))
+    (tmp_path / "token").write_text("secret\n")
+    journal = open_journal(tmp_path / "j")
+    service = PipelineService(Owner(journal), tmp_path / "j")
+    server = serve("127.0.0.1", free_port(), journal.guarded(service.handle), "secret", lambda: "")
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    journal.store.close()
+
+
+def executors(folder: Path) -> list[int]:
+    """The processes of the workers that run tasks."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+            here = os.readlink(entry / "cwd")
+        except OSError:
+            continue
+        if b"CoarseGrainedExecutorBackend" in command and here.startswith(str(folder)):
+            found.append(int(entry.name))
+    return found
+
+
+def seqs(lake: Path, table: str) -> list[int]:
+    import pyarrow.parquet as pq
+
+    files = (lake / table).rglob("*.parquet")
+    return [seq for file in files for seq in pq.ParquetFile(file).read(columns=["seq"]).column("seq").to_pylist()]
+
+
+def test_executors_are_killed(tmp_path: Path, master: str, served: str) -> None:
+    from gateway.pipeline.manifest import Manifest
+    from gateway.pipeline.shipping import write_package
+
+    lake, package, marker = tmp_path / "lake", tmp_path / "mqgate-pipeline.zip", tmp_path / "fired"
+    write_package(package)
+    given: dict[str, Any] = {"url": served, "token": tmp_path / "token", "lake": lake, "master": master}
+    (tmp_path / "job.yaml").write_text(JOB.format(**given, package=package, marker=marker))
+    (tmp_path / "driver.py").write_text(DRIVER)
+    with (tmp_path / "log").open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, str(tmp_path / "driver.py"), str(tmp_path / "job.yaml"), str(tmp_path / "where")],
+            stdout=log, stderr=log, cwd=tmp_path, env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )  # fmt: skip
+    try:
+        killed = 0
+        while driver.poll() is None:
+            landed = len(Manifest(lake).records()) if lake.exists() else 0
+            if landed > 3 * killed and killed < 2 and (running := executors(tmp_path)):
+                os.kill(running[killed % len(running)], signal.SIGKILL)
+                killed += 1
+            time.sleep(0.1)
+        assert driver.returncode == 0, (tmp_path / "log").read_text()[-6000:]
+    finally:
+        driver.kill()
+        driver.wait()
+    assert killed == 2
+    assert marker.exists(), "a worker's Python was to die too"
+    assert all(".zip" in place for place in json.loads((tmp_path / "where").read_text()))
+    for table in ("bronze", "readings"):
+        found = seqs(lake, table)
+        assert (len(found), len(set(found))) == (MESSAGES, MESSAGES), table
