@@ -389,6 +389,7 @@ class Engine:
         dirty = self._dirty
         for connection, count in turn.pending.items():
             connection.inbound_pending -= count
+            connection.session.received += count
         self.counters.packets_out[:] = map(add, self.counters.packets_out, turn.answered)
         for connection, replies in turn.replies.items():
             if connection.state == CLOSED or self.parking.defer(connection, replies):

@@ -110,6 +110,7 @@ class Publishing:
             if replies is None:
                 replies = turn.replies.get(connection)
         packets_in[3] += rows
+        session.received += rows - acknowledged  # those of QoS 1 are counted with their commit
         turn.answered[4] += acknowledged
         turn.answered[5] += received
         turn.rows += rows
@@ -186,6 +187,7 @@ class Publishing:
         engine = self.engine
         engine.counters.packets_in[3] += 1
         qos = first >> 1 & 3
+        connection.session.received += qos != 1  # those of QoS 1 are counted with their commit
         try:
             limit = connection.limits.max_user_properties
             properties = prop.decode(block, PUBLISH, max_user_properties=limit) if block else {}

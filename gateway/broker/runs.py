@@ -78,6 +78,7 @@ def take(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
             break
     if rows:
         _account(engine, connection, replies, rows if first == QOS_1 else 0)
+        connection.session.received += 0 if first == QOS_1 else rows
         turn.rows += rows
         engine.counters.packets_in[3] += rows
     return data[offset:] if offset else data

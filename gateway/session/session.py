@@ -43,6 +43,7 @@ class Session:
         "listener",
         "outflow",
         "over",
+        "received",
         "releasing",
         "staged_tokens",
         "stored",
@@ -81,6 +82,9 @@ class Session:
         self.stored_bytes = 0
         """Payload bytes of them."""
         self.delivered = 0
+        """Messages its client has acknowledged since the process began."""
+        self.received = 0
+        """Publications of its client since then."""
         self.connection: Connection | None = None
         self.will: Will | None = None
         self.will_at = 0.0

@@ -154,8 +154,11 @@ def test_a_client_is_shown_disconnected_and_purged(gateway: Running) -> None:
     for _ in range(50):
         if device.is_connected() and call(gateway, "GET /clients", query="?search=b%20c").body["total"]:
             break
+    for qos in (0, 1, 2):
+        device.publish("plant/lima/line/7/temperature", "21.5", qos).wait_for_publish(10)
     shown = call(gateway, "GET /clients/{client_id}", client_id="a/b c").body
     assert shown["connected"] is True
+    assert shown["received"] == 3
     assert call(gateway, "DELETE /clients/{client_id}/connection", client_id="a/b c").status == 204
     device.loop_stop()
     device.disconnect()

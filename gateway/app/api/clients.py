@@ -71,7 +71,7 @@ class ClientViews:
             "in_doubt_in": len(session.inbound),
             "in_doubt_out": len(session.outflow.inflight),
             "queued": max(session.stored - len(session.outflow.inflight), len(session.outflow.pending)),
-            "received": 0,
+            "received": session.received,
             "sent": session.delivered,
             "paused": False,
         }
