@@ -28,7 +28,7 @@ from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.observe import logs
 from gateway.ports.batch import Puts, Scheduler, Takes, Token
-from gateway.ports.counters import NO_ROUTE, Counters
+from gateway.ports.counters import NO_ROUTE, Counters, mqrc_label
 from gateway.routing.table import Table
 
 if TYPE_CHECKING:
@@ -53,8 +53,10 @@ def open_buffered(
     there = _first_look(reads, settings, table)
     store = EmbeddedQueueManager.open(directory, STORE, scheduler, store_options=StoreOptions(STORE))
 
-    def attempted(ok: bool) -> None:
-        counters.mq_connect_attempts[ibm.name, "ok" if ok else "failed"] += 1
+    def attempted(reason: int) -> None:
+        counters.mq_connect_attempts[queue_manager.name, "failed" if reason else "ok"] += 1
+        if reason:
+            counters.mq_errors[queue_manager.name, "connect", mqrc_label(reason)] += 1
 
     new_id = message_ids(time.time(), os.urandom(4))
     link = IbmLink(load(ibm.driver), connect, scheduler, new_id, backoff=backoff, attempted=attempted)

@@ -22,7 +22,7 @@ from gateway.errors import MQError
 from gateway.mq import mqmd
 from gateway.mq.constants import name_of_reason
 from gateway.ports.batch import Failure, Outcome, Puts, Unit
-from gateway.ports.counters import NO_ROUTE, DeadLetterReason
+from gateway.ports.counters import NO_ROUTE, DeadLetterReason, mqrc_label
 
 if TYPE_CHECKING:
     from gateway.backends.buffer.drain import Drain
@@ -253,6 +253,7 @@ class Forwarder:
             self._refused(batch, verdict.failures[0])
 
     def _refused(self, batch: list[Item], failure: Failure) -> None:
+        self._drain.counters.mq_errors[self._drain.name(), "put", mqrc_label(failure.reason)] += 1
         if len(batch) > 1:
             self._most = max(1, _place(batch, failure.puts))
             self._soon()

@@ -41,9 +41,9 @@ class IbmLink:
 
     def __init__(
         self, driver: Driver, settings: ConnectSettings, scheduler: Scheduler, new_id: NewId,
-        *, backoff: Backoff | None = None, attempted: Callable[[bool], None] = lambda _ok: None,
+        *, backoff: Backoff | None = None, attempted: Callable[[int], None] = lambda _reason: None,
     ) -> None:  # fmt: skip
-        """`attempted` hears of each attempt to connect, in the reactor's thread."""
+        """`attempted` hears of each attempt to connect, in the reactor's thread: 0, or the reason it failed for."""
         self._driver = driver
         self._settings = settings
         self._scheduler = scheduler
@@ -132,7 +132,7 @@ class IbmLink:
     def _say_down(self, error: MQError, *, connected: bool) -> None:
         text = explain(error.reason, str(error))
         if not connected:
-            self._tell(lambda: self._attempted(False))  # noqa: FBT003
+            self._tell(lambda: self._attempted(error.reason))
         self._tell(lambda: self._down(text))
 
     def _serve(self, connection: Connection) -> None:
@@ -141,7 +141,7 @@ class IbmLink:
             self._serving = True
         try:
             self._look(connection)
-            self._tell(lambda: self._attempted(True))  # noqa: FBT003
+            self._tell(lambda: self._attempted(0))
             while not self._stopping.is_set():
                 work = self._next()
                 if work is None:

@@ -34,7 +34,7 @@ STATE_QUEUES = frozenset(
     {"MQGATE.SESSIONS", "MQGATE.RETAINED", "MQGATE.STAGED", "MQGATE.OUT", "MQGATE.WILLS", "MQGATE.REQUESTS"}
 )
 """What lives in the buffer's store. Everything else is IBM MQ's, MQGATE.DEAD.LETTER and MQGATE.DEFAULT too."""
-DEFAULT_LENGTH = 4_194_304
+MAX_LENGTH = 104_857_600
 ABSENT_SECONDS = 600.0
 """So long a progress that should be there is looked for; a dead connection's unit of work may hold it. Then it was
 removed by somebody, and what was in doubt is put again."""
@@ -86,6 +86,7 @@ class BufferedQueueManager:
         self._starved: set[str] = set()
         """Queues that a consumer asked for while units waited."""
         self._backouts: dict[str, Backout] = {}
+        self._lengths: dict[str, int] = {}
         self._absent_since = 0.0
         self._closed = False
         self.why = "not connected yet"
@@ -257,10 +258,12 @@ class BufferedQueueManager:
         return self._there().subscribe(name, topic)
 
     def max_length(self, queue: str) -> int:
-        """The longest message data `queue` takes; MQ's default while it cannot be asked."""
+        """The longest message data `queue` takes; the last answer while IBM MQ is away, else what MQ has at most."""
         if queue in self._own:
             return self.store.max_length(queue)
-        return DEFAULT_LENGTH if self._tube.progress is None else self._reads.max_length(queue)
+        if self._tube.progress is not None:
+            self._lengths[queue] = self._reads.max_length(queue)
+        return self._lengths.get(queue, MAX_LENGTH)
 
     def _there(self) -> Reads:
         if self._tube.progress is None:

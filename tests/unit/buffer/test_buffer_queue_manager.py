@@ -350,7 +350,7 @@ def test_reading_while_mq_is_away(rig: Rig) -> None:
     rig.mq.go()
     rig.run()
     assert rig.queue_manager.fetch("APP.Q", b"", 1) == []
-    assert rig.queue_manager.max_length("APP.Q") == 4_194_304
+    assert rig.queue_manager.max_length("APP.Q") == 104_857_600
     assert rig.queue_manager.depth("MQGATE.OUT", b"s") == 0
     with pytest.raises(MQError, match="cut"):
         rig.queue_manager.depth("APP.Q")
