@@ -190,6 +190,8 @@ def buffer_view(buffer: BufferedQueueManager, now: float) -> dict[str, object]:
 
 
 def oldest_by_rule(buffer: BufferedQueueManager, now: float) -> dict[str, float]:
-    """How long the message that leaves next has waited, by its rule."""
-    oldest = buffer.spool.oldest
-    return {} if oldest is None else {oldest[1] or NO_ROUTE: max(0.0, now - oldest[0])}
+    """How long the message that leaves next has waited, by its rule; so for each queue that refuses."""
+    found: dict[str, float] = {}
+    for since, rule in buffer.spool.waiting_since():
+        found[rule or NO_ROUTE] = max(found.get(rule or NO_ROUTE, 0.0), now - since)
+    return found

@@ -8,6 +8,7 @@ take goes to the dead-letter queue; anything else waits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -41,12 +42,16 @@ _LABELS: dict[int, DeadLetterReason] = {
 class Item:
     """An entry on its way: what is left of it to be put."""
 
-    __slots__ = ("dead", "entry", "rules", "unit")
+    __slots__ = ("dead", "entry", "expired", "ready", "rules", "unit")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
-        self.dead = 0
-        """How many of its messages go to the dead letters."""
+        self.dead: Counter[tuple[str, DeadLetterReason]] = Counter()
+        """Messages that go to the dead letters, by rule and reason; counted when that is committed."""
+        self.expired: Counter[str] = Counter()
+        """Messages that are over, by rule; counted likewise."""
+        self.ready = False
+        """Expiry has been taken off."""
         record = entry.record
         self.unit = Unit(list(record.unit.puts), record.unit.takes)
         self.rules = [rule or NO_ROUTE for rule in record.rules]
@@ -119,6 +124,8 @@ class Forwarder:
             if batch and rows > min(MAX_ROWS, self._drain.tube.most_rows):
                 break
             batch.append(item)
+            if not item.ready:
+                self._expire(item)
         self._drain.tube.commit(
             joined([item.unit for item in batch]),
             lambda now: self._advanced(now, batch[-1].number),
@@ -156,9 +163,6 @@ class Forwarder:
         if not self._items:
             self._soon()
             return False
-        now = drain.scheduler.now()
-        for item in self._items:
-            self._expire(item, now)
         return self._destination is not None or self._divert()
 
     def _forget(self, entries: list[Entry], drained: int) -> None:
@@ -180,15 +184,16 @@ class Forwarder:
         if self.at_rest:
             self._drain.emptied()
 
-    def _expire(self, item: Item, now: float) -> None:
+    def _expire(self, item: Item) -> None:
         """MQMD.Expiry counts from the put: what a message waited here comes off it, and what is over is not put."""
-        waited = int((now - item.entry.record.at) * 10)
+        item.ready = True
+        waited = int((self._drain.scheduler.now() - item.entry.record.at) * 10)
         for index in reversed(range(len(item.unit.puts))):
             puts, rule = item.unit.puts[index], item.rules[index]
             left = {head: _left(head, waited) for head in set(puts.heads)}
             columns = zip([left[head] for head in puts.heads], puts.bodies, strict=True)
             rows = [(head, body) for head, body in columns if head is not None]
-            self._drain.counters.messages_dropped[rule, "expired"] += len(puts.heads) - len(rows)
+            item.expired[rule] += len(puts.heads) - len(rows)
             puts.heads[:] = [head for head, _ in rows]
             puts.bodies[:] = [body for _, body in rows]
             if not rows:
@@ -205,7 +210,7 @@ class Forwarder:
                 line = spool.line_of(destination)
                 if item.number <= line.last:  # done before a crash
                     continue
-                record = Record(item.number, self._drain.scheduler.now(), Unit(runs), rules)  # expiry has been counted
+                record = Record(item.number, item.entry.record.at, Unit(runs), rules)
                 puts = spool.aside_puts(line, record)
                 unit.puts.append(puts)
                 after.append(partial(spool.aside_added, line, record, puts))
@@ -246,11 +251,21 @@ class Forwarder:
             self._pause, self._most = 0.0, MAX_ROWS
             self._drain.problems.pop(self._destination, None)
             del self._items[: len(batch)]
-            drained = sum(messages_of(item.unit) - item.dead for item in batch)
-            self._forget([item.entry for item in batch], drained)
+            self._account(batch)
             self._soon()
         else:
             self._refused(batch, verdict.failures[0])
+
+    def _account(self, batch: list[Item]) -> None:
+        """What was committed: drained, dead-lettered or over."""
+        counters = self._drain.counters
+        for item in batch:
+            for rule, count in item.expired.items():
+                counters.messages_dropped[rule, "expired"] += count
+            for key, count in item.dead.items():
+                counters.dlq_messages[key] += count
+        drained = sum(messages_of(item.unit) - item.dead.total() for item in batch)
+        self._forget([item.entry for item in batch], drained)
 
     def _refused(self, batch: list[Item], failure: Failure) -> None:
         self._drain.counters.mq_errors[self._drain.name(), "put", mqrc_label(failure.reason)] += 1
@@ -274,8 +289,8 @@ class Forwarder:
         destination = (run.queue, run.queue_manager)
         self._drain.spool.line_of(destination)
         self._drain.problems[destination] = text
-        if self._divert():
-            self._soon()
+        self._items = []  # read again, it lines up in its own place, as it was accepted
+        self._soon()
 
     def _dead_letter(self, item: Item, failure: Failure, text: str) -> None:
         """Behind an MQDLH each, in the unit that makes the progress."""
@@ -298,8 +313,7 @@ class Forwarder:
             dead.heads.append(made.head)
             dead.bodies.append(made.body)
         item.unit.puts[failure.puts] = dead
-        item.dead += len(dead.heads)
-        drain.counters.dlq_messages[item.rules[failure.puts], _LABELS.get(failure.reason, "other")] += len(dead.heads)
+        item.dead[item.rules[failure.puts], _LABELS.get(failure.reason, "other")] += len(dead.heads)
         self._soon()
 
     def _hold(self, text: str) -> None:

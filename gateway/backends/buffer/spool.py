@@ -207,6 +207,14 @@ class Spool:
             self.look_at_oldest()
         return Takes(line.queue, line.key, [entry.token for entry in entries])
 
+    def waiting_since(self) -> Iterator[tuple[float, str]]:
+        """When the first message of each line was accepted, and its rule."""
+        if self.oldest is not None:
+            yield self.oldest
+        for line in self.aside.values():
+            for entry in self.page(line, 1):
+                yield entry.record.at, _rule_of(entry.record)
+
     def look_at_oldest(self) -> None:
         """After entries have gone."""
         page = self.page(self.main, 1) if self.main.entries else []

@@ -270,6 +270,23 @@ def test_expiry_runs_while_a_message_waits(rig: Rig) -> None:
     assert mqmd.number(page[0].md, 16) <= 900
 
 
+def test_expiry_runs_for_what_is_set_aside_and_is_counted_once(rig: Rig) -> None:
+    rig.mq.go()
+    rig.run()
+    heads = [mqmd.with_expiry(HEAD, 300), mqmd.with_expiry(HEAD, 6000)]
+    rig.commit(Unit([Puts("APP.Q", heads=heads, bodies=[b"short", b"long"])]))
+    rig.run(10.0)
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) PUT(DISABLED)")
+    rig.mq.come()
+    rig.run(60.0)
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) PUT(ENABLED)")
+    rig.run(60.0)
+    assert rig.mq.bodies("APP.Q") == [b"long"]
+    left = mqmd.number(rig.mq.queue_manager.fetch("APP.Q", b"", 1)[0].md, 16)
+    assert 6000 - 1300 <= left <= 6000 - 700
+    assert rig.counters.messages_dropped["_none", "expired"] == 1
+
+
 def test_a_destination_that_refuses_holds_up_no_other(rig: Rig) -> None:
     rig.mq.go()
     rig.run()
@@ -281,6 +298,7 @@ def test_a_destination_that_refuses_holds_up_no_other(rig: Rig) -> None:
     assert rig.mq.bodies("OTHER.Q") == [b"o0", b"o1", b"o2", b"o3"]
     assert rig.queue_manager.state == "draining"
     assert "APP.Q" in rig.queue_manager.problems
+    assert [since for since, _ in rig.queue_manager.spool.waiting_since()] == [1_767_225_600.0]
     rig.commit(Unit([puts("OTHER.Q", b"direct")]))
     rig.commit(Unit([puts("APP.Q", b"a4"), puts("OTHER.Q", b"o4")]))  # lines up behind what refuses
     assert rig.mq.bodies("OTHER.Q")[-2:] == [b"direct", b"o4"]
