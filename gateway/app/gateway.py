@@ -19,7 +19,6 @@ from twisted.internet.task import LoopingCall
 from gateway.app import notices
 from gateway.app.access import access_of
 from gateway.app.api import Tracer
-from gateway.app.api.state import latency
 from gateway.app.gauges import gauges_of, totals_of
 from gateway.app.limits import client_rates, limits_of
 from gateway.app.listening import listeners_of
@@ -48,12 +47,13 @@ from gateway.net.listeners import Listeners
 from gateway.net.rates import SendRates
 from gateway.net.scheduler import ReactorScheduler
 from gateway.observe import logs
+from gateway.observe.activity import Activity, Recent
 from gateway.observe.health import Snapshot
 from gateway.observe.history import STEP_SECONDS, History
 from gateway.observe.reports import Reports
 from gateway.observe.service import ServiceManager
 from gateway.ports.batch import BatchQueueManager
-from gateway.ports.counters import Counters, Names
+from gateway.ports.counters import LATENCY_BUCKETS, Counters, Names
 from gateway.routing.table import Table
 
 log = logs.get("mqgate")
@@ -107,7 +107,7 @@ class Gateway:
         self.reload_findings: list[dict[str, object]] = []
         self.declare_names()
         self.gauges = gauges_of(self)
-        self.history = History()
+        self.history, self.activity, self.recent = History(), Activity(self.counters), Recent(LATENCY_BUCKETS)
         self.tracer = Tracer(self)
         embedded = self.queue_manager if isinstance(self.queue_manager, EmbeddedQueueManager) else None
         self.inspection = Inspection(embedded) if embedded is not None else None
@@ -370,9 +370,17 @@ class Gateway:
     def sample(self) -> dict[str, float | None]:
         """What the charts of the admin page are made of."""
         totals: dict[str, float | None] = dict(totals_of(self.counters))
-        histogram = self.counters.mqtt_puback_seconds[1]
-        totals |= {"connections": len(self.engine.connections), "latency_p99_ms": latency(histogram)["p99"]}
-        return totals
+        times = self.counters.mqtt_puback_seconds
+        self.recent.look([one + two for one, two in zip(times[1].buckets, times[2].buckets, strict=True)])
+        self.activity.look(time.time())
+        room = self.room()
+        totals |= {"connections": len(self.engine.connections), "spool_bytes": room.used if room else None}
+        return totals | {"latency_p99_ms": self.latency()["p99"]}
+
+    def latency(self) -> dict[str, float | None]:
+        """Median and 99th percentile of the last seconds, as the upper bound of their bucket, in milliseconds."""
+        found = {name: self.recent.share(share) for name, share in (("p50", 0.5), ("p99", 0.99))}
+        return {name: None if bound is None else bound * 1000 for name, bound in found.items()}
 
     def snapshot(self) -> Snapshot:
         """What the probes are answered from."""

@@ -50,8 +50,8 @@ def _counts(gateway: Gateway, name: str) -> dict[str, object]:
         "dead_lettered": sum(n for (rule, _), n in counters.dlq_messages.items() if rule == name),
         "dropped": sum(n for (rule, _), n in counters.messages_dropped.items() if rule == name),
         "backouts": sum(n for (_, rule), n in counters.mq_backouts.items() if rule == name),
-        "last_matched": None,
-        "last_error": None,
+        "last_matched": gateway.activity.last_matched.get(name),
+        "last_error": gateway.activity.last_error.get(name),
     }
 
 

@@ -18,7 +18,6 @@ from gateway.config.load import display
 from gateway.errors import ConfigurationError, MQError
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.observe import health, logs
-from gateway.ports.counters import Histogram
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
 
@@ -98,7 +97,7 @@ class StateViews:
             "paused": gateway.hub.count if engine.paused else 0,
             "spool": _spool(gateway),
             "dead_letters": _dead_letters(gateway),
-            "latency_ms": latency(gateway.counters.mqtt_puback_seconds[1]),
+            "latency_ms": gateway.latency(),
             "totals": totals_of(gateway.counters),
             "last_reload": {
                 "time": gateway.reloaded_at, "ok": gateway.reload_ok, "findings": gateway.reload_findings,
@@ -217,20 +216,3 @@ def _dead_letters(gateway: Gateway) -> int:
     with suppress(MQError):  # IBM MQ is away
         return gateway.queue_manager.depth(name) if name else 0
     return 0
-
-
-def latency(histogram: Histogram) -> dict[str, float | None]:
-    """Median and 99th percentile, as the upper bound of their bucket, in milliseconds."""
-    return {"p50": _share(histogram, 0.5), "p99": _share(histogram, 0.99)}
-
-
-def _share(histogram: Histogram, share: float) -> float | None:
-    total = sum(histogram.buckets)
-    if not total:
-        return None
-    so_far = 0
-    for bound, count in zip(histogram.bounds, histogram.buckets, strict=False):
-        so_far += count
-        if so_far >= share * total:
-            return bound * 1000
-    return histogram.bounds[-1] * 1000

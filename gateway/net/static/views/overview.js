@@ -62,7 +62,7 @@ export default function overview(target, _rest, page, every) {
     stored.set(format.rate(rate("put")), `${format.count(now.totals.put)} since start`);
     sent.set(format.rate(rate("sent")), `${format.count(now.totals.sent)} since start`);
     const p99 = now.latency_ms.p99;
-    latency.set(p99 === null ? "–" : format.seconds(p99 / 1000), p99 === null ? "no traffic" : `median ${format.seconds(now.latency_ms.p50 / 1000)}`, p99 > 1000 ? "warn" : "");
+    latency.set(p99 === null ? "–" : format.seconds(p99 / 1000), p99 === null ? "no traffic" : `median ${format.seconds(now.latency_ms.p50 / 1000)}, last seconds`, p99 > 1000 ? "warn" : "");
     dropped.set(format.count(now.totals.dropped), "since start", now.totals.dropped ? "bad" : "");
     dead.set(format.count(now.dead_letters), "waiting now", now.dead_letters ? "warn" : "");
     const full = now.spool && now.spool.limit_bytes ? now.spool.bytes / now.spool.limit_bytes : 0;

@@ -5,7 +5,7 @@ import { badge, breakable, format, h, link, panel, put, Table } from "../dom.js"
 
 function failed(rule) {
   const parts = [["dead-lettered", rule.dead_lettered, "warn"], ["dropped", rule.dropped, "bad"], ["not built", rule.transform_errors, "warn"]].filter(([, count]) => count);
-  return parts.length ? h("span", { class: "stack" }, parts.map(([what, count, kind]) => badge(`${format.count(count)} ${what}`, kind))) : "–";
+  return parts.length ? h("span", { class: "stack" }, parts.map(([what, count, kind]) => badge(`${format.count(count)} ${what}`, kind)), rule.last_error && h("small", {}, `last: ${rule.last_error}`)) : "–";
 }
 
 // From where to where, in reading order.

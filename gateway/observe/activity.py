@@ -1,0 +1,63 @@
+"""When each rule last did something and what last went wrong with it, from the counters' growth between two looks.
+
+The broker counts and keeps no times. Pure; the caller brings the clock, and looks every few seconds.
+"""
+
+from __future__ import annotations
+
+from gateway.ports.counters import Counters
+
+_FAILURES = {"dlq_messages": "dead-lettered", "messages_dropped": "dropped", "transform_errors": "not built"}
+
+
+class Activity:
+    """Remembers what was counted at the last look."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._matched = dict(counters.route_matched)
+        self._failed = {name: dict(getattr(counters, name)) for name in _FAILURES}
+        self.last_matched: dict[str, float] = {}
+        """Rule to the time, to within the distance of two looks."""
+        self.last_error: dict[str, str] = {}
+        """Rule to what went wrong, as the metrics call it."""
+
+    def look(self, now: float) -> None:
+        """Compare with the last look."""
+        matched = dict(self._counters.route_matched)
+        for rule, count in matched.items():
+            if count > self._matched.get(rule, 0):
+                self.last_matched[rule] = now
+        self._matched = matched
+        for name, words in _FAILURES.items():
+            counts = dict(getattr(self._counters, name))
+            for (rule, reason), count in counts.items():
+                if count > self._failed[name].get((rule, reason), 0):
+                    self.last_error[rule] = f"{words}: {reason.replace('_', ' ')}"
+            self._failed[name] = counts
+
+
+class Recent:
+    """A histogram's growth since the last look: what latency is now, not since the start."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._before = [0] * (len(bounds) + 1)
+        self._grown = list(self._before)
+
+    def look(self, buckets: list[int]) -> None:
+        """Take the buckets as they are now."""
+        self._grown = [now - before for now, before in zip(buckets, self._before, strict=True)]
+        self._before = list(buckets)
+
+    def share(self, share: float) -> float | None:
+        """The upper bound of the bucket in which this share of the values ends; None: there was none."""
+        total = sum(self._grown)
+        if not total:
+            return None
+        so_far = 0
+        for bound, count in zip(self._bounds, self._grown, strict=False):
+            so_far += count
+            if so_far >= share * total:
+                return bound
+        return self._bounds[-1]
