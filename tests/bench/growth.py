@@ -99,11 +99,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--only", default="", help="a part of the name of what grows")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     found = {}
     print("| what grows | from | to | us a message | us a message | growth |\n|---|---|---|---|---|---|")
     for name, (measure, full) in DIMENSIONS.items():
+        if given.only not in name:
+            continue
         size = int(full * given.scale)
         little, much = measure(max(1, size // 100)), measure(size)
         found[name] = {"size": size, "little": little, "much": much, "growth": much / little}
