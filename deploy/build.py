@@ -241,7 +241,7 @@ def command_line_page() -> str:
         "# Command line\n\n`python -m gateway` is the same as `mqgate`. Exit codes: 0 done, 1 the answer is no, "
         "2 wrong use, 3 cannot reach what it needs. Every option of `run` that sets something has a key in the "
         "settings and an environment variable (`MQGATE_MQTT__MAX_PACKET`). Completion for bash: "
-        '`eval "$(_MQGATE_COMPLETE=bash_source mqgate)"`; `zsh_source` and `fish_source` for the others.\n'
+        '`eval "$(mqgate completion bash)"` in `~/.bashrc`; zsh and fish likewise.\n'
     )
     return head + "\n" + "\n".join(_commands(main_command, click.Context(main_command, info_name="mqgate")))
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "doctor": ("gateway.cli.doctor", "What is missing here, and why."),
     "probe": ("gateway.cli.probe", "Connect, publish, wait for the acknowledgement."),
     "demo": ("gateway.cli.demo", "Simulated devices and a live summary."),
+    "completion": ("gateway.cli.completion", "Completion for bash, zsh or fish."),
     "version": ("gateway.cli.version", "Show the version."),
 }
 """Name: module that holds a click command of the same name, and its line in the help."""
