@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.broker.expiry import Expiry
 from gateway.broker.reporting import Reporting
+from gateway.broker.requests import Requests
 from gateway.broker.route import Receiver, Route, Shared
 from gateway.broker.waiting import Waiting
 from gateway.errors import ProtocolError
@@ -39,6 +40,7 @@ class Delivery:
         self.waiting = Waiting()
         self.reporting = Reporting(engine)
         self.expiry = Expiry(engine)
+        self.requests = Requests(engine)
         self._turns: dict[str, int] = {}
         """Whose turn it is, by shared subscription."""
 
@@ -355,6 +357,7 @@ class Delivery:
         """Stored messages expire. MQIsdp, and 3.1.1 where the settings say so: what is not acknowledged after the retry
         interval is sent again with DUP; never in 5.0 [MQTT-4.4.0-1]."""
         self.expiry.tick(self.engine.now)
+        self.requests.tick(self.engine.now)
         interval, versions = self.engine.limits.retry_interval, self.engine.limits.retry_versions
         if not interval:
             return

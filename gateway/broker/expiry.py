@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.errors import MQError
 from gateway.ports.batch import Stored, Token
 from gateway.session.publication import Publication
 from gateway.session.session import Session
@@ -36,7 +37,10 @@ class Expiry:
             if session.over:
                 del self._due[session]
             elif session.connection is None:
-                self._sweep(session, now)
+                try:
+                    self._sweep(session, now)
+                except MQError:  # the queue manager is away: the next look tries again
+                    return
 
     def _sweep(self, session: Session, now: float) -> None:
         earliest = 0.0
