@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -87,28 +88,45 @@ def test_settings_in_the_guides_are_accepted(tmp_path: Path) -> None:
 def test_the_tutorial_works_as_it_is_written(tmp_path: Path) -> None:
     """Its blocks in order, with ports of our own instead of the usual ones."""
     text = (ROOT / "docs" / "tutorial" / "first-steps.md").read_text()
-    port, admin = free_port(), free_port()
-    run, publication, browse, check, explain = _blocks(text)
-    assert run == ".venv/bin/mqgate run"
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*_mqgate(run), "--port", str(port), "--admin-port", str(admin)], cwd=tmp_path, stderr=log
-        )
-    try:
-        gateway = Running(port, admin, 0, tmp_path, process)
-        until_ready(gateway)
-        said = shlex.split(publication)
-        assert said[:2] == ["mosquitto_pub", "-h"]
-        publish(gateway, said[said.index("-t") + 1], said[said.index("-m") + 1])
+    first, publication, browse, check, explain, define, second, again, look = _blocks(text)
+    assert (first, second) == (".venv/bin/mqgate run", ".venv/bin/mqgate run -c mqgate.yaml")
+    rules, settings = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[:2]
+    with _run(first, tmp_path) as gateway:
+        _publish(gateway, publication)
         assert "21.5" in _output(browse, tmp_path) or "plant/lima" in _output(browse, tmp_path)
+        (tmp_path / "plant.yaml").write_text(rules)
+        (tmp_path / "mqgate.yaml").write_text(settings)
+        _output(check, tmp_path)
+        assert "TELEMETRY.LIMA" in _output(explain, tmp_path)
+        command, _, pipe = define.partition(" | ")
+        _output(pipe, tmp_path, shlex.split(command)[1])
+    with _run(second, tmp_path) as gateway:
+        _publish(gateway, again)
+        found = _output(look, tmp_path)
+        assert "22.5" in found or "plant/lima" in found
+        _publish(gateway, again.replace("lima", "cusco"))
+        assert "TELEMETRY.CUSCO" in _output(".venv/bin/mqgate dlq list", tmp_path)
+
+
+@contextmanager
+def _run(line: str, folder: Path) -> Iterator[Running]:
+    port, admin = free_port(), free_port()
+    with (folder / "log").open("wb") as log:
+        command = [*_mqgate(line), "--port", str(port), "--admin-port", str(admin)]
+        process = subprocess.Popen(command, cwd=folder, stderr=log)
+    try:
+        gateway = Running(port, admin, 0, folder, process)
+        until_ready(gateway)
+        yield gateway
     finally:
         process.terminate()
         process.wait(20)
-    rules, settings = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)[:2]
-    (tmp_path / "plant.yaml").write_text(rules)
-    (tmp_path / "mqgate.yaml").write_text(settings)
-    _output(check, tmp_path)
-    assert "TELEMETRY.LIMA" in _output(explain, tmp_path)
+
+
+def _publish(gateway: Running, line: str) -> None:
+    said = shlex.split(line)
+    assert said[:2] == ["mosquitto_pub", "-h"]
+    publish(gateway, said[said.index("-t") + 1], said[said.index("-m") + 1])
 
 
 def _blocks(text: str) -> list[str]:
@@ -120,8 +138,10 @@ def _mqgate(line: str) -> list[str]:
     return [sys.executable, "-m", "gateway", *shlex.split(line)[1:]]
 
 
-def _output(line: str, folder: Path) -> str:
-    done = subprocess.run(_mqgate(line), cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+def _output(line: str, folder: Path, given: str = "") -> str:
+    done = subprocess.run(
+        _mqgate(line), cwd=folder, input=given, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
