@@ -49,6 +49,7 @@ class Mq:
         self.alive = True
         self.links: list[FakeLink] = []
         self.commits = 0
+        self.consumed: list[str] = []
 
     def go(self) -> None:
         self.alive = False
@@ -88,6 +89,7 @@ class Mq:
         return self.queue_manager.depth(queue, key)
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
+        self.consumed.append(queue)
         self.queue_manager.consume(queue, arrived)
 
     def max_length(self, queue: str) -> int:

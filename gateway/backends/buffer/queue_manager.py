@@ -13,10 +13,12 @@ reasons. All calls come from the reactor's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from gateway.backends.buffer.drain import Drain
 from gateway.backends.buffer.link import Found, Link, Reads, Verdict
+from gateway.backends.buffer.patient import PatientReads
 from gateway.backends.buffer.progress import Progress, decode
 from gateway.backends.buffer.spool import Identity, Spool
 from gateway.backends.buffer.tube import Tube
@@ -62,7 +64,7 @@ class BufferedQueueManager:
         self.store = store
         """The embedded queue manager underneath."""
         self._link = link
-        self._reads = reads
+        self._reads = PatientReads(reads, self._silent)
         self._scheduler = scheduler
         self._counters = counters
         self._told = told
@@ -76,13 +78,15 @@ class BufferedQueueManager:
         """IBM MQ's."""
         self._tube = Tube(link, scheduler)
         self._tube.on_silent = self._down
-        self._drain = Drain(store, self.spool, self._tube, reads, scheduler, counters)
+        self._drain = Drain(store, self.spool, self._tube, self._reads, scheduler, counters)
         self._drain.on_empty = self._settled
         self.units = Units(self._drain, self._own, max_bytes)
         """What is submitted, one after the other."""
         self.units.on_stored = self._note
         self._drain.on_room = self.units.room
         self._arrived: dict[str, Callable[[], None]] = {}
+        self._unwatched: set[str] = set()
+        """Queues that are to be consumed when nothing waits any more."""
         self._starved: set[str] = set()
         """Queues that a consumer asked for while units waited."""
         self._backouts: dict[str, Backout] = {}
@@ -200,9 +204,15 @@ class BufferedQueueManager:
         self._tube.progress = None
         self._note()
 
+    def _silent(self, why: str) -> None:
+        """A read hangs: so would everything else. The link tells when it is over."""
+        self._down(why)
+        self._link.look()
+
     def _settled(self) -> None:
         """The main line is empty: consumers may go on."""
         self._note()
+        self._watch()
         starved, self._starved = self._starved, set()
         for queue in starved:
             self._arrived[queue]()
@@ -245,7 +255,16 @@ class BufferedQueueManager:
             self.store.consume(queue, arrived)
             return
         self._arrived[queue] = arrived
-        self._reads.consume(queue, arrived)
+        self._unwatched.add(queue)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Look for arrivals, but not before units that take messages have left: they would be found once more."""
+        if self._tube.progress is None or not self._drain.idle:
+            return
+        unwatched, self._unwatched = self._unwatched, set()
+        for queue in unwatched:
+            self._reads.consume(queue, self._arrived[queue])
 
     def backout(self, queue: str) -> Backout:
         """What happens there to messages that cannot be delivered; the last answer while IBM MQ is away."""
@@ -258,11 +277,12 @@ class BufferedQueueManager:
         return self._there().subscribe(name, topic)
 
     def max_length(self, queue: str) -> int:
-        """The longest message data `queue` takes; the last answer while IBM MQ is away, else what MQ has at most."""
+        """The longest message data `queue` takes; what MQ has at most while it has never been asked."""
         if queue in self._own:
             return self.store.max_length(queue)
-        if self._tube.progress is not None:
-            self._lengths[queue] = self._reads.max_length(queue)
+        if queue not in self._lengths and self._tube.progress is not None:
+            with suppress(MQError):
+                self._lengths[queue] = self._reads.max_length(queue)
         return self._lengths.get(queue, MAX_LENGTH)
 
     def _there(self) -> Reads:

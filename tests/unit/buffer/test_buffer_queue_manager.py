@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 
 import pytest
 from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
 
+from gateway.backends.buffer import patient
 from gateway.backends.buffer.progress import Progress
 from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, STATE_QUEUES
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
@@ -348,6 +351,42 @@ def test_consumers_wait_until_what_they_took_has_left(rig: Rig) -> None:
     assert told
     assert rig.queue_manager.fetch("APP.Q", b"", 10) == []
     assert not rig.mq.bodies("APP.Q")
+
+
+def test_a_queue_is_not_watched_before_what_was_taken_from_it_has_left(rig: Rig) -> None:
+    rig.mq.commit(Unit([puts("APP.Q", b"command")]))
+    page = rig.queue_manager.claim("APP.Q", b"", 10)
+    rig.mq.go()
+    rig.run()
+    rig.commit(Unit([puts("MQGATE.OUT", b"copy", key=b"s")], [Takes("APP.Q", b"", [page[0].token])]))
+    rig.kill()
+    rig.queue_manager.consume("APP.Q", lambda: None)
+    rig.run()
+    assert rig.mq.consumed == []
+    rig.mq.come()
+    rig.run()
+    assert rig.mq.consumed == ["APP.Q"]
+    assert not rig.mq.bodies("APP.Q")
+
+
+def test_a_read_that_hangs_holds_up_nobody(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patient, "PATIENCE_SECONDS", 0.05)
+    going = threading.Event()
+    monkeypatch.setattr(rig.mq, "depth", lambda *_: going.wait(20))
+    with pytest.raises(MQError, match="not answered"):
+        rig.queue_manager.depth("APP.Q")
+    assert rig.queue_manager.state == "buffering"
+    reads = rig.queue_manager._reads
+    with pytest.raises(MQError, match="not come back"):
+        reads.depth("APP.Q")
+    assert not rig.commit(Unit([puts("MQGATE.OUT", b"goes on", key=b"s")])).failures
+    rig.run()
+    assert rig.queue_manager.state == "connected"  # the link has looked: it is only the reads that hang
+    going.set()
+    until = time.monotonic() + 20
+    while reads._stuck and time.monotonic() < until:
+        time.sleep(0.01)
+    assert rig.queue_manager.depth("APP.Q") is True
 
 
 def test_a_long_unit_goes_through_the_store(rig: Rig) -> None:
