@@ -11,6 +11,7 @@ import pytest
 from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy
 from ibm_rig import HEAD, OBJECTS, BufferRig, served
 
+from gateway.backends.buffer import tube
 from gateway.backends.embedded.mqi.wire import Verb
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.ports.batch import Puts, Replace, Takes, Unit
@@ -72,6 +73,42 @@ def test_a_lost_answer_neither_loses_nor_doubles(
             assert any(line.startswith("buffering") for line in rig.told), "the connection was meant to break"
             assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.SESSIONS")] == [b"7"]
         finally:
+            rig.close()
+            proxy.close()
+
+
+def test_a_network_that_is_cut_silently_is_an_outage_like_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No connection breaks: calls hang. What hung and then went through after all counts."""
+    mqi_clients.load_bindings()
+    monkeypatch.setattr(tube, "PATIENCE_SECONDS", 0.5)
+    open_, cut = threading.Event(), threading.Event()
+    open_.set()
+
+    def decide(_verb: int) -> str:
+        if cut.is_set():
+            open_.wait(60)
+        return FORWARD
+
+    with served(None, tmp_path / "mqi.sock") as queue_manager:
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", decide)
+        rig = BufferRig("ibmmq", str(tmp_path / "proxy.sock"), tmp_path / "buffer")
+        try:
+            rig.until("connected")
+            assert not rig.commit(_released(rig, 0)).failures
+            open_.clear()
+            cut.set()
+            for number in range(1, 6):
+                assert not rig.commit(_released(rig, number)).failures
+            assert rig.buffer.state == "buffering"
+            assert "not answered" in rig.buffer.why
+            cut.clear()
+            open_.set()
+            rig.until("connected")
+            assert _numbers(queue_manager) == list(range(6))
+        finally:
+            open_.set()
             rig.close()
             proxy.close()
 
