@@ -6,6 +6,7 @@ import contextlib
 import pwd
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,11 +31,49 @@ MakeFront = Callable[[Callable[[bytes], None], Callable[[], None], str], MqiFron
 """(write, close, user) to a front."""
 
 
+class Turns:
+    """One program's chunk in a pass of the reactor: each may wait for the disk, and between two of them devices get
+    their turn, however many programs are busy."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._taken = False
+        self._waiting: deque[tuple[MqiProtocol, bytes]] = deque()
+
+    def receive(self, program: MqiProtocol, data: bytes) -> None:
+        """Now, if this pass has had no chunk yet; else in one of the next passes, in order."""
+        if self._taken:
+            program.hold()
+            self._waiting.append((program, data))
+            return
+        self._taken = True
+        self._reactor.callLater(0, self._next)
+        program.take(data)
+
+    def leave(self, program: MqiProtocol) -> None:
+        """The program is gone: what it said before counts, at once."""
+        said = [data for one, data in self._waiting if one is program]
+        self._waiting = deque(entry for entry in self._waiting if entry[0] is not program)
+        for data in said:
+            program.take(data)
+
+    def _next(self) -> None:
+        """Another pass has begun."""
+        if not self._waiting:
+            self._taken = False
+            return
+        program, data = self._waiting.popleft()
+        self._reactor.callLater(0, self._next)
+        program.go_on()
+        program.take(data)
+
+
 class MqiProtocol(TwistedProtocol):
     """One program."""
 
-    def __init__(self, make: MakeFront) -> None:
+    def __init__(self, make: MakeFront, turns: Turns) -> None:
         self._make = make
+        self._turns = turns
         self._front: MqiFront | None = None
 
     def connectionMade(self) -> None:
@@ -43,15 +82,30 @@ class MqiProtocol(TwistedProtocol):
         self._front = self._make(transport.write, transport.loseConnection, peer_user(transport.getHandle()))
 
     def dataReceived(self, data: bytes) -> None:
-        """To the front."""
+        """To the front, when it is this program's turn."""
+        self._turns.receive(self, data)
+
+    def take(self, data: bytes) -> None:
+        """It is."""
         if self._front is not None:
             self._front.receive(data)
+
+    def hold(self) -> None:
+        """Read nothing more until what was read has been taken."""
+        self.transport.pauseProducing()  # type: ignore[union-attr]
+
+    def go_on(self) -> None:
+        """Read on."""
+        if self._front is not None:
+            self.transport.resumeProducing()  # type: ignore[union-attr]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Its unit of work is backed out."""
         del reason
-        if self._front is not None:
-            self._front.connection_lost()
+        self._turns.leave(self)
+        front, self._front = self._front, None
+        if front is not None:
+            front.connection_lost()
 
 
 def peer_user(handle: socket.socket) -> str:
@@ -67,17 +121,18 @@ class MqiFactory(Factory):
 
     noisy = False
 
-    def __init__(self, make: MakeFront) -> None:
+    def __init__(self, make: MakeFront, reactor: Any) -> None:
         self._make = make
+        self._turns = Turns(reactor)
 
     def buildProtocol(self, addr: Any) -> MqiProtocol:
         """A program connects."""
         del addr
-        return MqiProtocol(self._make)
+        return MqiProtocol(self._make, self._turns)
 
 
 def listen(reactor: Any, path: Path, make: MakeFront) -> IListeningPort:
     """Serve the socket; its permissions are the access control."""
     path.unlink(missing_ok=True)
-    port: IListeningPort = reactor.listenUNIX(str(path), MqiFactory(make), mode=0o600)
+    port: IListeningPort = reactor.listenUNIX(str(path), MqiFactory(make, reactor), mode=0o600)
     return port
