@@ -55,6 +55,8 @@ class BatchWriter:
     def _bronze(self, batch: Batch, messages: Any) -> Any:
         table = self.job.bronze.table if self.job.bronze else BRONZE_STATE
         self._stage(batch, table, messages)
+        if not (self.job.silver or self.job.gold):
+            return None  # nobody reads it, and a look at its files costs as much as a small batch
         return self.spark.read.schema(messages.schema).parquet(str(batch.current(table)))
 
     def _silver(self, batch: Batch, silver: Silver, bronze: Any) -> None:

@@ -31,16 +31,19 @@ def move_folder(source: Path, target: Path) -> None:
     sync_file(target.parent)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace a small file in one step."""
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+    """Replace a small file in one step. `durable=False` for what only says how things are: it need not outlive a power
+    loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with beside.open("w", encoding="utf-8") as file:
         json.dump(value, file, separators=(",", ":"), sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     beside.rename(path)
-    sync_file(path.parent)
+    if durable:
+        sync_file(path.parent)
 
 
 def read_json(path: Path) -> Any:

@@ -76,6 +76,7 @@ class Batch:
     def land(self) -> Record:
         """Make the batch visible and record it."""
         failpoint("land.stage.after")
+        self.landing.manifest.check_alone()
         self._rename()
         return self.landing.record(self)
 
@@ -102,8 +103,16 @@ class Landing:
         self.replaced: set[str] = set()
         """Tables whose last batch is all of them: last values, totals."""
 
+    def restart(self) -> None:
+        """A query begins. What others have landed meanwhile is looked at with its first batch: by then the lease is
+        this driver's, and nobody else lands any more."""
+        self._first = True
+        self.manifest.reload()
+
     def begin(self, query: str, number: int, pieces: Pieces) -> Batch | None:
         """The batch to land; None when all of it has landed before."""
+        if self._first:
+            self.manifest.reload()
         missing = self.manifest.landed.missing(pieces)
         batch = Batch(self, query, number, missing, trimmed=missing != pieces)
         if self._first:
@@ -139,6 +148,7 @@ class Landing:
         self.manifest.append(record)
         failpoint("land.manifest.after")
         self._drop_state(record)
+        self.manifest.fold_when_due()
         return record
 
     def latest(self, table: str) -> Path | None:

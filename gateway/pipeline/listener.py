@@ -25,9 +25,11 @@ class ProgressListener(StreamingQueryListener):
         self._mine: set[str] = set()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Its names are told once."""
+        """Its names are told once. It runs, though nothing may have come yet."""
         if event.name == self._name:
             self._mine.add(str(event.runId))
+            self._progress.state = "running"
+            self._tell()
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """After each trigger that had data, and now and then without."""

@@ -7,18 +7,23 @@ Old records are folded into `summary.json`, so that a job that has run for a yea
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gateway.pipeline.durable import read_json, write_json
-from gateway.pipeline.failures import PipelineError
+from gateway.pipeline.failures import LeaseLost, PipelineError
 from gateway.pipeline.ranges import Landed, Pieces
 
 FOLDER = "_manifest"
 SUMMARY = "summary.json"
-FOLD_AT = 4096
+LOCK = ".lock"
+FOLD_AT, FOLD_KEEPS = 4096, 1024
+"""So many records are folded, down to so many; the report shows those."""
 
 
 @dataclass(slots=True)
@@ -77,30 +82,61 @@ class Manifest:
 
     def append(self, record: Record) -> None:
         """Write one record; the batch is landed when this returns."""
+        self.check_alone()
         write_json(self.folder / f"{record.number:012d}-{record.id}.json", asdict(record))
         self._add(record)
+
+    def check_alone(self) -> None:
+        """LeaseLost when somebody else has landed here since: this driver was thought dead, or there are two."""
+        ahead = [path for path in self._files() if int(path.name.partition("-")[0]) >= self.next_number]
+        if ahead:
+            raise LeaseLost(
+                f"another driver has landed {ahead[0].name} in this warehouse since this one began: run one driver for "
+                "a job, and give each job a warehouse of its own"
+            )
+
+    def reload(self) -> None:
+        """As it is on disk now: compaction changes it, and so does another driver that had the lease before."""
+        self.landed, self.last, self.folders = Landed(), None, {}
+        self._read()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The summary is read, changed and written by one process at a time."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.reload()
+            yield
 
     def records(self) -> list[Record]:
         """The records that were not folded yet, oldest first."""
         return [self._load(path) for path in self._files()]
 
-    def fold(self, keep: int = 64) -> int:
+    def fold(self, keep: int = FOLD_KEEPS) -> int:
         """Fold all but the newest `keep` records into the summary; how many were folded."""
         files = self._files()[:-keep] if keep else self._files()
         if not files:
             return 0
-        write_json(self.folder / SUMMARY, self._summary(self._load(files[-1]).number))
-        for path in files:
-            path.unlink()
+        with self._changing():
+            write_json(self.folder / SUMMARY, self._summary(self._load(files[-1]).number))
+            for path in files:
+                path.unlink()
         return len(files)
+
+    def fold_when_due(self) -> None:
+        """Looked at now and then, so that a job that has run for a year starts in a second."""
+        if self.next_number % FOLD_KEEPS == 0 and len(self._files()) >= FOLD_AT:
+            self.fold()
 
     def replace_folders(self, table: str, old: set[str], new: str | None) -> None:
         """Compaction and retention: these batch folders of a table became that one, or went. Kept in the summary."""
-        current = self.folders.setdefault(table, set())
-        current -= old
-        if new:
-            current.add(new)
-        write_json(self.folder / SUMMARY, self._summary(self.last.number if self.last else 0))
+        with self._changing():
+            current = self.folders.setdefault(table, set())
+            current -= old
+            if new:
+                current.add(new)
+            write_json(self.folder / SUMMARY, self._summary(self.last.number if self.last else 0))
 
     def _summary(self, number: int) -> dict[str, Any]:
         return {

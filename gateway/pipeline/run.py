@@ -99,6 +99,7 @@ class JobRun:
     def start(self, *, once: bool) -> Any:
         """The running query."""
         self._listen()
+        self.landing.restart()
         reader = self.spark.readStream.format("mqqueue").options(**self.source_options())
         writer = reader.load().writeStream.foreachBatch(self._land)
         writer = writer.option("checkpointLocation", str(self.checkpoint)).queryName(self.job.name)
@@ -169,7 +170,7 @@ class JobRun:
     def _tell(self) -> None:
         with self._telling:  # Spark's listener has a thread of its own
             shown = {name: getattr(self.progress, name) for name in Progress.__slots__}
-            write_json(self.warehouse / STATUS / f"{self.job.name}.json", shown)
+            write_json(self.warehouse / STATUS / f"{self.job.name}.json", shown, durable=False)
             self.watch(self.progress)
 
     # ---- from start to end

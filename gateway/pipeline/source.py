@@ -235,7 +235,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"messages": self._end["messages"] + there.messages, "next": there.next}
 
     def partitions(self, start: Offset, end: Offset) -> list[QueuePartition]:
-        """Spark has logged the batch. Its messages must still all be there."""
+        """Spark has logged the batch. Its messages must still all be there. After a restart this comes before
+        latestOffset, and without the lease another driver may be landing the same batch."""
+        self._leased()
         failpoint("offsets.after")
         low, high, planned = start["next"], end["next"], end["messages"] - start["messages"]
         pieces = self.access.pieces(self.options.queue, low, high, parts_for(self.options, planned))

@@ -56,7 +56,7 @@ spark:
   spark.executor.cores: "1"
   spark.driver.memory: 512m
   spark.sql.shuffle.partitions: "2"
-  spark.executorEnv.MQGATE_FAILPOINT: "read.middle:7"
+  spark.executorEnv.MQGATE_FAILPOINT: "read.middle:2"
   spark.executorEnv.MQGATE_FAILPOINT_FILE: {marker}
 """
 
@@ -119,7 +119,7 @@ def executors(folder: Path) -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             command = (entry / "cmdline").read_bytes()
-            here = os.readlink(entry / "cwd")
+            here = str((entry / "cwd").readlink())
         except OSError:
             continue
         if b"CoarseGrainedExecutorBackend" in command and here.startswith(str(folder)):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -83,22 +84,16 @@ class Rig:
         self.script.write_text(RUN.format(patch=textwrap.dedent(patch)))
         self.fired: list[str] = []
         self.counts = folder / "counts.json"
+        self.runs = count()
 
     def grow(self, count: int = STEP) -> None:
         write_journal(self.journal, count, self.fleet, frame=40)
 
     def run(self, point: str = "", after: float | None = None, *, counted: bool = False) -> int:
         """One run of the job; `after` kills it so long after its query has begun to plan."""
-        marker, group = self.folder / "fired", self.folder / "group"
+        marker = self.folder / "fired"
         marker.unlink(missing_ok=True)
-        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "MQGATE_FAILPOINT": point}
-        environment |= {"MQGATE_FAILPOINT_FILE": str(marker), "MQGATE_FAILPOINT_GROUP_FILE": str(group)}
-        with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, str(self.script), str(self.job), *([str(self.counts)] if counted else [])],
-                env=environment, stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
-            )  # fmt: skip
-        group.write_text(str(process.pid))
+        process = self.started(point, counted=counted)
         if after is not None:
             self.planning(process)
             try:
@@ -109,6 +104,19 @@ class Rig:
         if marker.exists() or (after is not None and code == -signal.SIGKILL):
             self.fired.append(point or "random")
         return code
+
+    def started(self, point: str = "", *, counted: bool = False) -> subprocess.Popen[bytes]:
+        """A run that goes on; at its point it is killed with all its processes."""
+        group = self.folder / f"group-{next(self.runs)}"
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "MQGATE_FAILPOINT": point}
+        environment |= {"MQGATE_FAILPOINT_FILE": str(self.folder / "fired"), "MQGATE_FAILPOINT_GROUP_FILE": str(group)}
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(self.script), str(self.job), *([str(self.counts)] if counted else [])],
+                env=environment, stdout=log, stderr=log, start_new_session=True, cwd=self.folder,
+            )  # fmt: skip
+        group.write_text(str(process.pid))
+        return process
 
     def planning(self, process: subprocess.Popen[bytes]) -> None:
         """Until it writes to its checkpoint: Spark's own start is of no interest."""
@@ -231,6 +239,21 @@ def test_checkpoint_files_that_never_reached_the_disk(tmp_path: Path) -> None:
         path.unlink()
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     rig.grow(70)
+    rig.finish()
+    rig.expect_exact()
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not LONG, reason="the long form: tests/run --long")
+def test_two_drivers_of_one_job(tmp_path: Path) -> None:
+    """The second waits for the lease; what the first has landed meanwhile it neither removes nor lands again. The first
+    is killed on the way, so that the second takes over in the middle."""
+    rig = Rig(tmp_path)
+    rig.grow(1500)
+    first, second = rig.started("land.manifest.after:4"), rig.started()
+    assert rig.ended(first) == -signal.SIGKILL
+    assert rig.ended(second) == 0, (tmp_path / "log").read_text()[-4000:]
     rig.finish()
     rig.expect_exact()
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from gateway.pipeline.failures import LeaseLost
 from gateway.pipeline.landing import Batch, Landing
 from gateway.pipeline.manifest import Manifest
 from gateway.pipeline.ranges import Pieces
@@ -104,3 +107,53 @@ def test_folded_records_are_remembered(tmp_path: Path) -> None:
     assert len(again.folders["bronze"]) == 10
     land(landing(tmp_path), 10, 95, 110)
     assert visible(tmp_path) == list(range(110))
+
+
+def test_a_driver_that_waited_for_the_lease_sees_what_the_other_has_landed(tmp_path: Path) -> None:
+    """It knew nothing of those batches when it was made: it neither removes them nor lands them again."""
+    waiting = landing(tmp_path)
+    for number in range(3):
+        land(landing(tmp_path), number, 10 * number, 10 * number + 10)
+    waiting.restart()
+    land(landing(tmp_path), 3, 30, 40)
+    land(waiting, 3, 30, 40)
+    land(waiting, 4, 35, 50)
+    assert visible(tmp_path) == list(range(50))
+
+
+def test_a_driver_that_was_thought_dead_lands_nothing(tmp_path: Path) -> None:
+    slow = landing(tmp_path)
+    batch = slow.begin("query", 0, piece(0, 10))
+    write(batch)
+    assert batch is not None
+    land(landing(tmp_path), 0, 0, 10)
+    land(landing(tmp_path), 1, 10, 20)
+    with pytest.raises(LeaseLost, match="another driver has landed"):
+        batch.land()
+    assert visible(tmp_path) == list(range(20))
+
+
+def test_records_are_folded_when_there_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.pipeline.manifest.FOLD_AT", 8)
+    monkeypatch.setattr("gateway.pipeline.manifest.FOLD_KEEPS", 4)
+    monkeypatch.setattr(Manifest.fold, "__defaults__", (4,))
+    where = landing(tmp_path)
+    for number in range(30):
+        land(where, number, 10 * number, 10 * number + 10)
+    assert len(Manifest(tmp_path).records()) <= 12
+    assert Manifest(tmp_path).landed.next("job:Q") == 300
+
+
+def test_compaction_beside_a_running_job_is_not_forgotten(tmp_path: Path) -> None:
+    where = landing(tmp_path)
+    for number in range(4):
+        land(where, number, 10 * number, 10 * number + 10)
+    beside = Manifest(tmp_path)
+    old = set(sorted(beside.folders["bronze"])[:2])
+    beside.replace_folders("bronze", old, "bronze/batch=merged-1")
+    land(where, 4, 40, 50)
+    where.manifest.fold(keep=1)
+    found = Manifest(tmp_path).folders["bronze"]
+    assert "bronze/batch=merged-1" in found
+    assert len(found) == 4
+    assert not found & old
