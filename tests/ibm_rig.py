@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway.backends.buffer.ibm_link import IbmLink
 from gateway.backends.buffer.queue_manager import STATE_QUEUES, BufferedQueueManager
+from gateway.backends.embedded.journal import StoreOptions
 from gateway.backends.embedded.mqi.server import MqiServer
 from gateway.backends.embedded.mqi.threads import ThreadScheduler
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
@@ -107,7 +108,8 @@ class BufferRig(BatchRig):
         super().__init__()
         settings = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
         backoff = Backoff(0.05, 0.2)
-        store = EmbeddedQueueManager.open(path, "BUFFER", self.scheduler)
+        small = StoreOptions("BUFFER", segment_bytes=4 << 20, spare_segments=1)
+        store = EmbeddedQueueManager.open(path, "BUFFER", self.scheduler, store_options=small)
         link = IbmLink(load(driver), settings, self.scheduler, message_ids(time.time(), b"test"), backoff=backoff)
         reads = IbmQueueManager(settings, self.scheduler, driver=driver, connections=1, backoff=backoff)
         self.counters = Counters()

@@ -42,7 +42,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchRig]:
         return
     with served(None, tmp_path / "mqi.sock"):
         socket = str(tmp_path / "mqi.sock")
-        served_by = BufferRig(driver, socket, tmp_path / "buffer") if where == "buffer" else Rig(driver, socket)
+        served_by = BufferRig(driver, socket, None) if where == "buffer" else Rig(driver, socket)
         if isinstance(served_by, BufferRig):
             served_by.until("connected")
         yield served_by
