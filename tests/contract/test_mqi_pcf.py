@@ -236,3 +236,10 @@ def test_authority_records_are_inquired_and_deleted(mqi, ask):
     ask(89, pcf.string(3067, "PCF.Q"), pcf.integer(1016, 1), pcf.strings(3065, ["bob"]))
     ask(87, pcf.string(3067, "PCF.*"), pcf.integer(1016, 1), fails=3200)
     ask(89, pcf.string(3067, "PCF.Q"), pcf.integer(1016, 1), fails=3170)
+
+
+def test_what_monitors_ask_about_channels_is_answered(mqi, ask):
+    ask(42, pcf.string(3501, "*"), fails=3065)
+    ask(204, pcf.string(3501, "*"), fails=3338)
+    (found,) = ask(185)
+    assert (found[2015], found[1314], found[1311]) == ("QM1", 1, 3)

@@ -27,7 +27,7 @@ _MQAUTH_OF_RIGHT = {right: number for number, right in RIGHT_OF_MQAUTH.items() i
 MQZAET_PRINCIPAL = 1
 MQAT_USER = 25
 MQRCCF_CONNECTION_ID_ERROR, MQRCCF_PROFILE_NAME_ERROR, MQRCCF_TOPIC_STRING_NOT_FOUND = 3174, 3170, 3308
-MQRCCF_NONE_FOUND = 3200
+MQRCCF_NONE_FOUND, MQRCCF_CHL_STATUS_NOT_FOUND, MQRCCF_CHLAUTH_NOT_FOUND = 3200, 3065, 3338
 TOPIC_STATUS, TOPIC_SUBSCRIPTIONS = 1295, 1296
 _INPUT = {"NO": 0, "SHARED": 1, "EXCL": 2}
 _YES = {"NO": 0, "YES": 1}
@@ -124,6 +124,25 @@ def clear_topic(connection: Connection, message: pcf.Message) -> Iterable[Reply]
     return [[]]
 
 
+def publish_subscribe_status(connection: Connection, _message: pcf.Message) -> Iterable[Reply]:
+    """INQUIRE_PUBSUB_STATUS."""
+    topics = connection.topics
+    known = {*topics.retained, *topics.published, *topics.subscribed()}
+    return [[
+        pcf.string(mq.MQCA_Q_MGR_NAME, connection.core.name, size=NAME), pcf.integer(1314, 1), pcf.integer(1311, 3),
+        pcf.integer(204, sum(1 for _ in connection.core.catalogue.matching(("SUB",)))), pcf.integer(253, len(known)),
+    ]]  # fmt: skip
+
+
+def nothing_of(reason: int, what: str) -> Handler:
+    """Channels are labels here: their status and rules are asked for by every monitor, and there are none."""
+
+    def run(_connection: Connection, _message: pcf.Message) -> Iterable[Reply]:
+        raise refuse(reason, f"no {what}: programs come through a local socket")
+
+    return run
+
+
 # Authority
 
 
@@ -179,6 +198,7 @@ def delete_authority(connection: Connection, message: pcf.Message) -> Iterable[R
 
 
 COMMANDS: dict[int, Handler] = {
+    42: nothing_of(MQRCCF_CHL_STATUS_NOT_FOUND, "channel runs"),
     86: stop_connection,
     87: authority_records,
     88: entity_authority,
@@ -186,4 +206,6 @@ COMMANDS: dict[int, Handler] = {
     182: subscription_status,
     183: topic_status,
     184: clear_topic,
+    185: publish_subscribe_status,
+    204: nothing_of(MQRCCF_CHLAUTH_NOT_FOUND, "rule about channels is kept"),
 }
