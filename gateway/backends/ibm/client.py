@@ -114,9 +114,10 @@ class IbmQueueManager:
             worker.stop()
         threads = [worker.thread for worker in self._workers]
         threads += [watcher.thread for watcher in self._watchers.values()]
+        until = time.monotonic() + _STOP_SECONDS  # for all of them: a call that hangs in the client is left behind
         for thread in threads:
             if thread.ident is not None:
-                thread.join(_STOP_SECONDS)
+                thread.join(max(0.0, until - time.monotonic()))
         self._reader.close()
 
     # The batch port
