@@ -330,8 +330,8 @@ ROWS: list[tuple[str, list[Panel]]] = [
         ],
     ),
 ]
-OPTIONAL = {"Pipeline lag", "Depth by IBM's exporter"}
-"""Panels that stay empty without the pipeline or IBM's exporter."""
+OPTIONAL = {"Pipeline lag", "Depth by IBM's exporter", "Buffer in front of IBM MQ", "Held"}
+"""Panels that stay empty without the pipeline, IBM's exporter or a buffer, and while no queue refuses."""
 
 
 def dashboard() -> dict[str, Any]:

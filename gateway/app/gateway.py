@@ -324,7 +324,6 @@ class Gateway:
         self.consumers.use(table)
         use_access()
         self.guard.use(guard)
-        write_address(self.directory, settings, self.admin_number)
         self.listeners.certificate_user = settings.security.certificate_user
         self.engine.delivery.check_rights()
         if any(change.key == "log.level" for change in changed):
@@ -334,6 +333,8 @@ class Gateway:
         self.reload_ok, self.reloaded_at = True, time.time()
         for change in changed:
             (log.info if change.live else log.warning)("setting", str(change))
+        with contextlib.suppress(OSError):  # a full disk: commands look for the token where it was
+            write_address(self.directory, settings, self.admin_number)
         log.info("reloaded", f"{len(table.routes)} rules to MQ, {len(table.outbound)} to devices")
 
     def waiting_for_restart(self) -> list[Change]:

@@ -195,6 +195,14 @@ export const format = {
   ago: (value) => (value ? `${format.seconds(Math.max(0, Date.now() / 1000 - value))} ago` : "–"),
 };
 
+// Folders of an MQRFH2 as `folder: {name: value}`, a type that is not text beside its value.
+function readable(fields) {
+  const { folders, ...others } = fields;
+  if (!Array.isArray(folders)) return fields;
+  const shownFolder = (elements) => Object.fromEntries((elements ?? []).map((each) => [each.name, each.type && each.type !== "string" ? `${shown(each.value)} (${each.type})` : each.value]));
+  return { ...others, ...Object.fromEntries(folders.map((each, at) => [each.folder in others ? `${each.folder} ${at + 1}` : each.folder, each.elements ? shownFolder(each.elements) : each])) };
+}
+
 // A decoded message: descriptor, headers in order, properties, body.
 export function messageView(message) {
   const body = message.body;
@@ -203,7 +211,7 @@ export function messageView(message) {
     h("h3", {}, "Body"), h("p", { class: "soft" }, `${format.bytes(body.length)}${body.ccsid ? `, CCSID ${body.ccsid}` : ""}${body.truncated ? ", beginning only" : ""}`),
     body.text === null && body.base64 === null ? null : h("pre", {}, body.text ?? hex(body.base64)),
     Object.keys(message.properties ?? {}).length ? [h("h3", {}, "Properties"), pairs(message.properties)] : null,
-    (message.headers ?? []).map((header) => [h("h3", {}, `${header.structure} (${header.length} bytes at ${header.offset})`), pairs(header.fields)]),
+    (message.headers ?? []).map((header) => [h("h3", {}, `${header.structure} (${header.length} bytes at ${header.offset})`), pairs(readable(header.fields))]),
     h("h3", {}, "Message descriptor"), pairs(message.descriptor));
 }
 
