@@ -195,7 +195,14 @@ class MortalStore(EmbeddedQueueManager):
     ends_at = 0
     """Commits from now; negative: just before it."""
 
+    fails = 0
+    """So many commits from now find the disk full."""
+
     def submit(self, unit: Unit, done: Callable[[Unit, Outcome], None]) -> None:
+        if self.fails:
+            self.fails -= 1
+            done(unit, Outcome([Failure(-1, 2192, "no room")]))
+            return
         if self.ends_at:
             self.ends_at -= 1 if self.ends_at > 0 else -1
             if not self.ends_at:

@@ -206,8 +206,11 @@ class Units:
         job.entries = entries = self._spool.puts_of(self._records(job))
 
         def stored(_unit: Unit, outcome: Outcome) -> None:
-            if outcome.failures:
+            if outcome.failures and job.doubtful:  # another number would make another message of it
                 job.entries = None
+                self._scheduler.later(_TRY_AGAIN, lambda: self._begin(job))
+                return
+            if outcome.failures:
                 self._finish(job, _whole(outcome))
                 return
             self._spool.added(job.records, entries)

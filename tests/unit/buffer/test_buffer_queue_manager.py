@@ -256,6 +256,36 @@ def test_a_queue_manager_that_does_not_answer_is_away_and_what_it_did_counts(rig
     assert rig.mq.bodies("APP.Q") == [b"1", b"2"]
 
 
+def test_a_full_disk_is_told_unless_an_attempt_is_in_doubt(rig: Rig) -> None:
+    rig.link.cut, rig.link.hidden = "after", 1
+    rig.store.fails = 2
+    outcomes = rig.submit(Unit([puts("APP.Q", b"1")]))
+    rig.run()
+    assert not outcomes
+    rig.run(10.0)
+    assert [outcome.failures for outcome in outcomes] == [[]]
+    assert rig.mq.bodies("APP.Q") == [b"1"]
+    rig.store.fails = 0
+    rig.mq.go()
+    rig.run()
+    rig.store.fails = 1
+    assert [one.reason for one in rig.commit(Unit([puts("APP.Q", b"2")])).failures] == [2192]
+
+
+@pytest.mark.parametrize("cut", ["", "after"])
+def test_a_full_disk_between_mq_and_the_state_is_waited_for(rig: Rig, cut: str) -> None:
+    token = _staged(rig, b"two")
+    rig.link.cut = cut
+    outcomes = rig.submit(_released(token, b"two"))
+    rig.store.fails = 2
+    rig.run()
+    assert not outcomes
+    rig.run(10.0)
+    assert outcomes
+    assert rig.mq.bodies("APP.Q") == [b"two"]
+    assert not list(rig.queue_manager.load("MQGATE.STAGED"))
+
+
 def test_expiry_runs_while_a_message_waits(rig: Rig) -> None:
     rig.mq.go()
     rig.run()
