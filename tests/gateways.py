@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +24,8 @@ class RunningGateway:
         self.environ = environ or {}
         self.program = ["-m", "gateway"]
         """What the interpreter runs."""
+        self.launch: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+        self.start_seconds = 60.0
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.admin = 0
@@ -44,10 +47,10 @@ class RunningGateway:
             path.write_text(self.settings)
             command += ["-c", str(path)]
         with (self.directory / f"log.{self._starts}").open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = self.launch(
                 command, stdout=log, stderr=log, env={**os.environ, **self.environ}, cwd=self.directory
             )
-        until = time.monotonic() + 60
+        until = time.monotonic() + self.start_seconds
         while time.monotonic() < until:
             if '"started"' in self.log:
                 found = re.search(r"MQTT on [^\"]*?:(\d+)", self.log)

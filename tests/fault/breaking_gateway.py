@@ -1,4 +1,6 @@
-"""`python breaking_gateway.py run ...`: a gateway that stops at named points and asks a test what happens there.
+"""Gateways that stop at named points and ask a test what happens there; forked from a process that has loaded them.
+
+`python breaking_gateway.py` reads a line of JSON for each one (argv, env, cwd, log, stops) and answers with its pid.
 
 The points are on the way of one unit of work with messages for the queue in MQGATE_BREAK_QUEUE. At one that is armed
 the gateway says its name on the socket in MQGATE_BREAK_SOCKET and waits; the answer is `go`, `kill` (itself), or
@@ -7,6 +9,7 @@ the gateway says its name on the socket in MQGATE_BREAK_SOCKET and waits; the an
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -78,6 +81,7 @@ def install(wire: Wire) -> None:
     from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
     from gateway.backends.ibm.client import IbmQueueManager
     from gateway.backends.ibm.worker import Worker
+    from gateway.broker import releasing
     from gateway.broker.engine import Engine
     from gateway.broker.publishing import Publishing
 
@@ -126,6 +130,12 @@ def install(wire: Wire) -> None:
 
     before(Engine, "done", done)
     before(Publishing, "pubrel", lambda *_: wire.reach(RELEASED))
+    before(releasing, "plain", lambda _engine, _connection, packets, at: pubrel(packets[at]))
+
+    def pubrel(packet: Any) -> None:
+        if packet[0] >> 4 == 6:
+            wire.reach(RELEASED)
+
     apply = Worker._apply
 
     def applied(worker: Any, connection: Any, batch: Any, *, asynchronous: bool) -> Any:
@@ -139,12 +149,38 @@ def install(wire: Wire) -> None:
     Worker._apply = applied  # type: ignore[method-assign]
 
 
-def main() -> None:
-    sys.path.insert(0, os.environ["MQGATE_BREAK_ROOT"])
+def run(asked: dict[str, Any]) -> None:
+    """In the child: be a gateway."""
     from gateway.cli import main as gateway
 
-    install(Wire())
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    log = os.open(asked["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    for number in (1, 2):
+        os.dup2(log, number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.update(asked["env"])
+    os.chdir(asked["cwd"])
+    sys.argv = ["mqgate", *asked["argv"]]
+    if asked["stops"]:
+        install(Wire())
     gateway()
+
+
+def main() -> None:
+    sys.path.insert(0, os.environ["MQGATE_BREAK_ROOT"])
+    import gateway.app.gateway
+    import gateway.app.ibm
+    import gateway.backends.embedded.mqi.front
+    import gateway.cli.run  # noqa: F401 -- loaded once for all
+
+    assert "twisted.internet.reactor" not in sys.modules, "the reactor belongs to the child"
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            run(json.loads(line))
+            os._exit(0)
+        print(pid, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -20,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +224,56 @@ class Breakpoints:
         self.peer.sendall(f"{text}\n".encode())
 
 
+class Nest:
+    """Where gateways are forked: loading one takes longer than all it does in a trial."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        command = [sys.executable, str(Path(__file__).parent / "breaking_gateway.py")]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environ}
+        )
+
+    def launch(self, command: list[str], *, stops: bool, **named: Any) -> Forked:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        asked = {"argv": command, "env": named["env"], "cwd": str(named["cwd"]), "log": named["stdout"].name}
+        self.process.stdin.write(json.dumps(asked | {"stops": stops}) + "\n")
+        self.process.stdin.flush()
+        return Forked(int(self.process.stdout.readline()))
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+class Forked:
+    """A process of the nest, as `Popen` would show it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return 0
+        return None
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, seconds: float = 60) -> int:
+        until = time.monotonic() + seconds
+        while self.poll() is None:
+            assert time.monotonic() < until, f"process {self.pid} does not end"
+            time.sleep(0.002)
+        return 0
+
+
 class Estate:
     """A gateway that stops at points, its queue manager, and one device."""
 
@@ -238,12 +291,15 @@ class Estate:
             self.manager = self._manager(directory / "qm", directory / "s")
             self.proxy = FrameProxy(directory / "p", directory / "s", lambda _verb: FORWARD)
         self.gateway = RunningGateway(edge, settings=IBM.format(driver=driver) if driver else EMBEDDED, environ=environ)
-        self.gateway.program = [str(Path(__file__).parent / "breaking_gateway.py")]
+        self.nest = Nest(environ)
+        self.gateway.program = []
+        self.gateway.launch = partial(self._launch, stops=True)
         (edge / "map.yaml").write_text(MAPPING)
         (edge / "objects.mqsc").write_text(OBJECTS)
         (edge / "app.pw").write_text("pw")
         if not driver:
             self.manager = self.gateway
+        self.gateway.start_seconds = self.manager.start_seconds = 300.0
         self.sender = Sender(lambda: self.port)
         self.port = 0
         self.kills: Counter[str] = Counter()
@@ -253,7 +309,12 @@ class Estate:
         folder.mkdir()
         (folder / "objects.mqsc").write_text(OBJECTS + (ROOT / "deploy" / "mq" / "state.mqsc").read_text())
         (folder / "app.pw").write_text("pw")
-        return RunningGateway(folder, settings=SETTINGS.format(socket=path))
+        made = RunningGateway(folder, settings=SETTINGS.format(socket=path))
+        made.program, made.launch = [], partial(self._launch, stops=False)
+        return made
+
+    def _launch(self, command: list[str], *, stops: bool, **named: Any) -> Any:
+        return self.nest.launch(command[1:], stops=stops, **named)
 
     def start(self) -> None:
         if self.driver:
@@ -264,6 +325,7 @@ class Estate:
         for one in (self.gateway, self.manager):
             if one.process is not None and one.process.poll() is None:
                 one.kill()
+        self.nest.close()
 
     def api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         token = (self.manager.directory / "data" / "admin.token").read_text().strip()
