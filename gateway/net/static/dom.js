@@ -183,7 +183,7 @@ export const format = {
   },
   seconds(value) {
     if (value === null || value === undefined) return "–";
-    if (value < 1) return `${Math.round(value * 1000)} ms`;
+    if (value < 1) return `${value < 0.01 && (value * 1000) % 1 ? (value * 1000).toFixed(1) : Math.round(value * 1000)} ms`;
     if (value < 90) return `${Math.round(value)} s`;
     if (value < 5400) return `${Math.round(value / 60)} min`;
     if (value < 172800) return `${Math.round(value / 3600)} h`;

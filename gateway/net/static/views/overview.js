@@ -45,7 +45,9 @@ export default function overview(target, _rest, page, every) {
       const done = await call("/reload", { method: "POST" });
       notice(`${done.rules} rules in force${done.changed.length ? `; changed: ${done.changed.join(", ")}` : ", nothing changed"}.`);
     } catch (error) {
-      notice(error.findings?.length ? `Nothing changed: ${error.findings.length} errors, shown on top.` : error.message, true);
+      const wrong = error.findings?.length;
+      notice(wrong ? `Nothing changed: ${wrong === 1 ? "one error" : `${wrong} errors`}, shown on top.` : error.message, true);
+      if (wrong) scrollTo({ top: 0, behavior: "smooth" });
     }
   }, "quiet");
   put(target, h("h1", {}, "Overview"), problems, h("dl", { class: "tiles" }, tiles.map((each) => each.element)),
