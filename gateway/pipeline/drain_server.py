@@ -71,7 +71,8 @@ def serve(
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
+        # The handshake is made by the connection's own thread: a client that says nothing keeps nobody else waiting.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, name="pipeline-service", daemon=True).start()
     return server
 
