@@ -8,16 +8,29 @@ from __future__ import annotations
 import hmac
 import json
 import ssl
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from gateway.pipeline.service import JSON, PREFIX, Query, Reply
 
 MAX_BODY = 256 * 2**20
 Handle = Callable[[str, str, Query, bytes], Reply]
+
+
+class Server(ThreadingHTTPServer):
+    """A thread for each connection; one that breaks off, or is no TLS, is not worth a page of text."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Told only when the mistake is ours."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 def serve(
@@ -66,8 +79,7 @@ def serve(
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Requests are not news."""
 
-    server = ThreadingHTTPServer((bind, port), Handler)
-    server.daemon_threads = True
+    server = Server((bind, port), Handler)
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*certificate)
