@@ -121,3 +121,22 @@ def test_a_device_that_acknowledges_nothing_does_not_hold_up_the_others_for_ever
     )
     bench.advance(PATIENCE + 3)
     assert len([packet for packet in other.take() if packet[0] >> 4 == 3]) == 5
+
+
+@pytest.mark.parametrize(("version", "refused"), [(3, 3), (4, 3), (5, 0x97)])
+def test_sessions_of_all_clients(version, refused):
+    """Requirement 20: whoever has a session comes back, whoever has none finds no room until another one ends."""
+    bench = Bench(max_sessions=2)
+    away = bench.device(5, "away").connect(clean=False)
+    away.disconnect()
+    here = bench.device(version, "here").connect()
+    assert here.take()[0][1].reason == 0
+    late = bench.device(version, "late").connect()
+    assert late.take()[0][1].reason == refused
+    assert late.wire.closed
+    assert bench.device(5, "away").connect(clean=False).take()[0][1].session_present
+    again = bench.device(version, "here").connect()
+    assert again.take()[0][1].reason == 0, "a take-over needs no more room"
+    again.disconnect()
+    assert bench.device(version, "late").connect().take()[0][1].reason == 0
+    assert len(list(bench.engine.sessions)) == 2
