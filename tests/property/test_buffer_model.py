@@ -63,8 +63,8 @@ class BufferMachine(RuleBasedStateMachine):
 
     def _acknowledged(self, op: Op, unit: Unit, outcome: Outcome) -> None:
         assert not op.done, "answered twice"
-        if outcome.failures:  # refused directly: the broker would park it
-            assert outcome.failures[0].reason == 2051
+        if outcome.failures:  # refused directly, or the buffer's disk is full: the broker would try again
+            assert outcome.failures[0].reason in {2051, 2192}
             op.sent -= 1
             self.refused.append(op)
             return
@@ -116,7 +116,7 @@ class BufferMachine(RuleBasedStateMachine):
         copies = Puts("MQGATE.OUT", key=b"session", heads=[HEAD] * len(page), bodies=[one.data for one in page])
 
         def taken(_unit: Unit, outcome: Outcome) -> None:
-            assert not outcome.failures
+            assert not outcome.failures or outcome.failures[0].reason == 2192
             self.taking = False
 
         try:
@@ -157,6 +157,10 @@ class BufferMachine(RuleBasedStateMachine):
     def die_in_a_commit(self, commits: int, after: bool) -> None:
         self.rig.store.ends_at, self.rig.store.after = commits, after
 
+    @rule(commits=strategies.integers(1, 3))
+    def disk_is_full(self, commits: int) -> None:
+        self.rig.store.fails = commits
+
     @rule()
     def kill(self) -> None:
         self._restart()
@@ -188,8 +192,9 @@ class BufferMachine(RuleBasedStateMachine):
 
     def _again(self, op: Op) -> None:
         """It was refused: nothing of it was committed, and it is as if it were sent now."""
-        self.order.remove(op)
-        self.order.append(op)
+        if op.kind != "stage":
+            self.order.remove(op)
+            self.order.append(op)
         self._send(op)
 
     def _restart(self) -> None:
@@ -218,7 +223,7 @@ class BufferMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         rig = self.rig
-        rig.store.ends_at = 0
+        rig.store.ends_at = rig.store.fails = 0
         rig.link.cut, rig.link.hidden, rig.link.late = "", 0, False
         rig.link.answer()
         rig.mq.queue_manager.mqsc("ALTER QLOCAL(OTHER.Q) PUT(ENABLED)")

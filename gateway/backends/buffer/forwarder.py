@@ -22,7 +22,7 @@ from gateway.broker.failures import CONFIGURATION, DEAD_LETTER_NOW, RETRY_RUN
 from gateway.errors import MQError
 from gateway.mq import mqmd
 from gateway.mq.constants import name_of_reason
-from gateway.ports.batch import Failure, Outcome, Puts, Unit
+from gateway.ports.batch import Failure, Outcome, Puts, Takes, Unit
 from gateway.ports.counters import NO_ROUTE, DeadLetterReason, mqrc_label
 
 if TYPE_CHECKING:
@@ -170,14 +170,21 @@ class Forwarder:
         drain.counters.spool_drained_messages += drained
         takes = drain.spool.done(self._line, entries)
         self._leaving += 1
-        drain.store.submit(Unit(takes=[takes]), lambda _unit, outcome: self._forgotten(outcome))
+        self._remove(takes)
         drain.on_room()
 
-    def _forgotten(self, outcome: Outcome) -> None:
-        """Their removal is durable. If not they are found again after a restart, and the progress tells."""
-        if not outcome.failures:
+    def _remove(self, takes: Takes) -> None:
+        """From the store, as soon as its disk lets it; after a restart the progress tells that they have left."""
+        drain = self._drain
+
+        def removed(_unit: Unit, outcome: Outcome) -> None:
+            if outcome.failures:
+                drain.scheduler.later(LONGEST_PAUSE, lambda: self._remove(takes))
+                return
             self._leaving -= 1
             self._check_empty()
+
+        drain.store.submit(Unit(takes=[takes]), removed)
 
     def _check_empty(self) -> None:
         """A destination's own progress may go only when nothing of it is left in the store."""
