@@ -10,6 +10,7 @@ from gateway.broker.retained import RETAINED
 from gateway.broker.subscribing import Subscribing
 from gateway.broker.turn import STAGED
 from gateway.ports.batch import Stored
+from gateway.ports.sources import Shared
 from gateway.session.record import decode_json, decode_publication, encode_json
 from gateway.session.session import NEVER, Session, will_from_record
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 def recover(engine: Engine) -> dict[str, int]:
     """Bring everything back; what was found, for the log. Queues wills of connections that a kill had ended."""
     found = {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0}
+    manager = engine.queue_manager
+    alone = not (isinstance(manager, Shared) and manager.others)
     by_key: dict[bytes, Session] = {}
     for _, stored in engine.queue_manager.load(SESSIONS):
         session = _session(engine, stored)
@@ -30,8 +33,8 @@ def recover(engine: Engine) -> dict[str, int]:
         engine.retained.restore(publication)
         found["retained"] += 1
     for key, stored in engine.queue_manager.load(STAGED):
-        found["staged" if _staged(engine, by_key.get(key), key, stored) else "orphans"] += 1
-    for key, stored in engine.queue_manager.load(WILLS):
+        found["staged" if _staged(engine, by_key.get(key), key, stored, alone=alone) else "orphans"] += 1
+    for key, stored in engine.queue_manager.load(WILLS) if alone else ():  # theirs are for those who have the clients
         _will(engine, by_key.get(key), key, stored)
         found["wills"] += 1
     engine.counters.spool_recovered_messages += sum(found.values())
@@ -85,9 +88,10 @@ def end_of_ids(used: set[int]) -> int:
     return max(gaps, key=lambda gap: gap[1] - gap[0])[0]
 
 
-def _staged(engine: Engine, session: Session | None, key: bytes, stored: Stored) -> bool:
+def _staged(engine: Engine, session: Session | None, key: bytes, stored: Stored, *, alone: bool) -> bool:
     if session is None:  # its session had ended with the process: the client begins anew and sends it again
-        engine.turn.take(STAGED, key, stored.token)
+        if alone:  # another gateway's client may be about to release it
+            engine.turn.take(STAGED, key, stored.token)
         return False
     publication, packet_id, _, _ = decode_publication(stored.data)
     session.inbound[packet_id] = publication

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from gateway.backends.ibm.connection import Connection
-from gateway.backends.ibm.driver import ConnectSettings, Driver, load
+from gateway.backends.ibm.driver import ConnectSettings, Driver, Session, load
 from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, Problem, dead_letter_queue, look, require
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.ordering import Queue, Submission
@@ -21,7 +21,7 @@ from gateway.backends.ibm.reading import Reader
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.splitting import Division, largest
 from gateway.backends.ibm.watching import Watcher
-from gateway.backends.ibm.work import Marker, rows_of
+from gateway.backends.ibm.work import MARKERS, Marker, rows_of
 from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -29,6 +29,8 @@ from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.sources import Backout, Subscribed
 
 _STOP_SECONDS = 10.0
+LINGER_SECONDS = 3.0
+"""How long handles of a gateway that was killed may outlive it before they are taken for another one's."""
 SUBSCRIPTIONS = "MQGATE.SUBSCRIPTIONS"
 """Where publications on MQ topics arrive that rules subscribe to."""
 _MAXUMSGS = 10_000
@@ -65,6 +67,8 @@ class IbmQueueManager:
         self._watchers: dict[str, Watcher] = {}
         self._lengths: dict[str, int] = {}
         self.dead_letter_queue = OWN_DEAD_LETTERS
+        self.others = False
+        """Whether another gateway was using the state queues when this one came."""
         self.most_rows = largest(_MAXUMSGS)
         """Messages of one unit of work; a larger unit is committed in parts."""
 
@@ -91,6 +95,7 @@ class IbmQueueManager:
             if not self.name:
                 self.name = str(first.inquire("", mq.MQCA_Q_MGR_NAME))
             require(first)
+            self.others = _others(first)
             self.dead_letter_queue = dead_letter_queue(first)
             with suppress(MQError):
                 self.most_rows = largest(int(first.inquire("", mq.MQIA_MAX_UNCOMMITTED_MSGS)))
@@ -208,3 +213,13 @@ class IbmQueueManager:
                     limits.append(int(self._reader.inquire(name, mq.MQIA_MAX_MSG_LENGTH)))
             self._lengths[queue] = min(limits, default=4_194_304)
         return self._lengths[queue]
+
+
+def _others(session: Session) -> bool:
+    """Whether somebody has the markers open, as every gateway at work has."""
+    until = time.monotonic() + LINGER_SECONDS
+    while int(session.inquire(MARKERS, mq.MQIA_OPEN_INPUT_COUNT)):
+        if time.monotonic() > until:
+            return True
+        time.sleep(0.1)
+    return False

@@ -46,6 +46,7 @@ class Marker:
         can be seen; one that a dying unit of work still holds expires."""
         self.settled = self.offered = None
         try:
+            connection.input(MARKERS)  # held from now on: by it a gateway that starts knows that another is at work
             while (found := _first(connection, self.key)) is not None:
                 connection.take(Takes(MARKERS, self.key, [found]))
                 connection.session.commit()
