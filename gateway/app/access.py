@@ -9,7 +9,7 @@ from gateway.backends.access.gatekeeper import Gatekeeper, acl_of
 from gateway.config.model import Settings
 from gateway.ports.access import Access
 from gateway.ports.batch import Scheduler
-from gateway.routing.acl import PUBLISH, Subject, Why
+from gateway.routing.acl import PUBLISH, SUBSCRIBE, Subject, Why
 
 
 class ReloadableAccess(Access, Protocol):
@@ -25,6 +25,12 @@ class ReloadableAccess(Access, Protocol):
 def why_publish(settings: Settings, client_id: str, user: str, topic: str, listener: str = "") -> Why:
     """Whether the access list of the settings lets this client publish there, and which entry says so."""
     return acl_of(settings).of(Subject(client_id, user, listener)).why(PUBLISH, topic)
+
+
+def why_subscribe(settings: Settings, client_id: str, user: str, filter_: str, listener: str = "") -> tuple[Why, bool]:
+    """The same for a subscription, and whether what it brings is still asked about message by message."""
+    rights = acl_of(settings).of(Subject(client_id, user, listener))
+    return rights.why(SUBSCRIBE, filter_), rights.subscribe(filter_).check_deliveries
 
 
 def access_of(settings: Settings, scheduler: Scheduler) -> ReloadableAccess:

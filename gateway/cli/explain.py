@@ -14,7 +14,7 @@ from gateway.cli.reach import read_settings, show_json
 from gateway.errors import ConfigurationError
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
-from gateway.mqtt.topics import name_error
+from gateway.mqtt.topics import filter_error, name_error
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import load_mappings
 
@@ -26,19 +26,24 @@ from gateway.rules.parse import load_mappings
 @click.option("--payload", default="", help="Text of the payload.")
 @click.option("--client", default="device", show_default=True, help="Client identifier.")
 @click.option("--as", "user", default="", help="User name; with -c its access list is asked too.")
+@click.option(
+    "--subscribe", is_flag=True, help="TOPIC is a filter: only whether the client may subscribe to it, and why."
+)
 @click.option("--listener", default="", help="Listener the client came through.")
 @click.option("--property", "properties", multiple=True, help="MQTT 5 user property NAME=VALUE.")
 @click.option("-m", "--mapping", "files", multiple=True, type=click.Path(), help="Mapping files to use.")
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def explain(
-    topic: str, qos: int, retain: bool, payload: str, client: str, user: str, listener: str,
+    topic: str, qos: int, retain: bool, payload: str, client: str, user: str, subscribe: bool, listener: str,
     properties: tuple[str, ...], files: tuple[str, ...], config: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Which rule matches TOPIC, why the others don't, the queue, and the MQMD and properties that would be put."""
-    wrong = name_error(topic)
+    wrong = filter_error(topic) if subscribe else name_error(topic)
     if wrong is not None:
         raise click.UsageError(wrong)
+    if subscribe:
+        sys.exit(explain_subscription(config, client, user, topic, listener, as_json))
     access = None
     try:
         if files:
@@ -66,6 +71,25 @@ def explain(
             click.secho(f"access: {access.text}", fg=None if access.allowed else "red")
         show(answer)
     sys.exit(0 if answer.puts and (access is None or access.allowed) else 1)
+
+
+def explain_subscription(config: str | None, client: str, user: str, filter_: str, listener: str, as_json: bool) -> int:
+    """Say what the access list does with a subscription; the exit code."""
+    from gateway.app.access import why_subscribe
+
+    try:
+        why, checked = why_subscribe(read_settings(config, None), client, user, filter_, listener)
+    except ConfigurationError as error:
+        for finding in error.findings:
+            click.echo(str(finding), err=True)
+        return 1
+    if as_json:
+        show_json({"access": {"allowed": why.allowed, "why": why.text, "deliveries_checked": checked}})
+    else:
+        click.secho(f"access: {why.text}", fg=None if why.allowed else "red")
+        if checked:
+            click.echo("a denial overlaps it: each message is asked about before it is delivered")
+    return 0 if why.allowed else 1
 
 
 def show(answer: Explanation) -> None:
