@@ -16,6 +16,7 @@ from gateways import RunningGateway
 
 from gateway.errors import ProtocolError
 from gateway.mqtt import client, writer
+from gateway.mqtt.packets import Will
 from gateway.net.device import Device
 
 OPEN = '[{user: "*", allow: ["#"]}, {anonymous: true, allow: ["#"]}]'
@@ -33,6 +34,10 @@ class World:
         self.lost = self.authority.issue("device-lost")
         self.crl = self.authority.revocation_list()
         (directory / "acl.yaml").write_text(OPEN)
+        (directory / "objects.mqsc").write_text("DEFINE QLOCAL(COMMANDS)\n")
+        (directory / "commands.yaml").write_text(
+            'version: 1\nto_mqtt: [{name: commands, queue: COMMANDS, topic: "{usr.where}/from/queue"}]\n'
+        )
         self.gateway = RunningGateway(
             directory,
             settings=f"""
@@ -41,6 +46,8 @@ listeners:
   - {{name: mutual, port: 0, tls: {{certificate: {self.server[0]}, key: {self.server[1]}, crl: {self.crl},
       client_ca: {self.authority.path}, client_certificate: required}}}}
 security: {{certificate_user: {naming}, certificate_client_id: true, acl: acl.yaml}}
+queue_manager: {{embedded: {{path: {directory}/data, objects: objects.mqsc}}}}
+mappings: [commands.yaml]
 """,
         )
 
@@ -51,14 +58,20 @@ security: {{certificate_user: {naming}, certificate_client_id: true, acl: acl.ya
         port = self.gateway.ports()["mutual"]
         return Device("127.0.0.1", port, client_id, version=version, tls=context, server_name="localhost")
 
-    def reload(self) -> int:
-        """POST /reload."""
+    def post(self, path: str, body: dict[str, object]) -> dict[str, object]:
+        """What the admin API answers."""
         token = (self.directory / "data/admin.token").read_text().strip()
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.gateway.admin}/api/v1/reload", b"{}", {"Authorization": f"Bearer {token}"}
+            f"http://127.0.0.1:{self.gateway.admin}/api/v1{path}",
+            json.dumps(body).encode(),
+            {"Authorization": f"Bearer {token}"},
         )
         with urllib.request.urlopen(request, timeout=20) as answer:
-            return int(json.loads(answer.read())["ok"])
+            return dict(json.loads(answer.read()))
+
+    def reload(self) -> int:
+        """POST /reload."""
+        return int(bool(self.post("/reload", {})["ok"]))
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +118,58 @@ def test_a_list_that_is_reloaded_holds_for_subscriptions_and_for_what_is_queued(
         publish(world, "secret/live", "open/live")
         assert device.receive() == ("open/live", b"open/live"), "an old subscription obeys the new list"
     assert world.gateway.metric('mqgate_messages_dropped_total{reason="denied"') == before + 1
+
+
+def test_retained_messages_and_what_comes_from_queues_are_asked_about_too(world: World) -> None:
+    (world.directory / "acl.yaml").write_text(OPEN)
+    assert world.reload()
+    with Device("127.0.0.1", world.gateway.ports()["plain"], "keeper") as keeper:
+        assert keeper.connect() == 0
+        for topic in ("secret/kept", "open/kept"):
+            keeper.publish(topic, topic.encode(), 1, retain=True)
+    (world.directory / "acl.yaml").write_text(CLOSED)
+    assert world.reload()
+    with world.connect("device-7", world.device) as device:
+        assert device.connect() == 0
+        assert device.subscribe("#", 1) == 1, "a denial overlaps it: message by message"
+        assert device.receive() == ("open/kept", b"open/kept")
+        for where in ("secret", "open"):
+            world.post("/queues/COMMANDS/messages", {"text": where, "properties": {"where": where}})
+        assert device.receive() == ("open/from/queue", b"open")
+
+
+def test_a_will_is_asked_about_when_it_is_left_and_when_it_is_published(world: World) -> None:
+    def with_will(topic: str) -> tuple[Device, int]:
+        device = world.connect("device-7", world.device)
+        connect = client.connect(5, "device-7", will=Will(topic, b"gone", 1, retain=False))
+        device._socket.sendall(client.encode_connect(connect))
+        return device, int(device._next(2)[1].reason)
+
+    silent = '[{user: "*", deny_publish: ["secret/#"], allow: ["#"]}, {anonymous: true, allow: ["#"]}]'
+    (world.directory / "acl.yaml").write_text(silent)
+    assert world.reload()
+    device, reason = with_will("secret/will")
+    assert reason == 0x87
+    device._socket.close()
+    (world.directory / "acl.yaml").write_text(OPEN)
+    assert world.reload()
+    with Device("127.0.0.1", world.gateway.ports()["plain"], "mourner") as mourner:
+        assert mourner.connect() == 0
+        assert mourner.subscribe("#", 0) == 0
+        for _ in range(2):  # the retained ones of the test before, if it ran
+            mourner._socket.settimeout(1)
+            with contextlib.suppress(TimeoutError):
+                mourner.receive()
+        mourner._socket.settimeout(20)
+        secret, reason = with_will("secret/will")
+        assert reason == 0
+        (world.directory / "acl.yaml").write_text(silent)
+        assert world.reload()
+        secret._socket.close()  # without DISCONNECT
+        other, reason = with_will("open/will")
+        assert reason == 0
+        other._socket.close()
+        assert mourner.receive() == ("open/will", b"gone"), "the first one was asked about again and is not published"
 
 
 def test_a_list_that_is_wrong_changes_nothing(world: World) -> None:
