@@ -71,6 +71,7 @@ class OurStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.store = Store.open(path, clock=time.time)
+        self.queue = "Q"
 
     def commit(self, unit: StoreUnit) -> None:
         prepared = self.store.prepare(unit, time.time())
@@ -83,19 +84,19 @@ class OurStore:
 
     def put(self, rows: int) -> None:
         bodies = [b"%064d" % number for number in range(rows)]
-        self.commit(StoreUnit(puts=[LanePuts("Q", heads=[HEAD] * rows, bodies=bodies)]))
+        self.commit(StoreUnit(puts=[LanePuts(self.queue, heads=[HEAD] * rows, bodies=bodies)]))
 
     def get(self, rows: int) -> None:
-        messages = self.store.fetch("Q", limit=rows)
-        self.commit(StoreUnit(takes=[LaneTakes("Q", tokens=[message.token for message in messages])]))
+        messages = self.store.fetch(self.queue, limit=rows)
+        self.commit(StoreUnit(takes=[LaneTakes(self.queue, tokens=[message.token for message in messages])]))
 
     def mixed(self, rows: int) -> None:
         self.put(rows)
         self.get(rows)
 
-    def fill(self, depth: int) -> None:
-        while self.store.depth("Q") < depth:
-            self.put(1000)
+    def fill(self, depth: int, rows: int = 1000) -> None:
+        while self.store.depth(self.queue) < depth:
+            self.put(rows)
 
 
 class Sqlite:
@@ -172,14 +173,15 @@ def resident() -> int:
     return 0
 
 
-def rates(place: Path, seconds: float) -> None:
+def rates(place: Path, seconds: float, sizes: Sequence[int]) -> None:
     ours, sqlite, bare = OurStore(place / "journal"), Sqlite(place / "sqlite"), Bare(place / "bare")
-    for rows in (1, 10, 100, 400, 1000):
+    for rows in sizes:
+        ours.queue = f"Q{rows}"  # gets take what was put in batches of the same size
         put, theirs, floor = side_by_side(rows, 3 * seconds, (ours.put, sqlite.put, bare.put))
         print(f"put {rows:>5}: store  {put}\n           sqlite {theirs}\n           bare   {floor}")
         print(f"           {ratios(put, theirs, 'sqlite')}, {ratios(put, floor, 'bare')}")
         if rows >= 100:
-            ours.fill(rows * 6000)
+            ours.fill(rows * 6000, rows)
             sqlite.fill(rows * 1500)
             got, theirs = side_by_side(rows, seconds, (ours.get, sqlite.get))
             print(f"get {rows:>5}: store  {got}\n           sqlite {theirs}")
@@ -255,11 +257,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--dir", type=Path, default=None, help="where to put the files (a real disk)")
     parser.add_argument("--only", choices=["rates", "depth", "recovery", "memory"])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 10, 100, 400, 1000], help="batch sizes")
     arguments = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="store-bench-", dir=arguments.dir or Path.cwd()))
     try:
         if arguments.only in {None, "rates"}:
-            rates(place, arguments.seconds)
+            rates(place, arguments.seconds, arguments.rows)
         if arguments.only in {None, "depth"}:
             depth(place, arguments.seconds)
         if arguments.only in {None, "recovery"}:
