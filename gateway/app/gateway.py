@@ -139,7 +139,9 @@ class Gateway:
             self.directory, embedded.name, self.scheduler, text, users=mqi_users(self.settings),
             administrators=embedded.administrators,
             check_client=embedded.check_client, max_uncommitted=embedded.max_uncommitted,
-            store_options=StoreOptions(embedded.name, segment_bytes=embedded.segment_bytes),
+            store_options=StoreOptions(
+                embedded.name, segment_bytes=embedded.segment_bytes, max_bytes=embedded.max_bytes
+            ),
         )  # fmt: skip
 
     @property

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_valida
 from gateway.config.findings import Part
 from gateway.config.limits import Count, Length, Levels, Limits, ListenerRates, PacketSize, Positive, Window
 from gateway.config.security import Password, Security
-from gateway.config.units import Duration, Size, Wrong
+from gateway.config.units import Duration, Size, Wrong, show_size
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Version = Literal["3.1", "3.1.1", "5.0"]
@@ -133,8 +133,19 @@ class Embedded(Part):
         default="optional", description="Whether those programs must give user and password."
     )
     segment_bytes: Size = Field(default=64 * 2**20, ge=2**20, description="Size of a journal segment.")
-    max_bytes: Size | None = Field(default=None, description="Limit of the journal; else the disk is the limit.")
+    max_bytes: Size | None = Field(
+        default=None,
+        description="Limit of the journal, at least six segments; beyond it nothing persistent is taken. Without it "
+        "the disk is the limit.",
+    )
     max_uncommitted: Positive = Field(default=10000, description="Messages in one unit of work (MAXUMSGS).")
+
+    @model_validator(mode="after")
+    def _room(self) -> Embedded:
+        if self.max_bytes is not None and self.max_bytes < 6 * self.segment_bytes:
+            what = f"`max_bytes` leaves no room for six segments of {show_size(self.segment_bytes)}"
+            raise Wrong(what, f"give at least {show_size(6 * self.segment_bytes)}, or smaller `segment_bytes`")
+        return self
 
 
 class IbmTls(Part):

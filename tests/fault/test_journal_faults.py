@@ -148,9 +148,23 @@ def fill(store: Store, stored: list[bytes]) -> None:
 @pytest.mark.parametrize("background", [False, True])
 def test_a_full_disk_refuses_puts_and_lets_messages_be_taken(small_disk: Path, background: bool) -> None:
     options = StoreOptions(segment_bytes=128 * 1024, spare_segments=2, background=background, cache_bytes=0)
+    fill_and_empty(small_disk, options)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_limit_is_as_good_as_a_full_disk(tmp_path: Path, background: bool) -> None:
+    limit = 1 << 20
+    options = StoreOptions(
+        segment_bytes=128 * 1024, spare_segments=2, background=background, cache_bytes=0, max_bytes=limit
+    )
+    fill_and_empty(tmp_path, options)
+    assert sum(file.stat().st_size for file in (tmp_path / "data").iterdir()) <= limit + 4096
+
+
+def fill_and_empty(small_disk: Path, options: StoreOptions) -> None:
     store = opened(small_disk / "data", options)
     stored: list[bytes] = []
-    with pytest.raises(StoreUnavailable, match=r"No space|until there is room"):
+    with pytest.raises(StoreUnavailable, match=r"No space|until there is room|max_bytes"):
         fill(store, stored)
     assert len(stored) > 40
     for _ in range(3):

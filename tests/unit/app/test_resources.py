@@ -25,13 +25,13 @@ def test_room_is_what_the_journal_takes_and_what_is_left(tmp_path: Path) -> None
     assert found.limit > found.used
 
 
-@pytest.mark.parametrize("limit", ["1MiB"])
+@pytest.mark.parametrize("limit", ["6MiB"])
 def test_a_limit_that_is_set_counts_if_the_disk_has_as_much(tmp_path: Path, limit: str) -> None:
     (tmp_path / "data").mkdir()
-    text = f"queue_manager: {{embedded: {{path: data, max_bytes: {limit}}}}}"
+    text = f"queue_manager: {{embedded: {{path: data, max_bytes: {limit}, segment_bytes: 1MiB}}}}"
     found = room_of(load_settings(settings(tmp_path, text), {}))
     assert found is not None
-    assert found.limit == 1 << 20
+    assert found.limit == 6 << 20
 
 
 def test_nothing_is_said_where_nothing_is_kept(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ class StoreOptions:
     """Rows of recent frames kept in memory."""
     volatile_bytes: int = 64 << 20
     """Non-persistent messages kept in memory; more are spilled to a file that is not recovered."""
+    max_bytes: int | None = None
+    """What the segments may take together; None: what the disk has."""
 
 
 class Usage(NamedTuple):

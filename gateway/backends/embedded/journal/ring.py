@@ -8,6 +8,7 @@ a new salt.
 from __future__ import annotations
 
 import contextlib
+import errno
 import secrets
 import threading
 from collections import deque
@@ -44,6 +45,8 @@ class RingOptions:
     direct: bool = True
     background: bool = True
     """Prepare segments in a thread; otherwise in the call that writes."""
+    max_bytes: int | None = None
+    """What all files may take; None: what the disk has."""
 
 
 @dataclass(slots=True)
@@ -324,6 +327,7 @@ class Ring:
 
     def _create(self, segment: Segment) -> None:
         try:
+            self._check_limit(segment)
             create_zeroed(segment.path, segment.size, self.pace.wait)
             segment.file = DurableFile(segment.path, direct=self.options.direct)
         except (OSError, ValueError) as error:
@@ -331,6 +335,15 @@ class Ring:
         else:
             self.full = None
         segment.ready.set()
+
+    def _check_limit(self, segment: Segment) -> None:
+        """A limit that is reached is a disk that is full."""
+        limit = self.options.max_bytes
+        if limit is None:
+            return
+        others = sum(each.size for each in [*self.used.values(), *self._spares, *self._retired] if each is not segment)
+        if others + segment.size > limit:
+            raise OSError(errno.ENOSPC, f"the limit of {limit} bytes (max_bytes) is reached")
 
     def _add_spare(self) -> bool:
         segment = self._making = self._new(self.options.segment_bytes)

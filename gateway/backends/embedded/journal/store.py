@@ -78,7 +78,7 @@ class Store(Matching):
             index = Index()
             found = recover(path, index, direct=options.direct, progress=progress)
             ring_options = RingOptions(
-                options.segment_bytes, options.spare_segments, options.direct, options.background
+                options.segment_bytes, options.spare_segments, options.direct, options.background, options.max_bytes
             )
             ring = Ring(path, found.store or secrets.token_bytes(16), ring_options)
             store = cls(path, ring, index, options, clock)
