@@ -47,6 +47,10 @@ class Clock:
     def soon(self, call: Callable[[], None]) -> None:
         self.later(0, call)
 
+    def forget(self) -> None:
+        """Nobody is left to be called."""
+        self._calls.clear()
+
     def advance(self, seconds: float) -> None:
         end = self.time + seconds
         while self._calls and min(self._calls)[0] <= end:
@@ -254,6 +258,7 @@ class Bench:
     def kill(self) -> None:
         """The process is gone in the middle of whatever it did; another one starts over the same queues."""
         self.queues.waiting.clear()
+        self.clock.forget()
         self.start()
 
     def device(self, version: int, client_id: str) -> Device:

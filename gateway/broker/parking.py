@@ -119,7 +119,8 @@ class Parking:
         """Rows of one publication. Those of several destinations belong together; where the connection has such a
         publication waiting for one of them, they go behind it."""
         runs = self.tied.get(connection, ()) if connection is not None else ()
-        behind = next((run for run in runs if any(one in self.waiting[run].turn.runs for one, _ in rows)), None)
+        waiting = {run: self.waiting[run].turn.runs for run in runs if run in self.waiting}
+        behind = next((run for run, those in waiting.items() if any(one in those for one, _ in rows)), None)
         if len(rows) > 1 or behind is not None:
             joint = Joint(rows, connection)
             turn.joint.append(joint)
@@ -246,6 +247,10 @@ class Parking:
             return False
         entries.append(([], b"".join(replies)))
         return True
+
+    def withholds(self, connection: Connection) -> bool:
+        """Whether acknowledgements of a connection wait for something."""
+        return connection in self._deferred
 
     def forget(self, connection: Connection) -> None:
         """It is closed: nobody waits for its acknowledgements any more; its messages are put all the same."""
