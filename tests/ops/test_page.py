@@ -153,6 +153,56 @@ def test_sections_are_reached_by_keyboard(opened: Any, well: Any) -> None:
     assert opened.get_attribute("nav a[aria-current]", "data-name") == "queues"
 
 
+def tab_to(page: Any, text: str) -> None:
+    """Press Tab until the element with this text or label has the focus, as somebody without a mouse does."""
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        found = page.evaluate(
+            "(e => e.getAttribute('aria-label') || e.labels?.[0]?.textContent || e.textContent)(document.activeElement)"
+        )
+        if found.strip().startswith(text):
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none", f"the focus on {text} is not to be seen"
+            return
+    raise AssertionError(f"{text} is not reached")
+
+
+def test_dead_letters_are_chosen_shown_and_purged_by_keyboard_alone(opened: Any, well: Any) -> None:
+    visit(opened, well, "dead-letters")
+    opened.wait_for_selector("tbody input[type=checkbox]")
+    tab_to(opened, "Choose ")
+    opened.keyboard.press("Space")
+    opened.wait_for_selector("button:text-is('Purge 1 chosen')")
+    tab_to(opened, "MQRC_Q_FULL")
+    opened.keyboard.press("Enter")
+    opened.wait_for_selector("dialog[open]:has-text('MQRFH2')")
+    opened.keyboard.press("Escape")
+    opened.wait_for_selector("dialog", state="detached")
+    tab_to(opened, "Purge 1 chosen")
+    opened.keyboard.press("Enter")
+    opened.wait_for_selector("dialog[open]")
+    tab_to(opened, "Purge")
+    opened.keyboard.press("Enter")
+    opened.wait_for_selector(".notice:has-text('removed')")
+    assert well[1][-1][1:] == ("/api/v1/dlq/purge", {"tokens": ["0-0"]})
+
+
+def test_a_publication_is_tried_and_a_message_put_by_keyboard_alone(opened: Any, well: Any) -> None:
+    visit(opened, well, "try")
+    tab_to(opened, "Topic")
+    opened.keyboard.type("plant/lima/line/7/temperature")
+    tab_to(opened, "Try")
+    opened.keyboard.press("Enter")
+    opened.wait_for_selector("h2:has-text('line temperature → TELEMETRY.LIMA')")
+    visit(opened, well, "queues/TELEMETRY.LIMA")
+    opened.wait_for_selector("td button.link")
+    tab_to(opened, "Body")
+    opened.keyboard.type("21.5")
+    tab_to(opened, "Put")
+    opened.keyboard.press("Enter")
+    opened.wait_for_selector(".notice:has-text('Put with MsgId')")
+
+
 def test_a_message_is_shown_with_every_header_decoded(opened: Any, well: Any) -> None:
     visit(opened, well, "queues/TELEMETRY.LIMA")
     opened.click("td button.link >> nth=0")
