@@ -112,24 +112,26 @@ def rows_in_memory(columns: Columns, time: int, size: int) -> Rows:
 
 def plan_unit(store: Looker, unit: StoreUnit, number: int, time: int) -> Plan:
     """Look everything up and number it. Fills the tokens of the unit's puts and moves."""
-    if any(len(key) > MAX_KEY for key in unit.state):
+    if unit.state and max(map(len, unit.state)) > MAX_KEY:
         raise StoreError(f"keys of state records have at most {MAX_KEY} bytes")
     links = Links([], [], [], [], dict(unit.state))
     plan = Plan(number, links)
-    puts = list(unit.puts)
-    takes = [(queue, key, tokens) for (queue, key), tokens in _takes_by_key(unit).items()]
+    puts = [group for group in unit.puts if group.heads]
+    takes = [(queue, key, tokens) for (queue, key), tokens in _takes_by_key(unit).items()] if unit.takes else []
     rewritten = [_rewrite(store, move, plan) for move in unit.moves if move.heads is not None]
-    for groups, _move in rewritten:
+    for groups, move in rewritten:
         puts += groups
-    takes += [(move.queue, move.key, move.tokens) for _groups, move in rewritten]
-    _plan_puts(plan, [group for group in puts if group.persistent and group.heads])
+        takes.append((move.queue, move.key, move.tokens))
+    _plan_puts(plan, [group for group in puts if group.persistent])
     for queue, key, tokens in takes:
         _plan_takes(store, plan, queue, key, tokens)
-    _plan_moves(store, plan, [move for move in unit.moves if move.heads is None])
-    _plan_volatile(plan, [group for group in puts if not group.persistent and group.heads], time)
+    if unit.moves:
+        _plan_moves(store, plan, [move for move in unit.moves if move.heads is None])
+    _plan_volatile(plan, [group for group in puts if not group.persistent], time)
     for groups, move in rewritten:
         move.new_tokens = [token for group in groups for token in group.tokens]
-    _plan_backouts(store, plan, unit)
+    if unit.backouts:
+        _plan_backouts(store, plan, unit)
     return plan
 
 
@@ -174,13 +176,15 @@ def _takes_by_key(unit: StoreUnit) -> dict[tuple[str, bytes], Sequence[int]]:
 
 
 def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:
+    plan.next_number = plan.first_number
+    if not groups:
+        return
     plan.links.groups.extend(_name_groups(groups, plan.first_number))
     plan.rows = sum([rows for _name, rows in plan.links.groups])
-    if plan.rows:
-        if plan.rows >= MAX_ROWS:
-            raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=plan.rows))
-        plan.columns = columns_of(groups)
-    plan.next_number = plan.first_number + plan.rows
+    if plan.rows >= MAX_ROWS:
+        raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=plan.rows))
+    plan.columns = columns_of(groups)
+    plan.next_number += plan.rows
 
 
 def _staying(store: Looker, plan: Plan, tokens: Sequence[int]) -> Sequence[int]:

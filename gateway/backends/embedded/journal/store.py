@@ -170,8 +170,11 @@ class Store(Matching):
                 )
 
     def _hide(self, prepared: Prepared, plan: Plan) -> None:
-        runs = [*plan.links.takes, *plan.volatile_takes]
-        runs += [TokenRun(move.lane, move.first, move.length) for move in (*plan.links.moves, *plan.volatile_moves)]
+        links = plan.links
+        if not (links.takes or links.moves or plan.volatile_takes or plan.volatile_moves):
+            return
+        runs = [*links.takes, *plan.volatile_takes]
+        runs += [TokenRun(move.lane, move.first, move.length) for move in (*links.moves, *plan.volatile_moves)]
         hidden = self.index.hidden
         for _lane, first, count in runs:
             numbers = range(first, first + count)
