@@ -152,11 +152,10 @@ def test_a_queue_manager_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("objects", "text"),
     [
-        (STATE.replace("MQGATE.STAGED)", "OTHER)") + QUEUES, r"MQGATE\.STAGED.*2085.*state\.mqsc"),
         (LACKING, r"T\.FORBIDDEN.*2035|MQGATE\.STAGED.*2085"),
         (STATE + QUEUES.replace("2000000", "1000"), "TELEMETRY takes 1000 bytes"),
     ],
-    ids=["state queue", "many", "MAXMSGL"],
+    ids=["many", "MAXMSGL"],
 )
 def test_the_gateway_does_not_start_on_it(objects: str, text: str, start: Ask) -> None:
     said = start(objects)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,10 @@ import mqi_clients
 import paho.mqtt.client as paho
 import pytest
 from gateways import RunningGateway
-from ibm_rig import OBJECTS, served
+from ibm_rig import HEAD, OBJECTS, served
 
 from gateway.mqtt import client
+from gateway.ports.batch import Puts, Unit
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 SETTINGS = """
@@ -26,7 +29,10 @@ MAPPING = """
 version: 1
 to_mq:
   - {name: up, topic: "up/#", queue: APP.Q, headers: []}
+to_mqtt:
+  - {name: down, queue: OTHER.Q, topic: down/all, qos: 1}
 """
+COUNT = 300
 
 
 @pytest.fixture
@@ -84,6 +90,7 @@ def test_neither_wills_nor_staged_messages_of_the_other_are_touched(gateways: li
     willing.loop_stop()
 
 
+@pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: recovery after a kill is tested elsewhere")
 def test_a_gateway_alone_clears_up_behind_one_that_was_killed(gateways: list[RunningGateway]) -> None:
     first, second = gateways
     queue_manager = first.queue_manager  # type: ignore[attr-defined]
@@ -98,3 +105,30 @@ def test_a_gateway_alone_clears_up_behind_one_that_was_killed(gateways: list[Run
     second.start()
     _until(lambda: queue_manager.depth("APP.Q") == 1)
     assert queue_manager.fetch("APP.Q", b"", 5)[0].data == b"I am gone"
+
+
+def test_each_message_of_a_queue_reaches_one_of_them(gateways: list[RunningGateway]) -> None:
+    """A subscriber at each gateway: together they get every message, once."""
+    queue_manager = gateways[0].queue_manager  # type: ignore[attr-defined]
+    got: list[bytes] = []
+    subscribers = []
+    for number, gateway in enumerate(gateways):
+        gateway.start()
+        subscriber = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id=f"listener-{number}")
+        subscribed = threading.Event()
+        subscriber.on_subscribe = lambda *_, subscribed=subscribed: subscribed.set()
+        subscriber.on_message = lambda _c, _u, message: got.append(message.payload)
+        subscriber.connect("127.0.0.1", gateway.port)
+        subscriber.subscribe("down/all", 1)
+        subscriber.loop_start()
+        subscribers.append(subscriber)
+        assert subscribed.wait(30)
+    for first in range(0, COUNT, 10):
+        bodies = [b"%d" % number for number in range(first, first + 10)]
+        queue_manager.submit(Unit(puts=[Puts("OTHER.Q", heads=[HEAD] * 10, bodies=bodies)]), lambda *_: None)
+    _until(lambda: len(got) >= COUNT)
+    _until(lambda: queue_manager.depth("OTHER.Q") == 0)
+    for subscriber in subscribers:
+        subscriber.disconnect()
+        subscriber.loop_stop()
+    assert sorted(int(body) for body in got) == list(range(COUNT))
