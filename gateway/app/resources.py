@@ -53,3 +53,17 @@ def certificate_ends(settings: Settings) -> Iterator[tuple[str, float]]:
         except (OSError, ValueError):
             continue
         yield listener.name, found.not_valid_after_utc.timestamp()
+
+
+def revocation_ends(settings: Settings) -> Iterator[tuple[str, float]]:
+    """(listener, next update in seconds since the epoch) of every revocation list that names one."""
+    for index, listener in enumerate(settings.listeners):
+        if listener.tls is None or listener.tls.crl is None:
+            continue
+        name = settings.resolve(listener.tls.crl, f"listeners.{index}.tls.crl")
+        try:
+            found = x509.load_pem_x509_crl(Path(name).read_bytes()).next_update_utc
+        except (OSError, ValueError):
+            continue
+        if found is not None:
+            yield listener.name, found.timestamp()

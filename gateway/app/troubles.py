@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gateway.app.resources import certificate_ends
+from gateway.app.resources import certificate_ends, revocation_ends
 from gateway.errors import MQError
 from gateway.observe import health
 
@@ -43,6 +43,9 @@ def _troubles(gateway: Gateway) -> Iterator[str]:
         if left < WARN_BEFORE_SECONDS:
             when = f"expires in {left / 86_400:.0f} days" if left > 0 else "has expired"
             yield f"listener {name}: its certificate {when}; replace the files and reload"
+    for name, end in revocation_ends(gateway.settings):
+        if end < time.time():
+            yield f"listener {name}: its revocation list is out of date, so no certificate counts; renew it and reload"
 
 
 def _held(gateway: Gateway, parked: Parked) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+from certificates import Authority
 
-from gateway.app.resources import certificate_ends, room_of
+from gateway.app.resources import certificate_ends, revocation_ends, room_of
 from gateway.config.load import load_settings
 
 
@@ -45,3 +47,18 @@ def test_a_certificate_that_cannot_be_read_has_no_end(tmp_path: Path) -> None:
     (tmp_path / "server.pem").write_text("not a certificate")
     text = "listeners: [{name: tls, port: 8883, tls: {certificate: server.pem, key: server.key}}]"
     assert list(certificate_ends(load_settings(settings(tmp_path, text), {}))) == []
+
+
+def test_a_revocation_list_says_when_the_next_is_due(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("localhost")
+    crl = authority.revocation_list()
+    text = (
+        f"listeners: [{{name: a, port: 0, tls: {{certificate: {certificate}, key: {key}, client_ca: {authority.path}, "
+        f"client_certificate: required, crl: {crl}}}}}, {{name: b, port: 1}}]"
+    )
+    ((name, end),) = revocation_ends(load_settings(settings(tmp_path, text), {}))
+    assert name == "a"
+    assert 4 < (end - time.time()) / 86_400 < 6
+    crl.write_text("nothing")
+    assert not list(revocation_ends(load_settings(settings(tmp_path, text), {})))
