@@ -123,3 +123,28 @@ def test_a_long_message_is_claimed_whole(rigs: list[Rig]) -> None:
     rigs[0].queue_manager.consume("APP.Q", arrived.set)
     assert arrived.wait(20)
     assert rigs[0].queue_manager.claim("APP.Q", b"", 10)[0].data == body
+
+
+def test_subscriptions_that_share_a_queue_get_their_own(rigs: list[Rig]) -> None:
+    manager = rigs[0].queue_manager
+    news, sport = (manager.subscribe(f"claims.{name}", f"claims/{name}") for name in ("news", "sport"))
+    assert news.queue == sport.queue
+    manager.consume(news.queue, lambda: None)
+    for number in range(6):
+        topic = "topic://claims/" + ("news" if number % 2 else "sport")
+        puts = Puts(topic, heads=[HEAD], bodies=[b"%d" % number])
+        assert not rigs[0].commit(Unit(puts=[puts])).failures
+    for one, expected in ((news, [b"1", b"3", b"5"]), (sport, [b"0", b"2", b"4"])):
+        got: list[bytes] = []
+
+        def more(one=one, got=got) -> bool:
+            page = manager.claim(one.queue, one.key, 10)
+            got += [stored.data[-1:] for stored in page]  # behind the topic
+            if page:
+                taken = Takes(one.queue, one.key, [stored.token for stored in page])
+                assert not rigs[0].commit(Unit(takes=[taken])).failures
+            return len(got) >= 3
+
+        _until(more)
+        assert got == expected
+    assert manager.depth(news.queue) == 0
