@@ -274,10 +274,16 @@ def test_what_waits_survives_a_kill(tmp_path: Path) -> None:
 
 
 def test_every_publication_is_accounted_for(bridge: Bridge) -> None:
-    """Received = put + dead-lettered + dropped, over all rules."""
-    counters: dict[str, float] = {}
+    """Received = put + dead-lettered + dropped + held, for each rule."""
+    counters: dict[str, dict[str, float]] = {}
     for line in bridge.gateway.get("/metrics").splitlines():
-        if line.startswith("mqgate_") and not line.startswith("#"):
-            name = line.split("{")[0].split(" ")[0]
-            counters[name] = counters.get(name, 0) + float(line.rsplit(" ", 1)[1])
-    assert counters["mqgate_dlq_messages_total"] >= len(bridge.dead()) > 0
+        if 'route="' in line and not line.startswith("#"):
+            rule, name = line.partition('route="')[2].partition('"')[0], line.partition("{")[0]
+            counts = counters.setdefault(rule, {})
+            counts[name] = counts.get(name, 0) + float(line.rsplit(" ", 1)[1])
+    del counters["_none"]
+    for rule, counts in counters.items():
+        aside = counts["mqgate_dlq_messages_total"] + counts["mqgate_messages_dropped_total"]
+        decided = counts["mqgate_mq_put_messages_total"] + aside + counts["mqgate_messages_held"]
+        assert counts["mqgate_mqtt_publish_received_total"] == decided, (rule, counts)
+    assert sum(counts["mqgate_dlq_messages_total"] for counts in counters.values()) >= len(bridge.dead()) > 0
