@@ -357,6 +357,8 @@ class Publishing:
             publication = self.unpacked(staged, session.client_id) if isinstance(staged, tuple) else staged
             staged_as = (session, packet_id, token)
             self.release(connection.publisher, route, publication, packet_id, connection, staged_as)
+        else:  # the access list has changed since its PUBREC
+            accounting.refused(engine.counters, route.rule, 2, "denied")
         turn.reply(connection, PUBCOMPS[packet_id])
 
     def unpacked(self, staged: tuple[bytes, bytes, int], client_id: str) -> Publication:
