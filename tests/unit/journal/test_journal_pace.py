@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway.backends.embedded.journal.files import ZEROING_STEP
-from gateway.backends.embedded.journal.pace import AHEAD, Pace
+from gateway.backends.embedded.journal.pace import CATCHING_UP, Pace
 from gateway.backends.embedded.journal.ring import Ring, RingOptions
 
 SEGMENT = 4 * ZEROING_STEP
@@ -39,9 +39,9 @@ def test_while_frames_are_written_zeroing_keeps_a_little_ahead_of_them() -> None
     zeroed = []
     thread = in_a_thread(lambda: [zeroed.append(pace.wait(ZEROING_STEP)) for _ in range(3)] and None)
     assert not zeroed
-    pace.placed += ZEROING_STEP // AHEAD
+    pace.placed += -(-ZEROING_STEP // CATCHING_UP)
     wait_for(lambda: len(zeroed) == 1)
-    pace.placed += 2 * ZEROING_STEP // AHEAD
+    pace.placed += -(-2 * ZEROING_STEP // CATCHING_UP)
     thread.join(30)
     assert len(zeroed) == 3
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 
-AHEAD = 2
-"""Bytes zeroed for each byte of frames: a segment is ready when the one in use is half full."""
+AHEAD, CATCHING_UP = 2, 3
+"""Bytes zeroed for each byte of frames: a segment is ready when the one in use is half full. More while there is not
+one besides that which is kept back for a full disk.
+"""
 LOOK_SECONDS = 0.004
 """How long the disk must have been left alone to count as idle."""
 
@@ -25,6 +27,7 @@ class Pace:
         """Bytes of frames since the start."""
         self.writing = False
         """A frame is on its way to the disk."""
+        self.ahead = CATCHING_UP
         self._hurried = threading.Event()
         self._seen = 0
         self._credit = 0
@@ -42,7 +45,7 @@ class Pace:
         while not self._hurried.is_set():
             placed, seen = self.placed, self._seen
             self._seen = placed
-            self._credit = min(self._credit + AHEAD * (placed - seen), 8 * size)
+            self._credit = min(self._credit + self.ahead * (placed - seen), 8 * size)
             if self._credit >= size:
                 self._credit -= size
                 return

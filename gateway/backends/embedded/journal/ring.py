@@ -18,7 +18,7 @@ from pathlib import Path
 from gateway.backends.embedded.journal.failpoint import reach
 from gateway.backends.embedded.journal.files import Buffers, DurableFile, create_zeroed, sync_directory
 from gateway.backends.embedded.journal.layout import BLOCK, header_area, padded
-from gateway.backends.embedded.journal.pace import Pace
+from gateway.backends.embedded.journal.pace import AHEAD, CATCHING_UP, Pace
 from gateway.backends.embedded.journal.segment import (
     Listed,
     Segment,
@@ -347,6 +347,7 @@ class Ring:
 
     def _add_spare(self) -> bool:
         segment = self._making = self._new(self.options.segment_bytes)
+        self.pace.ahead = CATCHING_UP if len(self._spares) < 2 else AHEAD
         self._create(segment)
         with self._wake:
             placed, self._making = self._making is not segment, None
