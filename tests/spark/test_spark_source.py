@@ -202,3 +202,17 @@ def test_messages_taken_by_somebody_else_are_noticed(spark: Any, tmp_path: Path)
     store.close()
     with pytest.raises(Exception, match="5 of 100 messages"):
         reader.partitions(start, end)
+
+
+def test_a_logged_batch_that_lies_before_the_beginning_is_empty(spark: Any, tmp_path: Path) -> None:
+    """The checkpoint kept its first offset and lost what came after; the job begins behind what it has landed."""
+    from gateway.pipeline.columns import COLUMNS, spark_schema
+    from gateway.pipeline.options import Options
+    from gateway.pipeline.source import QueueStreamReader
+
+    write_journal(tmp_path, 300)
+    given = {"path": str(tmp_path), "queue": "TELEMETRY.A", "startingSeq": "241"}
+    reader = QueueStreamReader(Options.read(given), spark_schema(COLUMNS))
+    start = reader.initialOffset()
+    (empty,) = reader.partitions(start, {"messages": 100, "next": 101})
+    assert list(reader.read(empty)) == []
