@@ -144,6 +144,9 @@ class FakeLink:
         self.answer()
         self._scheduler.soon(lambda: self._down("cut"))
 
+    def rename(self, key: bytes) -> None:
+        self._key = key
+
     def answer(self) -> None:
         """What was late happens now, and what is behind it."""
         unanswered, self._unanswered = self._unanswered, []

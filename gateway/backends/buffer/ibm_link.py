@@ -73,6 +73,10 @@ class IbmLink:
         if self._thread.ident is not None:
             self._thread.join(_STOP_SECONDS)
 
+    def rename(self, key: bytes) -> None:
+        """The progress has another name from now on."""
+        self._key = key
+
     def look(self) -> None:
         """Read the progress once more, if there is a connection; otherwise the next one does."""
         self._add(self._look, lambda: None)

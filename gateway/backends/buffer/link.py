@@ -42,6 +42,9 @@ class Link(Protocol):
     def start(self, key: bytes, up: Callable[[Found], None], down: Callable[[str], None]) -> None:
         """Begin to connect; `key` names the buffer's progress."""
 
+    def rename(self, key: bytes) -> None:
+        """The progress has another name from now on."""
+
     def look(self) -> None:
         """Read the progress once more: `up` is called again."""
 

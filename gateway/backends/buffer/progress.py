@@ -1,7 +1,8 @@
 """How far the buffer has got, as one message on IBM MQ that is replaced in every unit of work of the buffer. Pure.
 
 `main` is the number of the last unit committed. A destination that refused for a while has its messages set aside:
-`aside` says, by destination, which of those were put last.
+`aside` says, by destination, which of those were put last. `owner` is the process that wrote it: a buffer that was
+copied, or restored from a backup, finds one that it does not know, and must not take it for its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Progress:
 
     main: int = 0
     aside: dict[Destination, int] = field(default_factory=dict)
+    owner: str = ""
 
     def reached(self, number: int) -> Progress:
         """The main line has got to `number`."""
@@ -37,7 +39,7 @@ class Progress:
     def encode(self) -> bytes:
         """The body of the message."""
         aside = [[queue, manager, number] for (queue, manager), number in self.aside.items()]
-        return json.dumps({"main": self.main, "aside": aside}).encode()
+        return json.dumps({"main": self.main, "aside": aside, "owner": self.owner}).encode()
 
 
 def decode(body: bytes) -> Progress:
@@ -45,6 +47,6 @@ def decode(body: bytes) -> Progress:
     try:
         found = json.loads(body)
         aside = {(str(queue), str(manager)): int(number) for queue, manager, number in found["aside"]}
-        return Progress(int(found["main"]), aside)
+        return Progress(int(found["main"]), aside, str(found["owner"]))
     except (ValueError, KeyError, TypeError) as error:
         raise StoreCorrupt(f"the buffer's progress on IBM MQ cannot be read: {error}") from None

@@ -12,6 +12,7 @@ reasons. All calls come from the reactor's thread.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -151,7 +152,14 @@ class BufferedQueueManager:
             return
         self._absent_since = 0.0
         progress = self._read(found.progress)
-        known = replace(identity, name=found.name, dead_letter_queue=found.dead_letter_queue, recorded=True)
+        if progress.owner and progress.owner not in identity.owners:
+            self._begin_anew()
+            return
+        progress = replace(progress, owner=identity.owners[-1])
+        known = replace(
+            identity, name=found.name, dead_letter_queue=found.dead_letter_queue, recorded=True,
+            owners=identity.owners[-1:],
+        )  # fmt: skip
         if found.progress is None or known != identity:
             self._introduce(progress, known)
         else:
@@ -169,6 +177,21 @@ class BufferedQueueManager:
         self._absent_since = self._absent_since or now
         self.why = "connected; a unit of work of an earlier connection is still open there"
         return now - self._absent_since < ABSENT_SECONDS
+
+    def _begin_anew(self) -> None:
+        """This is a copy: another process goes on with the buffer it was made from. What waits here is put, what was
+        in doubt once more, under a name of its own; by the other's progress it would be taken for put already."""
+        self._told(BUFFERING, "the buffer was copied or restored from a backup; what was in doubt is put again")
+        known = replace(self.spool.identity, key=secrets.token_hex(12), recorded=False)
+
+        def renamed(_unit: Unit, outcome: Outcome) -> None:
+            if outcome.failures:
+                self._scheduler.later(_TRY_AGAIN, self._begin_anew)
+                return
+            self._link.rename(bytes.fromhex(known.key))
+            self._link.look()
+
+        self.store.submit(Unit(replaces=[self.spool.know(known)]), renamed)
 
     def _introduce(self, progress: Progress, known: Identity) -> None:
         """The first time: the progress is written on both sides before anything depends on it."""

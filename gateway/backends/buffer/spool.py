@@ -11,7 +11,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from gateway.backends.buffer.progress import Destination
 from gateway.backends.buffer.record import EPOCH_BITS, Record, decode, encode, front_of, messages_of, parts_of
@@ -45,13 +45,20 @@ class Identity:
     dead_letter_queue: str = ""
     recorded: bool = False
     """Its progress has been written to IBM MQ: if it cannot be seen there, something holds it."""
+    owners: tuple[str, ...] = ()
+    """The processes that may have written the progress: this one last, and those before it since one was connected."""
     home: str = ""
     """How far the state that lay on IBM MQ has moved in here: see `adoption`."""
 
     def replaces(self) -> Replace:
         """How it is stored."""
-        fields = (self.key, self.epoch, self.name, self.dead_letter_queue, self.recorded, self.home)
-        return Replace(SELF, b"self", json.dumps(fields).encode())
+        return Replace(SELF, b"self", json.dumps(asdict(self)).encode())
+
+    @staticmethod
+    def read(data: bytes) -> Identity:
+        """As it was stored."""
+        fields = json.loads(data)
+        return Identity(**{**fields, "owners": tuple(fields["owners"])})
 
 
 @dataclass(slots=True)
@@ -114,8 +121,8 @@ class Spool:
 
     def _identify(self) -> Identity:
         found = [stored.data for _, stored in self.store.load(SELF)]
-        identity = Identity(*json.loads(found[0])) if found else Identity(secrets.token_hex(12))
-        identity = replace(identity, epoch=identity.epoch + 1)
+        identity = Identity.read(found[0]) if found else Identity(secrets.token_hex(12))
+        identity = replace(identity, epoch=identity.epoch + 1, owners=(*identity.owners, secrets.token_hex(8)))
         self.commit_now(Unit(replaces=[identity.replaces()]))
         return identity
 

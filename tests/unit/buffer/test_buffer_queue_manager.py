@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 import time
@@ -455,6 +456,28 @@ def test_sources_are_asked_for_while_mq_is_there(rig: Rig) -> None:
         rig.queue_manager.backout("OTHER.Q")
     with pytest.raises(MQError):
         rig.queue_manager.subscribe("mqgate.rule", "plant/+")
+
+
+def test_a_buffer_restored_from_a_backup_loses_nothing_that_it_accepts(rig: Rig) -> None:
+    backup = copy.deepcopy(rig.disk)
+    for _ in range(3):  # later processes get further than the backup knows
+        rig.kill()
+        rig.run()
+        rig.commit(Unit([puts("APP.Q", b"later")]))
+    rig.mq.go()
+    rig.disk = backup
+    rig.kill()
+    rig.run()
+    rig.commit(Unit([puts("APP.Q", b"after the restore")]))
+    rig.mq.come()
+    rig.run()
+    assert rig.queue_manager.state == "connected"
+    assert rig.mq.bodies("APP.Q") == [b"later"] * 3 + [b"after the restore"]
+    rig.kill()
+    rig.run()
+    rig.commit(Unit([puts("APP.Q", b"goes on")]))
+    assert rig.mq.bodies("APP.Q")[-1] == b"goes on"
+    assert len(rig.mq.load_markers()) == 2  # the other may be in use
 
 
 def test_a_first_start_while_mq_is_away() -> None:
