@@ -1,10 +1,11 @@
 #!/bin/sh
 # Gives the gateway's user what it needs and no more.
 #
-#   authorities.sh QM1 mqgate TELEMETRY 'TELEMETRY.*' -- COMMANDS COMMANDS.BACKOUT
+#   authorities.sh QM1 mqgate TELEMETRY 'TELEMETRY.*' topic:PLANT -- COMMANDS COMMANDS.BACKOUT topic:ORDERS
 #
-# Queues before `--` are put to; queues behind it are consumed from and put back to. Run as an MQ administrator. With
-# DRY_RUN=1 the commands are printed and nothing is changed.
+# Queues before `--` are put to; queues behind it are consumed from and put back to. `topic:NAME` is the topic object over
+# the topics that rules publish to (before) or subscribe to (behind); SYSTEM.BASE.TOPIC where none is nearer. Run as an MQ
+# administrator. With DRY_RUN=1 the commands are printed and nothing is changed.
 set -eu
 
 [ $# -ge 2 ] || { echo "usage: $0 QUEUE_MANAGER USER [QUEUE TO PUT TO]... [-- QUEUE TO CONSUME]..." >&2; exit 2; }
@@ -29,13 +30,17 @@ fi
 # State: everything that putting, taking, browsing and inquiring need. +setid lets a message carry the device's user.
 grant 'MQGATE.**' queue '+put +get +browse +inq +setid'
 
-# Rules that subscribe to MQ topics: give +sub on the topic object over them as well, SYSTEM.BASE.TOPIC if none is nearer:
-#   setmqaut -m QM1 -n SYSTEM.BASE.TOPIC -t topic -p mqgate +sub +resume
-
 direction=put
 for queue in "$@"; do
     case $queue in
     --) direction=consume; continue ;;
+    topic:*)
+        if [ "$direction" = put ]; then
+            grant "${queue#topic:}" topic '+pub'
+        else
+            grant "${queue#topic:}" topic '+sub +resume'
+        fi
+        continue ;;
     esac
     if [ "$direction" = put ]; then
         grant "$queue" queue '+put +inq +setid'

@@ -11,7 +11,7 @@ import hmac
 import json
 import os
 import pwd
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.backends.embedded.core import Core
@@ -111,6 +111,16 @@ class Authority:
         """2035 unless the user has the right."""
         if self.records and right not in self.rights(user, kind, name):
             raise MQError(mq.MQRC_NOT_AUTHORIZED, f"user {user!r} has no {right} on {kind} {name!r}")
+
+    def check_topic(self, user: str, names: Sequence[str], right: str) -> None:
+        """2035 unless a topic object over the topic string gives the right, as records on a topic count for all below
+        it. A user without records is kept out by any of them that the records of others cover."""
+        if not self.records:
+            return
+        given = [right in self.rights(user, "TOPIC", name) for name in names]
+        if not (any(given) if any(one == user for _, _, one in self.records) else all(given)):
+            text = f"user {user!r} has no {right} on TOPIC {names[0]!r} or one above it"
+            raise MQError(mq.MQRC_NOT_AUTHORIZED, text)
 
     def check_open(self, user: str, name: str, options: int) -> None:
         """Every right these MQOPEN options need."""

@@ -141,6 +141,10 @@ class Connection:
         """2035 unless the user may do this with the object."""
         self.authority.check(self.user, kind, name, right)
 
+    def authorise_topic(self, topic: str, right: str) -> None:
+        """The same for a topic string: what is over it counts."""
+        self.authority.check_topic(self.user, self.topics.over(topic), right)
+
     def authorise_open(self, name: str, queue_manager: str, options: int) -> None:
         """The rights the options of MQOPEN ask for."""
         remote = queue_manager not in {"", self.core.name}

@@ -100,7 +100,7 @@ def _topic(connection: Connection, wanted: ObjectDescriptor, options: int) -> Ha
         )
     topic = connection.topics.full(wanted.name, wanted.object_string)
     definition = connection.core.catalogue.get("TOPIC", wanted.name or "SYSTEM.BASE.TOPIC")
-    connection.authorise("TOPIC", wanted.name or "SYSTEM.BASE.TOPIC", "PUB" if options & mq.MQOO_OUTPUT else "INQ")
+    connection.authorise_topic(topic, "PUB" if options & mq.MQOO_OUTPUT else "INQ")
     wanted.resolved_string, wanted.resolved_type = topic, mq.MQOT_TOPIC
     wanted.resolved_queue_manager = connection.core.name
     return Handle(0, options, mq.MQOT_TOPIC, definition, topic=topic)

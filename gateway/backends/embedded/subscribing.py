@@ -64,7 +64,7 @@ def _create(
     core = connection.core
     durable = bool(wanted.options & mq.MQSO_DURABLE)
     topic = connection.topics.full(wanted.topic_object, wanted.object_string)
-    connection.authorise("TOPIC", wanted.topic_object or "SYSTEM.BASE.TOPIC", "SUB")
+    connection.authorise_topic(topic, "SUB")
     connection.topics.check_subscribe(topic, durable=durable)
     if wanted.selection:
         compile_selector(wanted.selection)
@@ -135,8 +135,7 @@ def _resume(
         asked = connection.topics.full(wanted.topic_object, wanted.object_string)
         if asked != topic:
             raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {known.name!r} is to {topic!r}")
-    topic_object = known.text("TOPICOBJ") or str(known.extra.get("TOPIC", ""))
-    connection.authorise("TOPIC", topic_object or "SYSTEM.BASE.TOPIC", "RESUME")
+    connection.authorise_topic(topic, "RESUME")
     known = _altered(connection, wanted, known)
     _fill_in(wanted, known)
     managed = None

@@ -231,6 +231,14 @@ class Topics:
             known = self._governed[topic, keyword] = self._nearest(topic, keyword, as_parent)
         return known
 
+    def over(self, topic: str) -> list[str]:
+        """The topic objects over a topic string, the nearest first, SYSTEM.BASE.TOPIC last."""
+        found = [
+            (one.text("TOPICSTR"), one.name) for one in self._core.catalogue.matching(("TOPIC",)) if one.name != BASE
+        ]
+        inside = [(len(over), name) for over, name in found if over and (topic == over or topic.startswith(over + "/"))]
+        return [name for _, name in sorted(inside, reverse=True)] + [BASE]
+
     def _nearest(self, topic: str, keyword: str, as_parent: Value) -> Value:
         best, value = -1, as_parent
         for over, definition in self._objects:

@@ -81,5 +81,6 @@ def action_for(reason: int) -> Action:
 def explain(reason: int, what: str = "") -> str:
     """The operator's line: what failed, the code by name, what to do about it."""
     advice = _ADVICE.get(reason, "")
+    what = what.replace(f"MQRC {reason}: ", "")  # said once, by name
     head = f"{what}: " if what else ""
     return f"{head}{name_of_reason(reason)} ({reason})" + (f": {advice}" if advice else "")
