@@ -77,6 +77,46 @@ def test_a_lost_answer_neither_loses_nor_doubles(
             proxy.close()
 
 
+@pytest.mark.parametrize("decision", [CUT_BEFORE, CUT_AFTER])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_message_from_a_queue_is_handed_over_once(decision: str, killed: bool, tmp_path: Path) -> None:
+    """Taken on IBM MQ and stored for a session here: the answer to the commit is lost, and perhaps the gateway too."""
+    mqi_clients.load_bindings()
+    breaking = threading.Event()
+
+    def decide(verb: int) -> str:
+        if verb == Verb.COMMIT and breaking.is_set():
+            breaking.clear()
+            return decision
+        return FORWARD
+
+    arrived = threading.Event()
+    with served(None, tmp_path / "mqi.sock") as queue_manager:
+        queue_manager.submit(Unit([Puts("APP.Q", heads=[HEAD], bodies=[b"command"])]), lambda _unit, _outcome: None)
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", decide)
+        rig = BufferRig("ibmmq", str(tmp_path / "proxy.sock"), tmp_path / "buffer")
+        try:
+            rig.until("connected")
+            rig.queue_manager.consume("APP.Q", arrived.set)
+            assert arrived.wait(20)
+            page = rig.queue_manager.claim("APP.Q", b"", 10)
+            assert [stored.data for stored in page] == [b"command"]
+            breaking.set()
+            copy = Puts("MQGATE.OUT", key=b"session", heads=[HEAD], bodies=[b"command"])
+            assert not rig.commit(Unit([copy], [Takes("APP.Q", b"", [page[0].token])])).failures
+            if killed:
+                rig.close()
+                rig = BufferRig("ibmmq", str(tmp_path / "proxy.sock"), tmp_path / "buffer")
+                rig.queue_manager.consume("APP.Q", lambda: None)
+            rig.until("connected")
+            assert rig.queue_manager.claim("APP.Q", b"", 10) == []
+            assert queue_manager.depth("APP.Q") == 0
+            assert rig.queue_manager.depth("MQGATE.OUT", b"session") == 1
+        finally:
+            rig.close()
+            proxy.close()
+
+
 def test_a_network_that_is_cut_silently_is_an_outage_like_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

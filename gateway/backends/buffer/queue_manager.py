@@ -262,7 +262,7 @@ class BufferedQueueManager:
 
     def _passable(self, queue: str) -> bool:
         """Whether IBM MQ may be read; a consumer that may not is told when it may."""
-        if self._tube.progress is not None and self._drain.idle:
+        if self._tube.progress is not None and self._drain.idle and queue not in self._unwatched:
             return True
         if queue in self._arrived:
             self._starved.add(queue)
