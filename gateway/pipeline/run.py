@@ -195,13 +195,13 @@ class JobRun:
             except Exception as error:
                 failures = 1 if time.time() - began > PROGRESS_FOR else failures + 1
                 self._failed(error)
-                if (
-                    is_fatal(error)
-                    or 0 < self.job.restart.times < failures
-                    or (once and self._in_vain(error, failures))
-                ):
+                if is_fatal(error) or self._gives_up(error, failures) or (once and self._in_vain(error, failures)):
                     raise
                 wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
+
+    def _gives_up(self, error: Exception, failures: int) -> bool:
+        """After as many failures as the job allows. To wait for another driver's lease is none."""
+        return "LeaseHeld" not in str(error) and 0 < self.job.restart.times < failures
 
     def _in_vain(self, error: Exception, failures: int) -> bool:
         """Failing again and again, or another driver's lease is in the way for longer than a dead one's would be."""
