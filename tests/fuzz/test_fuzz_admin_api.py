@@ -21,7 +21,7 @@ from gateway.net.device import Device
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "gateway/net/static/openapi.json"
 LONG = bool(os.environ.get("MQGATE_LONG"))
-EXAMPLES = "300" if LONG else "15"
+EXAMPLES = "300" if LONG else "6"
 TOKEN = "a-token-of-the-tests"
 NOT_SAID_BY_A_SCHEMA = ("DELETE /queues/{queue}/messages", "POST /explain", "POST /queues/{queue}/messages")
 """What these refuse no schema says: `confirm` repeats the name, topics and names of properties have rules."""
@@ -51,6 +51,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
         yield running
 
 
+@pytest.mark.timeout(3700 if LONG else 300)
 def test_requests_made_from_the_document_are_answered_as_it_says(gateway: RunningGateway) -> None:
     configuration = gateway.directory / "schemathesis.toml"
     configuration.write_text(
@@ -61,11 +62,11 @@ def test_requests_made_from_the_document_are_answered_as_it_says(gateway: Runnin
     )
     command = [str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(configuration), "run"]
     command += [str(DOCUMENT), "--url", f"http://127.0.0.1:{gateway.admin}/api/v1", "--max-examples", EXAMPLES]
-    command += ["--header", f"Authorization: Bearer {TOKEN}", "--request-timeout", "20", "--continue-on-failure"]
+    command += ["--header", f"Authorization: Bearer {TOKEN}", "--request-timeout", "60", "--continue-on-failure"]
     command += ["--exclude-path", "/drain", "--exclude-path", "/trace", "--output-truncate", "false"]
     command += [] if LONG else ["--seed", "8", "--phases", "examples,coverage,fuzzing"]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=3600 if LONG else 110, check=False, cwd=gateway.directory
+        command, capture_output=True, text=True, timeout=3600 if LONG else 280, check=False, cwd=gateway.directory
     )
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
     assert '"defect"' not in gateway.log
