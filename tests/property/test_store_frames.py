@@ -209,3 +209,24 @@ def test_nonsense_with_a_right_checksum_is_one_error(rows: Columns, links: Links
                     found.message(row, 1, 0)
     except StoreCorrupt:
         pass
+
+
+@given(
+    st.integers(0, 9),
+    st.integers(1, 40),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 45), st.integers(0, 45)), min_size=1, max_size=6),
+)
+def test_columns_of_values_of_one_length_are_cut_as_any_other(
+    width: int, rows: int, last_is_longer: bool, cuts: list[tuple[int, int]]
+) -> None:
+    bodies = [(b"%09d" % at)[9 - width :] for at in range(rows)]
+    if last_is_longer:
+        bodies[-1] += b"+"
+    data = memoryview(encoded(Columns([b"head"] * rows, bodies), Links([], [], [], [], {}), Dictionary()))
+    header = frame_at(data, 0, 7)
+    assert header is not None
+    found = rows_of(header, sections_of(data, 0, header)).bodies
+    for begin, end in cuts:
+        assert found[begin:end] == bodies[begin:end]
+    assert [found[at] for at in range(rows)] == bodies
