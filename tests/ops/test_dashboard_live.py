@@ -54,7 +54,7 @@ def prometheus(gateway: Running, tmp_path_factory: pytest.TempPathFactory) -> It
 def _scraped(address: str, gateway: Running, more: int) -> None:
     """Wait for some scrapes more."""
     before, samples = None, 0
-    for _ in range(100):
+    for _ in range(400):
         found = query(address, "timestamp(up{job='mqgate'} == 1)")
         now = found[0]["value"][1] if found else None
         if now is not None and now != before:
@@ -75,6 +75,8 @@ def query(address: str, expr: str) -> list[dict[str, Any]]:
     except ConnectionError:
         return []
     except urllib.error.HTTPError as error:
+        if error.code == 503:  # it is still starting
+            return []
         raise AssertionError(f"{expr}: {error.read().decode()}") from error
     except urllib.error.URLError:
         return []
