@@ -24,7 +24,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     ("words", "offers"),
-    [("dl", {"dlq"}), ("dlq re", {"replay"}), ("probe --ver", {"--version"}), ("run --log-level w", {"warning"})],
+    [("dlq re", {"replay"}), ("run --log-level w", {"warning"})],
 )
 def test_bash_completes_commands_options_and_values(words: str, offers: set[str], tmp_path: Path) -> None:
     mqgate = tmp_path / "mqgate"  # by its name on the path, as it is installed
