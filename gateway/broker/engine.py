@@ -174,6 +174,7 @@ class Engine:
 
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
         """The socket is gone."""
+        connection.leaving = False
         self.now = self.scheduler.now()
         self.connecting.ended(connection, why)
 
@@ -216,6 +217,7 @@ class Engine:
         closes, so that a client that saw the end is never contradicted by a kill."""
         connection.close_reason = "normal"
         self._write(connection)
+        connection.leaving = not self.parking.withholds(connection)
         self.connecting.ended(connection, "normal")
         self.turn.after.append(connection.link.close)
 
@@ -392,7 +394,11 @@ class Engine:
             connection.session.received += count
         self.counters.packets_out[:] = map(add, self.counters.packets_out, turn.answered)
         for connection, replies in turn.replies.items():
-            if connection.state == CLOSED or self.parking.defer(connection, replies):
+            if self.parking.defer(connection, replies):
+                continue
+            if connection.state == CLOSED:
+                if connection.leaving:  # it said DISCONNECT: what it did before that is answered before the end
+                    connection.link.write(b"".join(replies))
                 continue
             if connection.out:
                 connection.out.extend(replies)

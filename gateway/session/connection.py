@@ -37,6 +37,7 @@ class Connection:
         "keep_alive",
         "last_read",
         "last_retry",
+        "leaving",
         "limits",
         "link",
         "listener",
@@ -67,6 +68,8 @@ class Connection:
         self.last_read = now
         self.connected_at = now
         self.last_retry = 0.0
+        self.leaving = False
+        """It said DISCONNECT, and its socket closes when what it did before that is committed."""
         self.limits: Any = None
         """What its listener allows."""
         self.receive_maximum = 0xFFFF

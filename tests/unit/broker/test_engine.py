@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from broker_harness import Bench
 
-from gateway.mqtt import client
+from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 
 VERSIONS = [3, 4, 5]
@@ -180,3 +180,33 @@ def test_response_information_begins_as_the_settings_say():
     connect.properties[0x19] = 1
     device.send(client.encode_connect(connect))
     assert device.take()[0][1].properties[0x1A] == "answers/d"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_came_before_a_disconnect_is_answered_mqtt3_3_1_4_4_mqtt5_3_1_4_5(bench, version):
+    """CONNECT, PUBLISH and DISCONNECT in one piece: all is committed and acknowledged, then the socket closes."""
+    bench.queues.automatic = False
+    device = bench.device(version, "d")
+    device.send(
+        client.encode_connect(client.connect(version, "d"))
+        + writer.encode_publish(version, b"a", b"x", 1, packet_id=7, retain=True)
+        + client.encode_subscribe(version, p.Subscribe(8, [p.Subscription("b", 1)]))
+        + writer.encode_disconnect(version, p.Disconnect())
+        + client.encode_pingreq()
+    )
+    assert (device.take(), device.wire.closed) == ([], False)
+    while bench.queues.commit():
+        pass
+    assert kinds(device) == [2, 4, 9]
+    assert device.wire.closed
+
+
+def test_a_client_that_closes_behind_its_disconnect_is_told_nothing(bench):
+    bench.queues.automatic = False
+    device = bench.device(4, "d")
+    connect = client.connect(4, "d", clean_start=False)
+    device.send(client.encode_connect(connect) + writer.encode_disconnect(4, p.Disconnect()))
+    device.drop()
+    while bench.queues.commit():
+        pass
+    assert device.take() == []

@@ -306,3 +306,25 @@ def test_too_long_for_one_of_two_queues(bench: Bench, monkeypatch: pytest.Monkey
 
 def packets(device: Device) -> list[Any]:
     return device.take()
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_client_that_leaves_is_not_told_of_what_waits(bench: Bench, earlier: bool) -> None:
+    """Its queue refuses before or after it said DISCONNECT: no acknowledgement of that, nor of what came behind."""
+    device = bench.device(4, "one").connect()
+    device.take()
+    bench.queues.refusing["FIRST.Q"] = FULL
+    bench.queues.automatic = earlier
+    device.publish("first", b"waits", 1, 1)
+    device.publish("second", b"goes", 1, 2)
+    device.disconnect()
+    while bench.queues.commit():
+        pass
+    assert acks(device) == []
+    assert device.wire.closed
+    assert bodies(bench, "SECOND.Q") == [b"goes"]
+    bench.queues.automatic = True
+    del bench.queues.refusing["FIRST.Q"]
+    bench.advance(10)
+    assert bodies(bench, "FIRST.Q") == [b"waits"]
+    balance(bench)
