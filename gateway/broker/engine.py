@@ -16,6 +16,7 @@ from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
 from gateway.broker.limits import Limits
 from gateway.broker.parking import Parking
+from gateway.broker.pings import Pings
 from gateway.broker.publishing import Publishing
 from gateway.broker.retained import Retained
 from gateway.broker.router import Router
@@ -34,8 +35,6 @@ from gateway.ports.link import Link
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
 from gateway.session.registry import Registry
 from gateway.session.session import Session
-
-_PINGRESP = b"\xd0\x00"
 
 
 class Engine:
@@ -73,6 +72,7 @@ class Engine:
         self.connecting = Connecting(self)
         self.failures = Failures(self)
         self.parking = Parking(self)
+        self.pings = Pings(self)
         self.refill: dict[Session, None] = {}
         """Sessions whose window has room again: filled once a batch."""
         self.first: list[Turn] = []
@@ -96,17 +96,20 @@ class Engine:
         self._submitting = False
         self._dirty: set[Connection] = set()
         self.handlers: list[Callable[[Connection, Any], None]] = [self._server_only] * 16
-        self.handlers[1] = self.connecting.connect
-        self.handlers[3] = self.publishing.publish
-        self.handlers[4] = self.delivery.puback
-        self.handlers[5] = self.delivery.pubrec
-        self.handlers[6] = self.publishing.pubrel
-        self.handlers[7] = self.delivery.pubcomp
-        self.handlers[8] = self.subscribing.subscribe
-        self.handlers[10] = self.subscribing.unsubscribe
-        self.handlers[12] = self._pingreq
-        self.handlers[14] = self.connecting.disconnect
-        self.handlers[15] = self.connecting.auth
+        for kind, handler in {
+            1: self.connecting.connect,
+            3: self.publishing.publish,
+            4: self.delivery.puback,
+            5: self.delivery.pubrec,
+            6: self.publishing.pubrel,
+            7: self.delivery.pubcomp,
+            8: self.subscribing.subscribe,
+            10: self.subscribing.unsubscribe,
+            12: self.pings.pingreq,
+            14: self.connecting.disconnect,
+            15: self.connecting.auth,
+        }.items():
+            self.handlers[kind] = handler
 
     # -- connections --
 
@@ -252,10 +255,6 @@ class Engine:
 
     def _server_only(self, connection: Connection, packet: Any) -> None:
         self.protocol_error(connection, ProtocolError(f"packet type {packet[0] >> 4} is not for a server"))
-
-    def _pingreq(self, connection: Connection, packet: Any) -> None:
-        del packet
-        self.send(connection, _PINGRESP)  # [MQTT-3.12.4-1]
 
     # -- batches --
 
@@ -425,6 +424,7 @@ class Engine:
         self.now = self.scheduler.now()
         self.connecting.tick(self.scheduler.monotonic())
         self.delivery.tick(self.scheduler.monotonic())
+        self.pings.tick()
         self.retained.sweep(self.now)
         self.sys_topics.tick(self.now)
         self.flush()

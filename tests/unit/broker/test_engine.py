@@ -43,13 +43,47 @@ def test_connack_waits_for_the_sessions_record(bench, version):
     assert kinds(device) == [p.CONNACK]
 
 
-def test_pingresp_does_not_wait(bench):
+def test_pingresp_is_behind_what_was_sent_before(bench):
+    device = bench.device(4, "d").connect()
+    device.subscribe("a", 0)
+    device.take()
+    bench.queues.automatic = False
+    device.publish("a", b"x", 1, 1, retain=True)
+    device.send(client.encode_pingreq() * 2)
+    assert kinds(device) == [p.PUBLISH], "which waits for nothing"
+    device.publish("a", b"y", 0)
+    device.send(client.encode_pingreq())
+    while bench.queues.commit():
+        pass
+    got = kinds(device)
+    assert sorted(got) == [p.PUBLISH, p.PUBACK] + [p.PINGRESP] * 3
+    assert got.index(p.PUBACK) < got.index(p.PINGRESP)
+
+
+def test_pingresp_does_not_wait_for_a_queue_manager_that_is_stuck(bench):
     device = bench.device(4, "d").connect()
     device.take()
     bench.queues.automatic = False
     device.publish("a", b"x", 1, 1, retain=True)
     device.send(client.encode_pingreq())
+    assert kinds(device) == []
+    bench.engine.tick()
     assert kinds(device) == [p.PINGRESP]
+    bench.queues.commit()
+    assert kinds(device) == [p.PUBACK]
+
+
+def test_pingresp_goes_before_the_end(bench):
+    device = bench.device(4, "d").connect()
+    device.take()
+    bench.queues.automatic = False
+    device.publish("a", b"x", 1, 1, retain=True)
+    device.send(client.encode_pingreq())
+    device.disconnect()
+    while bench.queues.commit():
+        pass
+    assert kinds(device) == [p.PUBACK, p.PINGRESP]
+    assert device.wire.closed
 
 
 def test_what_arrives_during_a_commit_is_one_batch(bench):
