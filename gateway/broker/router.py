@@ -144,7 +144,7 @@ class Router:
         route.seen = route.cell[0]
         matched = self.subscriptions.match(route.topic)
         route.receivers = tuple(
-            _receiver(session, interest)
+            _receiver(session, (interest.echoed or interest) if session.client_id == publisher.client_id else interest)
             for session, interest in matched.direct.items()
             if not (interest.no_local and session.client_id == publisher.client_id)  # [MQTT5-3.8.3-3]
             and self.may_receive(session, route.topic)

@@ -23,6 +23,8 @@ class Interest(NamedTuple):
     retain_as_published: bool = False
     retain_handling: int = 0
     identifiers: tuple[int, ...] = ()
+    echoed: Interest | None = None
+    """What counts for a subscriber's own publications, where only some of its filters are No Local."""
 
 
 class Members(Generic[S]):
@@ -143,11 +145,16 @@ class Subscriptions(Generic[S]):
 
 def merge(one: Interest, other: Interest) -> Interest:
     """Overlapping subscriptions deliver once, at the highest QoS, with every identifier [MQTT-3.3.5-1]
-    [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4]."""
-    return Interest(
+    [MQTT-3.3.4-2] [MQTT-3.3.4-3] [MQTT-3.3.4-4]; those that are No Local have no part in what the subscriber itself
+    published."""
+    merged = Interest(
         max(one.qos, other.qos),
         one.no_local and other.no_local,
         one.retain_as_published or other.retain_as_published,
         min(one.retain_handling, other.retain_handling),
         one.identifiers + tuple(number for number in other.identifiers if number not in one.identifiers),
     )
+    if merged.no_local or not (one.no_local or other.no_local or one.echoed or other.echoed):
+        return merged
+    own = [interest.echoed or interest for interest in (one, other) if not interest.no_local]
+    return merged._replace(echoed=own[0] if len(own) == 1 else merge(*own))

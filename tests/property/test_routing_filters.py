@@ -100,7 +100,9 @@ def check(matched, model, topic):
     assert {(group.name, group.filter): group.members for group in matched.groups} == groups
 
 
-@given(st.builds(Interest, st.integers(0, 2), st.booleans(), st.booleans(), st.integers(0, 2), st.just((1,))))
+@given(
+    st.builds(Interest, st.integers(0, 2), st.booleans(), st.booleans(), st.integers(0, 2), st.just((1,)), st.none())
+)
 def test_merging_takes_the_highest_quality_and_every_identifier(one):
     other = Interest(1, no_local=True, identifiers=(2,))
     both = merge(one, other)
@@ -108,6 +110,8 @@ def test_merging_takes_the_highest_quality_and_every_identifier(one):
     assert both.identifiers == (1, 2)
     assert both.no_local == one.no_local
     assert merge(one, one) == one
+    own = both.echoed or both
+    assert one.no_local or own == one, "what is No Local has no part in a subscriber's own publications"
 
 
 def test_the_version_changes_only_when_a_subscription_does():
