@@ -261,10 +261,12 @@ def test_two_drivers_of_one_job(tmp_path: Path) -> None:
 NO_MANIFEST = """
 import secrets
 from gateway.pipeline import landing
-landing.range_id = lambda pieces: secrets.token_hex(8)
+named, own = landing.range_id, secrets.token_hex(4)
+landing.range_id = lambda pieces: named(pieces) + own
 landing.Landing.clear = lambda self, keep="": []
 from gateway.pipeline.ranges import Landed
 Landed.missing = lambda self, pieces: pieces
+Landed.next = lambda self, name: 0
 """
 
 
