@@ -35,6 +35,8 @@ _FRESH = 0.6
 _LOOK = mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 _MARK = mq.MQGMO_UNMARKED_BROWSE_MSG | mq.MQGMO_MARK_BROWSE_CO_OP
 _MQIA_MSG_MARK_BROWSE_INTERVAL = 68
+_HEAD_ONLY = mq.MQGMO_ACCEPT_TRUNCATED_MSG
+"""With a length of nothing: the descriptor alone."""
 _REFUSED_MARKS = frozenset({mq.MQRC_OPTIONS_ERROR, mq.MQRC_FUNCTION_NOT_SUPPORTED})
 
 
@@ -197,6 +199,8 @@ class Watcher:
         first = get_options(wait | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE, WAIT_MILLISECONDS)
         following = get_options(wait | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE, WAIT_MILLISECONDS)
         handle = connection.browse(self.queue, co_op=self._marks)
+        if self._marks:
+            self._wait_for_marks(connection, handle)
         session, options, length = connection.session, first, FIRST_LENGTH
         while not self._stopping.is_set():
             if not self._ahead.room.wait(WAIT_MILLISECONDS / 1000):
@@ -216,6 +220,21 @@ class Watcher:
                 options = following
                 self._ahead.add(Stored(msg_id_of(answer[1]), answer[1], answer[0]), monotonic())
             length = FIRST_LENGTH
+
+    def _wait_for_marks(self, connection: Connection, handle: object) -> None:
+        """Older messages that are marked go first: an earlier life of this gateway had read them, and its marks run out
+        within MARKINT. If they leave meanwhile, another gateway is at work on them, and nothing is waited for."""
+        session, until = connection.session, monotonic() + self._ahead.lifetime / _FRESH + 1
+
+        def oldest(more: int) -> Token | None:
+            look = get_options(_LOOK | mq.MQGMO_BROWSE_FIRST | _HEAD_ONLY | more, mq.MQMO_NONE, 0)
+            answer = session.mqget(session.handle, handle, match_md(), look(), 0)
+            return None if answer[-2] == mq.MQCC_FAILED else msg_id_of(answer[1])
+
+        marked = oldest(0)
+        while marked is not None and marked != oldest(mq.MQGMO_UNMARKED_BROWSE_MSG) and monotonic() < until:
+            if self._stopping.wait(0.1) or oldest(0) != marked:
+                return
 
     @staticmethod
     def _lifetime(connection: Connection) -> float:
