@@ -18,6 +18,7 @@ from gateway.broker.limits import Limits
 from gateway.broker.parking import Parking
 from gateway.broker.pings import Pings
 from gateway.broker.publishing import Publishing
+from gateway.broker.putting import Putting
 from gateway.broker.retained import Retained
 from gateway.broker.router import Router
 from gateway.broker.subscribing import Subscribing
@@ -67,6 +68,7 @@ class Engine:
         self.connections: set[Connection] = set()
         self.retained = Retained(self)
         self.delivery = Delivery(self)
+        self.putting = Putting(self)
         self.publishing = Publishing(self)
         self.subscribing = Subscribing(self)
         self.connecting = Connecting(self)

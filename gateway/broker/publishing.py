@@ -377,7 +377,7 @@ class Publishing:
         if publication.retain:  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
             engine.retained.keep(publication)
         if route.plan is not None:
-            engine.router.put(
+            engine.putting.put(
                 engine.turn, Inbound(route, publication, packet_id, publisher, connection, staged), engine.now
             )
         elif not route.topic.startswith("$"):

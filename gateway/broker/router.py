@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
 from typing import TYPE_CHECKING
 
-from gateway.bridge import deadletter, inbound, reports
-from gateway.bridge.trace import NewSpan, carries, passed_on
-from gateway.broker import accounting, tracing
-from gateway.broker.failures import put_report
-from gateway.broker.route import DEAD, HOT, STAGING, Inbound, Policy, Receiver, Route, Shared
-from gateway.broker.turn import Cause, Row, Run, Turn
-from gateway.errors import Refused
+from gateway.bridge import inbound
+from gateway.bridge.trace import NewSpan
+from gateway.broker.route import HOT, STAGING, Policy, Receiver, Route, Shared
+from gateway.broker.turn import Run
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
-from gateway.mqtt.packets import V5, Properties, Will
+from gateway.mqtt.packets import V5, Will
 from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access
 from gateway.ports.batch import MQMD_LENGTH
-from gateway.ports.counters import TransformReason
 from gateway.routing.filters import Group, Interest, Subscriptions
 from gateway.routing.table import Table
-from gateway.rules.feedback import Feedback
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
 from gateway.session.record import REPORTS
@@ -40,11 +34,6 @@ _MAX_PLANS = 4096
 _MAX_CELLS = 20_000
 _CACHED_LENGTH, _CELL_NAME = 1024, 64
 """Nothing longer is kept: clients choose topics and properties, and may send many."""
-REQUESTS = "MQGATE.REQUESTS"
-_TRANSFORM: dict[int, TransformReason] = {
-    Feedback.NAME_NOT_VALID: "template", Feedback.VALUE_MISSING: "template", Feedback.VALUE_NOT_VALID: "template",
-    Feedback.SCHEMA: "schema", Feedback.TEXT_NOT_VALID: "payload",
-}  # fmt: skip
 
 
 class Router:
@@ -62,7 +51,6 @@ class Router:
         self._rules_generation = 0
         self._cells: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
-        self._plans: dict[tuple[inbound.Origin, bytes, int, int], inbound.Plan] = {}
         self._runs: dict[tuple[Run, Policy], Run] = {}
         self.engine: Engine | None = None
         self.new_span = new_span
@@ -115,7 +103,7 @@ class Router:
         return topic_name_error(wire_topic, limits.max_topic_levels)
 
     def _find_destinations(self, route: Route, publisher: Publisher) -> None:
-        origin = _origin(route, publisher)
+        origin = origin_of(route, publisher)
         plan = inbound.plan(self.table, origin, {})
         if not plan.prepared and not plan.dead_letter:
             return
@@ -218,62 +206,6 @@ class Router:
             self._changed(filter_)
         self.subscriptions.remove_all(session)
 
-    # -- putting --
-
-    def put(self, turn: Turn, message: Inbound, now: float) -> None:
-        """Rows for every destination of a publication, in the open unit of work."""
-        publication, route = message.publication, message.route
-        plan = self._plan(message, now) if publication.properties or publication.expires else route.plan
-        if plan is None:
-            return
-        if plan is route.plan and route.rows is not None and not plan.dead_letter:
-            self._put_rows(turn, message, route.rows)
-            return
-        if plan.dead_letter:
-            self._dead_letter_unmatched(turn, message, now)
-            return
-        rows: list[Row] = []
-        chosen = plan.settle(publication.payload)
-        if not chosen:  # the payload agrees with no rule
-            self._unmatched(turn, message, now)
-        for prepared in chosen:
-            try:
-                self._check_answer(message.publisher, prepared)
-                built = prepared.build(message.packet_id, publication.payload, now)
-            except Refused as refused:
-                rows += self._refused(turn, message, prepared, refused, now)
-                continue
-            queue = built.queue or f"topic://{built.mq_topic}"
-            run = (queue, built.queue_manager, built.priority, built.persistent, b"")
-            turn.aim(run, policy_of(prepared))
-            rows.append(_row(turn, message, run, built.head, built.body))
-            if prepared.request is not None:
-                turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
-        self._line_up(turn, message, rows)
-
-    def _unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
-        if self.table.dead_letter_unmatched:
-            self._dead_letter_unmatched(turn, message, now)
-        elif self.engine is not None:
-            self.engine.counters.messages_unrouted += 1
-
-    def _put_rows(
-        self, turn: Turn, message: Inbound, destinations: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...]
-    ) -> None:
-        """Nothing to evaluate: a row for each destination."""
-        payload, packet_id = message.publication.payload, message.packet_id
-        rows: list[Row] = []
-        for run, policy, head, tails in destinations:
-            turn.aim(run, policy)
-            rows.append(_row(turn, message, run, head, tails[packet_id] + payload))
-        self._line_up(turn, message, rows)
-
-    def _line_up(self, turn: Turn, message: Inbound, rows: list[Row]) -> None:
-        """Rows of one publication stay together; one alone has nothing to stay with, unless others are waited for."""
-        engine = self.engine
-        if engine is not None and (len(rows) > 1 or message.connection in engine.parking.tied):
-            engine.parking.line_up(turn, message.connection, rows)
-
     def too_long(self, route: Route, payload: bytes) -> bool:
         """Whether a rule that says `too_long: reject` would put more than its queue takes."""
         engine = self.engine
@@ -285,96 +217,6 @@ class Router:
                 if length > engine.queue_manager.max_length(prepared.queue):
                     return True
         return False
-
-    def _plan(self, message: Inbound, now: float) -> inbound.Plan:
-        """The plan for this property block and time to live: devices repeat the same ones."""
-        origin, publication = _origin(message.route, message.publisher), message.publication
-        left = max(1, ceil(publication.expires - now)) if publication.expires else 0
-        key = (origin, publication.properties, left, self._rules_generation)
-        plan = self._plans.get(key)
-        if plan is None:
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            properties = prop.decode_publish(publication.properties)
-            if left:
-                properties[prop.MESSAGE_EXPIRY_INTERVAL] = left
-            if self.new_span is not None and carries(properties):  # no two such messages are alike
-                return self._traced_plan(message, origin, properties)
-            plan = inbound.plan(self.table, origin, properties, message.route.plan)
-            if len(key[1]) + len(origin.topic) <= _CACHED_LENGTH:
-                self._plans[key] = plan
-        return plan
-
-    def _traced_plan(self, message: Inbound, origin: inbound.Origin, properties: Properties) -> inbound.Plan:
-        made, publication = passed_on(properties, self.new_span), message.publication
-        if self.engine is not None:
-            rule, length = message.route.rule, len(publication.payload)
-            tracing.note(
-                self.engine, properties, made, "in", rule, origin.topic, origin.client_id, publication.qos, length
-            )
-        return inbound.plan(self.table, origin, made, message.route.plan)
-
-    def _check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
-        """A device may name as response topic only what it could publish or receive itself: the answer of the MQ
-        application is published there in its name."""
-        request = prepared.request
-        if request is None:
-            return
-        who = (publisher.listener, publisher.client_id, publisher.user, request.response_topic)
-        if not self.access.may_publish(*who) and not self.access.may_receive(*who):
-            raise Refused("the access list does not allow the response topic", Feedback.NOT_AUTHORISED)
-
-    def _refused(self, turn: Turn, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float) -> list[Row]:
-        """A rule cannot be followed with this message: it goes where people can see it, with the reason."""
-        engine = self.engine
-        assert engine is not None  # noqa: S101 -- set when the engine is built
-        name, publication = prepared.rule.name, message.publication
-        engine.counters.transform_errors[name, _TRANSFORM.get(why.feedback, "other")] += 1
-        if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not engine.dead_letter_queue:
-            accounting.refused(engine.counters, name, publication.qos, "other")
-            return []
-        body = prepared.tails[message.packet_id] + publication.payload
-        data = prepared.head[MQMD_LENGTH:] + body
-        report = reports.exception(prepared.head[:MQMD_LENGTH], data, why.feedback)
-        if report is not None:
-            put_report(turn, report)
-        if reports.discards(prepared.head):
-            accounting.refused(engine.counters, name, publication.qos, "other")
-            return []
-        destination = prepared.rule.spec.queue or prepared.rule.spec.mq_topic or ""
-        cause = Cause(name, "transform", publication.qos)
-        return [self._dead_letter(turn, message, prepared, body, why.feedback, destination, cause, now)]
-
-    def _dead_letter_unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
-        engine = self.engine
-        assert engine is not None  # noqa: S101 -- set when the engine is built
-        engine.counters.messages_unrouted += 1
-        if not engine.dead_letter_queue:
-            return
-        publication = message.publication
-        properties = prop.decode_publish(publication.properties) if publication.properties else {}
-        made = inbound.unmatched(_origin(message.route, message.publisher), properties)
-        body = made.tails[message.packet_id] + publication.payload
-        cause = Cause("_none", "unmatched", publication.qos)
-        row = self._dead_letter(turn, message, made, body, Feedback.NO_RULE, "", cause, now)
-        self._line_up(turn, message, [row])
-
-    def _dead_letter(
-        self, turn: Turn, message: Inbound, made: inbound.Prepared, body: bytes, reason: int, destination: str,
-        cause: Cause, now: float,
-    ) -> Row:  # fmt: skip
-        engine = self.engine
-        assert engine is not None  # noqa: S101 -- set when the engine is built
-        queue, manager = engine.dead_letter_queue, engine.queue_manager
-        room = manager.max_length(queue)
-        dead = deadletter.build(
-            made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
-        )
-        run = (queue, "", 0, made.persistent, b"")
-        turn.aim(run, DEAD)
-        row = _row(turn, message, run, dead.head, dead.body)
-        turn.causes.setdefault(run, {})[row[1]] = cause
-        return row
 
     def state_head(self, prefix: bytes) -> bytes:
         """The head of a state message; equal prefixes share one object, so that a frame holds them once."""
@@ -410,17 +252,8 @@ class Router:
         engine.publishing.release(publisher, route, publication, 0)
 
 
-def _row(turn: Turn, message: Inbound, run: Run, head: bytes, body: bytes) -> Row:
-    """A row of a publication: who waits for it, and the staged message it releases."""
-    row = turn.put(run, head, body)
-    if message.connection is not None:
-        turn.contribute(run, message.connection)
-    if message.staged is not None:
-        turn.released.setdefault(run, {})[row[1]] = message.staged
-    return row
-
-
-def _origin(route: Route, publisher: Publisher) -> inbound.Origin:
+def origin_of(route: Route, publisher: Publisher) -> inbound.Origin:
+    """The publication apart from its properties and payload."""
     qos, retain = route.first >> 1 & 3, bool(route.first & 1)
     user = publisher.user or ""
     return inbound.Origin(publisher.client_id, user, route.topic, qos, retain, listener=publisher.listener)
