@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import os
 import secrets
@@ -21,11 +20,11 @@ from gateway.app.access import access_of
 from gateway.app.api import Tracer
 from gateway.app.gauges import gauges_of, totals_of
 from gateway.app.limits import client_rates, limits_of
-from gateway.app.listening import listeners_of
+from gateway.app.listening import open_listeners
 from gateway.app.mappings import read_table
 from gateway.app.resources import Room, room_for, room_of
 from gateway.app.secrets import mqi_users
-from gateway.app.site import admin_root, guard_of, private, warnings_about, write_address
+from gateway.app.site import admin_root, guard_of, private, write_address
 from gateway.app.spans import open_spans
 from gateway.app.watching import Watch, watched_files
 from gateway.backends.buffer.queue_manager import BUFFERING, BufferedQueueManager
@@ -192,20 +191,7 @@ class Gateway:
         self.consumers.start(self.table)
         if self.settings.log.clients:
             self.tracer.follow(self.settings.log.clients)
-        for listener in listeners_of(self.settings):
-            try:
-                listening = self.listeners.open(listener)
-            except OSError as error:
-                where = listener.unix or f"{listener.bind}:{listener.port}"
-                hint = (
-                    "stop what listens there, or give another port"
-                    if error.errno == errno.EADDRINUSE
-                    else "check `bind`"
-                )
-                raise OSError(f"listener {listener.name} on {where}: {error.strerror or error}; {hint}") from error
-            log.info("listening", f"MQTT on {listening.address}", listener=listener.name)
-            for warning in warnings_about(listener, settings=self.settings):
-                log.warning("listener.open", warning, listener=listener.name)
+        open_listeners(self.listeners, self.settings)
         self._serve_programs()
         admin = self.settings.admin
         if admin.port is not None:

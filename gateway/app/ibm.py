@@ -7,7 +7,8 @@ from pathlib import Path
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.backends.ibm.worker import Backoff
-from gateway.config.model import Ibm, Settings
+from gateway.config.model import Settings
+from gateway.config.queue_manager import Ibm
 from gateway.errors import ConfigurationError, Finding
 from gateway.observe import logs
 from gateway.ports.batch import Scheduler

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
     from gateway.broker.turn import Row, Run, Turn
     from gateway.ports.counters import Counters, DropReason
 
@@ -92,3 +93,21 @@ def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, in
             _received(counters, rule, 2, second)
             _received(counters, rule, int(run[3]), rows - second)
         first = last
+
+
+def finished(engine: Engine, turn: Turn, now: float) -> None:
+    """A turn was committed at this moment: counted by run, never by message."""
+    took = now - turn.started
+    since_read = now - (turn.opened or turn.started)
+    name, counters = engine.queue_manager.name, engine.counters
+    bridged = committed(counters, name, turn)
+    counters.mq_call_seconds[name, "commit"].observe(took)
+    counters.mq_batch_messages[name].observe(turn.rows)
+    acknowledged = sum(turn.pending.values())
+    if acknowledged:
+        counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
+    staged = sum(len(ids) for _, ids in turn.staged.values())
+    if staged:
+        counters.mqtt_puback_seconds[2].observe_many(since_read, staged)
+    if bridged:
+        counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import add
 from typing import Any
 
-from gateway.broker import accounting, runs, singles
+from gateway.broker import accounting, early, runs, singles
 from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
@@ -27,7 +27,7 @@ from gateway.broker.tracing import Hop
 from gateway.broker.turn import Turn
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
-from gateway.mqtt.packets import V5, Connect, Disconnect
+from gateway.mqtt.packets import V5, Disconnect
 from gateway.mqtt.reader import Reader
 from gateway.ports.access import Access
 from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Token, Unit
@@ -97,7 +97,11 @@ class Engine:
         self.running = self.turn  # its unit is being committed
         self._submitting = False
         self._dirty: set[Connection] = set()
-        self.handlers: list[Callable[[Connection, Any], None]] = [self._server_only] * 16
+        self.handlers = self._handlers()
+
+    def _handlers(self) -> list[Callable[[Connection, Any], None]]:
+        """Who knows a packet type."""
+        handlers: list[Callable[[Connection, Any], None]] = [self._server_only] * 16
         for kind, handler in {
             1: self.connecting.connect,
             3: self.publishing.publish,
@@ -111,7 +115,8 @@ class Engine:
             14: self.connecting.disconnect,
             15: self.connecting.auth,
         }.items():
-            self.handlers[kind] = handler
+            handlers[kind] = handler
+        return handlers
 
     # -- connections --
 
@@ -146,7 +151,7 @@ class Engine:
         else:
             packets = connection.reader.feed(chunk)
             if packets:
-                self.early(connection, packets)
+                early.packets(self, connection, packets)
         error = connection.reader.error
         if error is not None and connection.state != CLOSED:
             self.protocol_error(connection, error)
@@ -155,27 +160,6 @@ class Engine:
         """A few bytes of each of several connections: plain publications are taken in together. The others, which are
         returned, are to be given to `received`."""
         return singles.publications(self, arrived)
-
-    def early(self, connection: Connection, packets: list[Any]) -> None:
-        """Packets before CONNACK: the first must be CONNECT [MQTT-3.1.0-1]; what follows waits for its verdict, and
-        is dropped with a refusal [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]."""
-        for index, packet in enumerate(packets):
-            if connection.state == NEW and isinstance(packet[-1], Connect):
-                self.connecting.connect(connection, packet)
-            elif connection.state == AUTHENTICATING:
-                if packet[0] >> 4 in {14, 15}:  # [MQTT-3.1.2-30]
-                    self.handlers[packet[0] >> 4](connection, packet)
-                elif len(connection.held) < 1000:
-                    connection.held.append(packet)
-                else:
-                    self.protocol_error(connection, ProtocolError("too much before CONNACK"))
-            elif connection.state == ONLINE:
-                self.publishing.packets(connection, packets[index:])
-                return
-            elif connection.state == CLOSED:
-                return
-            else:
-                self.protocol_error(connection, ProtocolError("the first packet has to be CONNECT"))
 
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
         """The socket is gone."""
@@ -341,8 +325,13 @@ class Engine:
         if turn.parked is not None:
             self.parking.over(turn.parked)
         self.failures.recovered()
-        self.account(turn)
+        if self.trace_commit is not None:
+            self.trace_commit(turn)
+        committed = self.scheduler.monotonic()
         self.finish(turn)
+        if self._dirty:
+            self.write_out()  # before the books are kept: somebody waits for this
+        accounting.finished(self, turn, committed)
         self.on_committed()
         if not self._submitting:
             self.flush()
@@ -366,26 +355,6 @@ class Engine:
             self.queue_manager.submit(unit, self.done)
         else:
             self.done(unit, Outcome())
-
-    def account(self, turn: Turn) -> None:
-        """Count what was committed, by run, never by message."""
-        now = self.scheduler.monotonic()
-        took = now - turn.started
-        since_read = now - (turn.opened or turn.started)
-        name, counters = self.queue_manager.name, self.counters
-        bridged = accounting.committed(counters, name, turn)
-        counters.mq_call_seconds[name, "commit"].observe(took)
-        counters.mq_batch_messages[name].observe(turn.rows)
-        acknowledged = sum(turn.pending.values())
-        if acknowledged:
-            counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
-        staged = sum(len(ids) for _, ids in turn.staged.values())
-        if staged:
-            counters.mqtt_puback_seconds[2].observe_many(since_read, staged)
-        if bridged:
-            counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)
-        if self.trace_commit is not None:
-            self.trace_commit(turn)
 
     def finish(self, turn: Turn) -> None:
         """The commit has returned: acknowledge, then deliver."""

@@ -16,7 +16,8 @@ import click
 
 from gateway.cli.reach import show_json
 from gateway.config.load import load_settings
-from gateway.config.model import Ibm, Settings
+from gateway.config.model import Settings
+from gateway.config.queue_manager import Ibm
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, MqgateError, StoreInUse
 
 

@@ -1,0 +1,129 @@
+"""The settings of the queue manager: the embedded one, IBM MQ, and the buffer in front of that.
+
+A part of the field list in `gateway.config.model`. Opens no file and knows no environment.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from gateway.config.findings import Part
+from gateway.config.security import Password
+from gateway.config.units import Duration, Size, Wrong, show_size
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+
+
+def _queue_manager_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9./_%]{1,48}", value):
+        raise Wrong(f"`{value}` is not a queue manager name", "write 1 to 48 of A-Z a-z 0-9 . / _ %")
+    return value
+
+
+QueueManagerName = Annotated[str, AfterValidator(_queue_manager_name)]
+
+
+class Embedded(Part):
+    """The queue manager inside the gateway."""
+
+    name: QueueManagerName = Field(default="MQGATE", description="Queue manager name.")
+    path: str = Field(default="./mqgate-data", description="Directory of its journal.")
+    objects: str | None = Field(default=None, description="MQSC file, run at start.")
+    socket: str | None = Field(
+        default=None, description="Unix socket for programs that use the MQI library; `PATH/mqi.sock` unless given."
+    )
+    users: dict[str, Password] = Field(default={}, description="Users of programs that come through the MQI library.")
+    administrators: list[str] = Field(default=[], description="Users that need no authority records (`SET AUTHREC`).")
+    check_client: Literal["none", "optional", "required"] = Field(
+        default="optional", description="Whether those programs must give user and password."
+    )
+    segment_bytes: Size = Field(default=64 * 2**20, ge=2**20, description="Size of a journal segment.")
+    max_bytes: Size | None = Field(
+        default=None,
+        description="Limit of the journal, at least six segments; beyond it nothing persistent is taken. Without it "
+        "the disk is the limit.",
+    )
+    max_uncommitted: Positive = Field(default=10000, description="Messages in one unit of work (MAXUMSGS).")
+
+    @model_validator(mode="after")
+    def _room(self) -> Embedded:
+        if self.max_bytes is not None and self.max_bytes < 6 * self.segment_bytes:
+            what = f"`max_bytes` leaves no room for six segments of {show_size(self.segment_bytes)}"
+            raise Wrong(what, f"give at least {show_size(6 * self.segment_bytes)}, or smaller `segment_bytes`")
+        return self
+
+
+class IbmTls(Part):
+    """TLS towards IBM MQ."""
+
+    cipher: str = Field(default="ANY_TLS12_OR_HIGHER", max_length=32, description="CipherSpec.")
+    key_repository: str | None = Field(
+        default=None, max_length=256, description="Key repository (without .kdb for a kdb)."
+    )
+    certificate_label: str | None = Field(
+        default=None, max_length=64, description="Label of the gateway's certificate."
+    )
+    peer_name: str | None = Field(
+        default=None, max_length=1024, description="Distinguished name that the queue manager must have."
+    )
+
+
+class Ibm(Part):
+    """A queue manager of IBM MQ, over a client channel."""
+
+    name: str = Field(default="", max_length=48, description="Queue manager name; empty takes the one that answers.")
+    connection: str | None = Field(
+        default=None, max_length=264, description="`host(port)`, several with commas between."
+    )
+    channel: str | None = Field(default=None, max_length=20, description="Server-connection channel.")
+    ccdt: str | None = Field(default=None, description="Client channel definition table, instead of the two above.")
+    user: str | None = Field(default=None, max_length=1024, description="User.")
+    password_file: str | None = Field(default=None, description="File whose first line is the password.")
+    password: SecretStr | None = Field(default=None, description="From the environment only.")
+    driver: Literal["auto", "ibmmq", "pymqi"] = Field(default="auto", description="Python binding to use.")
+    tls: IbmTls | None = Field(default=None, description="TLS.")
+    connections: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="Connections (one thread each).")
+    reconnect_from: Duration = Field(default=1.0, description="First wait before connecting again.")
+    reconnect_to: Duration = Field(default=30.0, description="Longest wait.")
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Ibm:
+        if self.ccdt is None and (self.connection is None or self.channel is None):
+            raise Wrong("it is not said how to reach the queue manager", "give `connection` and `channel`, or `ccdt`")
+        return self
+
+
+class Buffer(Part):
+    """Store and forward while IBM MQ is away."""
+
+    path: str = Field(default="./mqgate-buffer", description="Directory; it holds the gateway's state too.")
+    max_bytes: Size = Field(
+        default=2**30, ge=2**14, description="Limit of what waits for IBM MQ; beyond it acknowledgements are withheld."
+    )
+
+
+class QueueManager(Part):
+    """Which queue manager the gateway works with: `embedded` (the default) or `ibm`."""
+
+    embedded: Embedded | None = Field(default=None, description="The queue manager inside the gateway.")
+    ibm: Ibm | None = Field(default=None, description="A queue manager of IBM MQ.")
+    buffer: Buffer | None = Field(default=None, description="Store and forward; only with `ibm`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default(cls, value: object) -> object:
+        if isinstance(value, dict) and value.get("ibm") is None and value.get("embedded") is None:
+            return {**value, "embedded": {}}
+        return value
+
+    @model_validator(mode="after")
+    def _one(self) -> QueueManager:
+        if self.ibm is not None and self.embedded is not None:
+            raise Wrong("a gateway works with one queue manager", "keep either `embedded` or `ibm`")
+        if self.buffer is not None and self.ibm is None:
+            raise Wrong("`buffer` is for `ibm`: the embedded queue manager is never away", "remove it")
+        return self
