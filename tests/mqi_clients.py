@@ -74,9 +74,9 @@ def suite_of_ibmmq() -> Path:
     if not target.exists():
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".suite-") as work:
             wanted = Path(work) / "wanted.txt"
-            wanted.write_text(
-                re.search(rf"^{re.escape(BINDINGS[0])} .*?(?=^[a-z])", LOCK.read_text(), re.MULTILINE | re.DOTALL)[0]
-            )
+            locked = re.search(rf"^{BINDINGS[0]}==.*?(?=^[a-z#]|\Z)", LOCK.read_text(), re.MULTILINE | re.DOTALL)
+            assert locked is not None, f"{BINDINGS[0]} is not in the lock: run deploy/lock"
+            wanted.write_text(locked[0])
             command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
             command += ["--no-binary", ":all:", "--no-build-isolation", "--require-hashes", "-r", str(wanted)]
             command += ["--dest", work]
