@@ -254,6 +254,7 @@ def main() -> None:
         servers = {"mqgate": stack.enter_context(gateway(pin))}
         for index, name in enumerate(one for one in given.peers.split(",") if one):
             servers[name] = stack.enter_context(peer(name, 17_901 + index))
+        time.sleep(10 if given.peers else 0)  # some go on starting for a while after they listen, on the servers' core
         for name, (arguments, _) in wanted.items():
             for _ in range(given.repetitions):
                 for server, (port, pid) in servers.items():
