@@ -157,8 +157,7 @@ class Engine:
             self.protocol_error(connection, error)
 
     def received_each(self, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:
-        """A few bytes of each of several connections: plain publications are taken in together. The others, which are
-        returned, are to be given to `received`."""
+        """A few bytes of several connections: plain publications are taken in together; `received` is for the others."""
         return singles.publications(self, arrived)
 
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
