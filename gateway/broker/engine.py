@@ -157,7 +157,7 @@ class Engine:
             self.protocol_error(connection, error)
 
     def received_each(self, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:
-        """A few bytes of several connections: plain publications are taken in together; `received` is for the others."""
+        """A few bytes of several connections: plain publications are taken in together, the others returned."""
         return singles.publications(self, arrived)
 
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
