@@ -159,8 +159,10 @@ class _Reader:
 
 
 def size_of(unit: Unit) -> int:
-    """About what a unit takes in the store: for the limit, before it is encoded."""
-    return sum(len(puts.heads) * 8 + 512 + sum(map(len, puts.bodies)) for puts in unit.puts)
+    """What a unit takes in the store at most, as far as it is known before it is encoded: for the limit."""
+    return sum(
+        512 + len(puts.heads) * 8 + sum(map(len, set(puts.heads))) + sum(map(len, puts.bodies)) for puts in unit.puts
+    )
 
 
 def rows_of(unit: Unit) -> int:
