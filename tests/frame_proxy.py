@@ -14,6 +14,20 @@ FORWARD, CUT_BEFORE, CUT_AFTER = "forward", "cut before", "cut after"
 """Pass a request on; break the connection instead; pass it on, wait for its answer, and break the connection then."""
 
 
+def at_call(verb: int, nth: int, decision: str) -> Callable[[int], str]:
+    """Forwards everything but the nth call of this verb, about which it decides so."""
+    lock, seen = threading.Lock(), [0]
+
+    def decide(asked: int) -> str:
+        if asked != verb:
+            return FORWARD
+        with lock:
+            seen[0] += 1
+            return decision if seen[0] == nth else FORWARD
+
+    return decide
+
+
 class FrameProxy:
     """Listens at `path` and forwards to `target`; `decide` is asked for each request, by verb."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import mqi_clients
 import pytest
-from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy
+from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy, at_call
 from ibm_rig import HEAD, OBJECTS, BufferRig, served
 
 from gateway.backends.buffer import tube
@@ -17,19 +16,6 @@ from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.ports.batch import Puts, Replace, Takes, Unit
 
 pytestmark = pytest.mark.mqi
-
-
-def _nth(verb: Verb, nth: int, decision: str) -> Callable[[int], str]:
-    lock, seen = threading.Lock(), [0]
-
-    def decide(asked: int) -> str:
-        if asked != verb:
-            return FORWARD
-        with lock:
-            seen[0] += 1
-            return decision if seen[0] == nth else FORWARD
-
-    return decide
 
 
 def _released(rig: BufferRig, number: int) -> Unit:
@@ -62,7 +48,7 @@ def test_a_lost_answer_neither_loses_nor_doubles(
 ) -> None:
     mqi_clients.load_bindings()
     with served(None, tmp_path / "mqi.sock") as queue_manager:
-        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", _nth(verb, nth, decision))
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", at_call(verb, nth, decision))
         rig = BufferRig(driver, str(tmp_path / "proxy.sock"), tmp_path / "buffer")
         try:
             rig.until("connected")

@@ -8,12 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import mqi_clients
 import pytest
-from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy
+from frame_proxy import CUT_AFTER, CUT_BEFORE, FrameProxy, at_call
 from ibm_rig import HEAD, OBJECTS, Rig, served
 
 from gateway.backends.embedded.mqi.wire import Verb
@@ -35,19 +34,6 @@ def _numbers(rig: Rig) -> list[int]:
     return [int(stored.data) for stored in rig.queue_manager.fetch("APP.Q", b"", 10_000)]
 
 
-def _nth(verb: Verb, nth: int, decision: str) -> Callable[[int], str]:
-    lock, seen = threading.Lock(), [0]
-
-    def decide(asked: int) -> str:
-        if asked != verb:
-            return FORWARD
-        with lock:
-            seen[0] += 1
-            return decision if seen[0] == nth else FORWARD
-
-    return decide
-
-
 @pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
 @pytest.mark.parametrize(
     ("verb", "nth", "decision"),
@@ -64,7 +50,7 @@ def test_a_lost_answer_neither_loses_nor_doubles(
 ) -> None:
     mqi_clients.load_bindings()
     with served(None, tmp_path / "mqi.sock"):
-        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", _nth(verb, nth, decision))
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", at_call(verb, nth, decision))
         rig = Rig(driver, str(tmp_path / "proxy.sock"))
         try:
             for number in range(8):
