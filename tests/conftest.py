@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -17,3 +20,16 @@ settings.register_profile(
 )  # fmt: skip
 settings.register_profile("long", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("long" if os.environ.get("MQGATE_LONG") else "ci")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _folders_go_with_the_module(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """pytest keeps what `tmp_path_factory` made until the whole run ends: with a journal in each, gigabytes."""
+    base, failed = tmp_path_factory.getbasetemp(), request.session.testsfailed
+    before = set(base.iterdir())
+    yield
+    if request.session.testsfailed == failed:
+        for folder in set(base.iterdir()) - before:
+            shutil.rmtree(folder, ignore_errors=True)

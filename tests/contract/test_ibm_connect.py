@@ -41,7 +41,7 @@ class Recorded(NamedTuple):
         return self.structures[structure][field].partition(b"\0")[0].rstrip(b" ").decode()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = tmp_path_factory.mktemp("recorder") / "recorder.so"
     command = [os.environ.get("CC", "cc"), "-std=gnu11", "-Wall", "-Werror", "-shared", "-fPIC", "-o", str(library)]
