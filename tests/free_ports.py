@@ -10,11 +10,10 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-import tempfile
 from pathlib import Path
 
 FIRST, LAST = 12_000, 32_000
-COUNTER = Path(tempfile.gettempdir()) / f"mqgate-test-ports-{os.getuid()}"
+COUNTER = Path("/tmp") / f"mqgate-test-ports-{os.getuid()}"  # noqa: S108 -- not TMPDIR: runs with a folder each share the ports
 
 
 def _listens(port: int) -> bool:
