@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 
 FIRST, LAST = 12_000, 32_000
-COUNTER = Path("/tmp") / f"mqgate-test-ports-{os.getuid()}"  # noqa: S108 -- not TMPDIR: runs with a folder each share the ports
+COUNTER = Path("/tmp") / f"mqgate-test-ports-{os.getuid()}"  # not TMPDIR: runs with a folder each share the ports
 
 
 def _listens(port: int) -> bool:
