@@ -4,6 +4,7 @@ on by itself.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
+from gateway.backends.embedded.journal.pace import Pace
+from gateway.backends.embedded.journal.ring import Ring
 from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreCorrupt, StoreUnavailable
 
@@ -164,9 +167,6 @@ def test_a_limit_is_as_good_as_a_full_disk(tmp_path: Path, background: bool) -> 
 def fill_and_empty(small_disk: Path, options: StoreOptions) -> None:
     store = opened(small_disk / "data", options)
     commit(store, put(store, b"first"))
-    until = time.monotonic() + 30
-    while store.ring.spares < 1 and time.monotonic() < until:  # the reserve is there before the disk is filled
-        time.sleep(0.01)
     stored: list[bytes] = [b"first"]
     with pytest.raises(StoreUnavailable, match=r"No space|until there is room|max_bytes"):
         fill(store, stored)
@@ -189,6 +189,38 @@ def fill_and_empty(small_disk: Path, options: StoreOptions) -> None:
     crash(store)
     store = opened(small_disk / "data", options)
     assert listed(store) == [b"again %d" % i for i in range(60)]
+    store.close()
+
+
+def test_there_is_a_reserve_however_slowly_segments_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is zeroed unless a frame waits for its segment: load is always faster than preparation."""
+    options = StoreOptions(segment_bytes=128 * 1024, spare_segments=2, cache_bytes=0, max_bytes=1 << 20)
+    rings: list[Ring] = []
+
+    def somebody_waits() -> bool:
+        return any(ring._closing or not all(each.ready.is_set() for each in list(ring.used.values())) for ring in rings)
+
+    def wait(_pace: Pace, _size: int) -> None:
+        until = time.monotonic() + 60
+        while not somebody_waits() and time.monotonic() < until:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(Pace, "wait", wait)
+    store = opened(tmp_path / "data", options)
+    rings.append(store.ring)
+    stored: list[bytes] = []
+    with pytest.raises(StoreUnavailable):
+        fill(store, stored)
+    for _ in range(100):  # the segment in use gets full to its last block
+        with contextlib.suppress(StoreUnavailable):
+            commit(store, put(store, b"small"))
+            stored.append(b"small")
+    assert listed(store) == stored
+    while store.depth("Q"):
+        tokens = [message.token for message in store.fetch("Q", limit=7)]
+        commit(store, store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=tokens)]), 1.0))
+    commit(store, put(store, b"there is room again"))
+    assert listed(store) == [b"there is room again"]
     store.close()
 
 

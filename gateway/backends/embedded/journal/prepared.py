@@ -8,7 +8,7 @@ from mmap import mmap
 from typing import NamedTuple
 
 from gateway.backends.embedded.journal.decode import Rows
-from gateway.backends.embedded.journal.ring import Berth
+from gateway.backends.embedded.journal.segment import Berth
 from gateway.backends.embedded.store.changes import Changes
 from gateway.backends.embedded.store.index import TokenRun
 from gateway.backends.embedded.store.unit import StoreUnit

@@ -20,6 +20,7 @@ from gateway.backends.embedded.journal.files import Buffers, DurableFile, create
 from gateway.backends.embedded.journal.layout import BLOCK, header_area, padded
 from gateway.backends.embedded.journal.pace import AHEAD, CATCHING_UP, Pace
 from gateway.backends.embedded.journal.segment import (
+    Berth,
     Listed,
     Segment,
     SegmentHeader,
@@ -49,16 +50,6 @@ class RingOptions:
     """What all files may take; None: what the disk has."""
 
 
-@dataclass(slots=True)
-class Berth:
-    """Where a frame goes. `opening` is the header to write first, if the frame is the first of its segment."""
-
-    segment: Segment
-    offset: int
-    opening: SegmentHeader | None
-    salt: int
-
-
 class Ring:
     """See the module. All methods but `settle` and the preparing thread's belong to the thread that prepares frames."""
 
@@ -80,7 +71,8 @@ class Ring:
         self._retired: list[Segment] = []
         self._listed: set[int] = set()
         self._slots: set[int] = set()
-        self._wanted: deque[Segment] = deque()
+        self._wanted: deque[tuple[Segment, bool]] = deque()
+        """Segments that frames wait for, each with whether it may be had although there is no reserve."""
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -175,25 +167,32 @@ class Ring:
 
     def _next_segment(self, length: int, *, essential: bool) -> Segment:
         size = self.options.segment_bytes
+        last = essential or not self.used
         if 2 * header_area(size) + length > size:
-            return self._order(self._oversized(length))
-        ready = [
-            segment
-            for segment in list(self._spares)
-            if segment.ready.is_set() and segment.error is None and segment.size == size
-        ]
-        if len(ready) > (0 if essential or not self.used else 1):
+            return self._order(self._oversized(length), last=last)
+        ready = self._ready()
+        if len(ready) > (0 if last else 1):
             for segment in ready:
                 if segment.file is not None and segment.file.claim():
                     self._spares.remove(segment)
                     self._kick()
                     return segment
-        if self.full is not None and not essential and not (self._thread is None and self._add_spare()):
+        if not essential:
+            self._refuse_without_reserve()
+        return self._order(size, last=last)
+
+    def _ready(self) -> list[Segment]:
+        return [segment for segment in list(self._spares) if segment.ready.is_set() and segment.error is None]
+
+    def _refuse_without_reserve(self) -> None:
+        """A full disk takes no frames with messages. Where nothing is prepared ahead the reserve is made here."""
+        if self._thread is None and self.used and (self.full is not None or not self._spares) and self._add_spare():
+            return
+        if self.full is not None:
             raise StoreUnavailable(
                 f"{self.directory}: {self.full.strerror}: no new persistent messages until there is room; "
                 "free disk space or take messages"
             )
-        return self._order(size)
 
     def _oversized(self, length: int) -> int:
         size = padded(length + 2 * BLOCK)
@@ -203,17 +202,20 @@ class Ring:
             raise StoreUnavailable(f"a unit of work of {length} bytes is larger than any segment can be: split it")
         return size
 
-    def _order(self, size: int) -> Segment:
-        """A segment that is prepared at once, or the one that is being prepared; the frame's write waits for it."""
+    def _order(self, size: int, *, last: bool) -> Segment:
+        """A segment that is prepared at once, or the one that is being prepared; the frame's write waits for it.
+
+        Without a reserve that which is being prepared becomes it, unless the frame may have the last one (`last`).
+        """
         with self._wake:
             making = self._making
-            if making is not None and making.size == size:
+            if making is not None and making.size == size and (last or self._ready()):
                 self._making = None
                 return making
         segment = self._new(size)
         if self._thread is not None:
             with self._wake:
-                self._wanted.append(segment)
+                self._wanted.append((segment, last))
                 self._wake.notify()
         return segment
 
@@ -259,7 +261,7 @@ class Ring:
         """Nothing depends on the segment any more."""
         segment = self.used.pop(slot)
         reach("journal.recycle")
-        if segment.size == self.options.segment_bytes and self._ready_spares() < max(2, self._goal):
+        if segment.size == self.options.segment_bytes and len(self._ready()) < max(2, self._goal):
             self._spares.append(segment)
             self.full = None
         else:
@@ -277,9 +279,6 @@ class Ring:
         if len(self._spares) >= self._goal:
             self._filled = True
         return max(1, self._goal - self._filled) if self.full is None else max(2, self._goal)
-
-    def _ready_spares(self) -> int:
-        return sum(1 for segment in list(self._spares) if segment.ready.is_set())
 
     def _give_back(self) -> None:
         """Remove files; not those that the newest header on disk lists: a missing one of these is damage."""
@@ -362,21 +361,32 @@ class Ring:
     def _prepare_ahead(self) -> None:
         while True:
             with self._wake:
+                for failed in [each for each in list(self._spares) if each.error is not None]:  # its frame was given up
+                    self._spares.remove(failed)
+                    self._slots.discard(failed.slot)
                 while not self._closing and not self._wanted and len(self._spares) >= self._low_water():
                     self._wake.wait()
                 if self._closing:
                     return
                 ordered = self._wanted.popleft() if self._wanted else None
             if ordered is not None:
-                self._create(ordered)
+                self._create_ordered(*ordered)
             elif not self._add_spare():
                 with self._wake:
                     self._wake.wait(RETRY_SECONDS)
 
+    def _create_ordered(self, segment: Segment, last: bool) -> None:
+        """Before a frame with messages gets its segment, there is one for the takes of a full disk."""
+        if last or self._ready() or self._add_spare():
+            self._create(segment)
+        else:
+            segment.error = self.full
+            segment.ready.set()
+
     @property
     def spares(self) -> int:
         """How many segments are prepared."""
-        return self._ready_spares()
+        return len(self._ready())
 
     @property
     def total_bytes(self) -> int:

@@ -88,6 +88,16 @@ class Segment:
         return self.header.serial if self.header else 0
 
 
+@dataclass(slots=True)
+class Berth:
+    """Where a frame goes. `opening` is the header to write first, if the frame is the first of its segment."""
+
+    segment: Segment
+    offset: int
+    opening: SegmentHeader | None
+    salt: int
+
+
 def segment_path(directory: Path, slot: int) -> Path:
     """The file of a slot."""
     return directory / f"{slot:08d}{SUFFIX}"

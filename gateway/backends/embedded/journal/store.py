@@ -22,7 +22,8 @@ from gateway.backends.embedded.journal.matching import Matching
 from gateway.backends.embedded.journal.plan import Plan, plan_unit
 from gateway.backends.embedded.journal.prepared import Prepared, StoreOptions, Usage
 from gateway.backends.embedded.journal.recovery import Progress, recover
-from gateway.backends.embedded.journal.ring import Berth, Ring, RingOptions
+from gateway.backends.embedded.journal.ring import Ring, RingOptions
+from gateway.backends.embedded.journal.segment import Berth
 from gateway.backends.embedded.journal.volatile import VolatileRows
 from gateway.backends.embedded.store.changes import Changes, apply
 from gateway.backends.embedded.store.cleaning import excess, victim
