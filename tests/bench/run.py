@@ -22,11 +22,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from plot import ratios_plot
+from stored import stored_session
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -96,8 +97,8 @@ PROMISE = {
     "mosquitto": "in memory",
     "aedes": "in memory",
     "amqtt": "in memory",
-    "rabbitmq": "fsynced when routed to a durable queue; at once when nobody is bound",
-    "rabbitmq-quorum": "fsynced Raft log when routed; at once when nobody is bound",
+    "rabbitmq": "fsynced on the classic queue of a durable session that is away (without one: at once, kept nowhere)",
+    "rabbitmq-quorum": "fsynced in the Raft log of such a session's quorum queue",
     "limit": "nothing: parses and answers",
     "bare": "on disk (O_DSYNC): payload behind a fixed head, 140 lines of Python without a broker",
     "limit-ring": "fdatasynced into a ring of blocks, no broker",
@@ -217,6 +218,11 @@ def steps_of(arguments: str | tuple[str, ...], times: str) -> list[str]:
     return [step.format(run=run, stored=STORED) + " --max-seconds 60" for step in arguments]
 
 
+def storing(server: str, step: str, port: int) -> AbstractContextManager[None]:
+    """RabbitMQ keeps what is published only where a durable session has subscribed to it."""
+    return stored_session(port) if server.startswith("rabbitmq") and step.startswith("pub ") else nullcontext()
+
+
 def value_of(result: dict[str, Any], key: str) -> float | None:
     """The figure of a case."""
     if key == "ack_ms":
@@ -259,7 +265,8 @@ def main() -> None:
             for _ in range(given.repetitions):
                 for server, (port, pid) in servers.items():
                     steps = steps_of(arguments, times)
-                    found = [measure(tool, step, port, pid, pin) for step in steps]
+                    with storing(server, steps[0], port):
+                        found = [measure(tool, step, port, pid, pin) for step in steps]
                     results[name].setdefault(server, []).append(found[-1])
             print(f"{name}: done", file=sys.stderr, flush=True)
     ratios = report(wanted, results, speed)
