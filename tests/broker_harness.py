@@ -200,8 +200,8 @@ class Device:
             self.bench.engine.received(self.connection, data)
             self.bench.engine.flush()
 
-    def connect(self, *, clean: bool = True, **options: Any) -> Any:
-        properties = {} if clean or self.version != 5 else {0x11: 3600}
+    def connect(self, *, clean: bool = True, properties: dict[int, Any] | None = None, **options: Any) -> Any:
+        properties = (properties or {}) | ({} if clean or self.version != 5 else {0x11: 3600})
         connect = client.connect(self.version, self.client_id, clean_start=clean, **options)
         connect.properties.update(properties)
         self.send(client.encode_connect(connect))

@@ -88,6 +88,7 @@ class Gateway:
         self.hub = Hub(reactor, self.engine)
         self.engine.on_pause = self.hub.pause
         self.engine.on_end = notices.ended
+        self.engine.delivery.waiting.on_full = notices.full
         self.spans = open_spans(settings, self.engine)
         self.hub.on_defect = notices.defect
         self.hub.on_fatal = notices.fatal

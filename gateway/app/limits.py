@@ -37,6 +37,7 @@ def _common(settings: Settings) -> Limits:
         connect_timeout=mqtt.connect_timeout,
         max_queued=mqtt.max_queued,
         max_queued_bytes=mqtt.max_queued_bytes,
+        refuse_when_full=mqtt.when_full == "refuse",
         retry_interval=mqtt.retry_interval,
         retry_versions=frozenset(LEVELS[version] for version in mqtt.retry_versions),
         session_expiry_max=int(mqtt.session_expiry_max),
@@ -69,6 +70,8 @@ def _overrides(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
         own = {key: getattr(listener, key) for key in OVERRIDES if getattr(listener, key) is not None}
         if "max_inflight" in own:
             own["receive_maximum"] = own["max_inflight"]
+        if listener.when_full is not None:
+            own["refuse_when_full"] = listener.when_full == "refuse"
         if listener.versions is not None:
             own["versions"] = frozenset(LEVELS[version] for version in listener.versions)
         if own:

@@ -6,6 +6,7 @@ import os
 
 from gateway.observe import logs
 from gateway.session.connection import Connection
+from gateway.session.session import Session
 
 log = logs.get("mqgate")
 
@@ -52,4 +53,15 @@ def ended(connection: Connection, why: str) -> None:
         peer=link.peer,
         listener=link.listener,
         reason=why,
+    )
+
+
+def full(session: Session) -> None:
+    """A session takes no more until its client acknowledges something: one line each time that begins."""
+    waiting = max(session.stored, len(session.outflow.pending))
+    log.warning(
+        "session.full",
+        f"{waiting} messages wait for this client: no more is stored for it until it acknowledges some",
+        client_id=session.client_id,
+        listener=session.listener,
     )

@@ -46,37 +46,40 @@ class Delivery:
 
     # -- fan-out -------------------------------------------------------------------------------------------------------
 
-    def fan_out(self, route: Route, publication: Publication, rule: str = "_none") -> None:
+    def fan_out(self, route: Route, publication: Publication, rule: str = "_none") -> int:
         """A copy for every receiver [MQTT-4.5.0-1]; QoS 0 at once, the rest when the turn is committed. `rule`: of what
-        came from a queue."""
+        came from a queue. How many had no room for theirs."""
         copies = len(route.receivers) + len(route.shared)
         if copies:
             self.engine.counters.mqtt_publish_sent[rule, publication.qos] += copies
         plain = not publication.properties and not publication.expires
         prefixes: Prefixes = route.stored if plain else {}
+        missed = 0
         for receiver in route.receivers:
-            self.copy(receiver, publication, prefixes)
+            missed += not self.copy(receiver, publication, prefixes)
         for group in route.shared:
-            self.copy_to_member(group, publication, prefixes)
+            missed += not self.copy_to_member(group, publication, prefixes)
+        return missed
 
-    def copy_to_member(self, group: Shared, publication: Publication, prefixes: Prefixes) -> None:
-        """One copy for one member of a shared subscription."""
-        chosen = self.choose(group)
-        if chosen is not None:
-            self.copy(chosen, publication, prefixes, group.name)
+    def copy_to_member(self, group: Shared, publication: Publication, prefixes: Prefixes) -> bool:
+        """One copy for one member of a shared subscription; False when it has no room."""
+        chosen = self.choose(group, publication)
+        return chosen is None or self.copy(chosen, publication, prefixes, group.name)
 
-    def choose(self, group: Shared) -> Receiver | None:
-        """The member whose turn it is; those first that can take the message now."""
-        able = [member for member in group.members if member.session.can_take] or [
-            member for member in group.members if member.session.connection is not None or member.session.durable
-        ]
+    def choose(self, group: Shared, publication: Publication) -> Receiver | None:
+        """The member whose turn it is; those first that can take the message now, then those that have room."""
+        able = [member for member in group.members if member.session.can_take]
+        if not able:
+            able = [one for one in group.members if one.session.connection is not None or one.session.durable]
+            full = self.engine.publishing.acceptance.full
+            able = [one for one in able if not full(one, publication)] or able
         if len(self._turns) > _MAX_TURNS:
             self._turns.clear()
         turn = self._turns[group.name] = self._turns.get(group.name, -1) + 1
         return able[turn % len(able)] if able else None
 
-    def copy(self, receiver: Receiver, publication: Publication, prefixes: Prefixes, share: str = "") -> None:
-        """One copy for one session."""
+    def copy(self, receiver: Receiver, publication: Publication, prefixes: Prefixes, share: str = "") -> bool:
+        """One copy for one session; False when it has no room."""
         session, engine = receiver.session, self.engine
         qos = min(publication.qos, receiver.qos)  # [MQTT3-3.8.4-6] [MQTT5-3.8.4-8] [MQTT-4.8.2-3]
         retain = publication.retain and receiver.retain_as_published  # [MQTT3-3.3.1-9] [MQTT5-3.3.1-12] [MQTT-3.3.1-13]
@@ -85,24 +88,30 @@ class Delivery:
         if qos == 0:
             self.send_at_once(session, item)
         elif not session.durable:
-            if (
-                session.connection is None
-                or len(session.outflow.pending) >= engine.limits.at(session.listener).max_queued
+            limits = engine.limits.at(session.listener)
+            if session.connection is None or (
+                len(session.outflow.pending) >= limits.max_queued
+                and not (publication.promised and limits.refuse_when_full)
             ):
-                engine.counters.messages_dropped["_none", "session_full"] += 1
-            else:
-                engine.turn.deliveries.append((session, item, None, 0))
+                return self.no_room(session)
+            engine.turn.deliveries.append((session, item, None, 0))
         else:
-            self.store(session, item, prefixes)
+            return self.store(session, item, prefixes)
+        return True
 
-    def store(self, session: Session, item: Item, prefixes: Prefixes | None = None) -> None:
+    def no_room(self, session: Session) -> bool:
+        """A copy is lost: False, as for whoever asks."""
+        self.engine.counters.messages_dropped["_none", "session_full"] += 1
+        self.waiting.no_room(session)
+        return False
+
+    def store(self, session: Session, item: Item, prefixes: Prefixes | None = None) -> bool:
         """A row on the session's stored queue, in the same unit of work as everything else of the turn
-        [MQTT3-3.1.2-5]."""
+        [MQTT3-3.1.2-5]; False when it has no room."""
         engine = self.engine
-        size = len(item.publication.payload)
-        if self.waiting.full(engine.limits.at(session.listener), session, size):
-            engine.counters.messages_dropped["_none", "session_full"] += 1
-            return
+        size, limits = len(item.publication.payload), engine.limits.at(session.listener)
+        if self.waiting.full(limits, session, size) and not (item.publication.promised and limits.refuse_when_full):
+            return self.no_room(session)
         flags = SHARED if item.share else 0
         variant = (item.qos | flags, item.retain, item.sub_ids)
         prefix = prefixes.get(variant) if prefixes is not None else None
@@ -118,6 +127,7 @@ class Delivery:
         self.waiting.added(session, size)
         self.expiry.watch(session, item.publication)
         engine.turn.deliveries.append((session, item, puts, len(puts.heads) - 1))
+        return True
 
     def prefix(self, item: Item, flags: int = 0) -> bytes:
         """The stored record of an item up to its packet id."""
@@ -356,6 +366,7 @@ class Delivery:
     def tick(self, now: float) -> None:
         """Stored messages expire. MQIsdp, and 3.1.1 where the settings say so: what is not acknowledged after the retry
         interval is sent again with DUP; never in 5.0 [MQTT-4.4.0-1]."""
+        self.waiting.tick(self.engine.limits)
         self.expiry.tick(self.engine.now)
         self.requests.tick(self.engine.now)
         interval, versions = self.engine.limits.retry_interval, self.engine.limits.retry_versions

@@ -38,6 +38,9 @@ _LABELS: dict[int, DeadLetterReason] = {
     2030: "too_long", 2031: "too_long", 2218: "too_long", 2053: "queue_full", 2051: "put_inhibited",
     2035: "not_authorized", 2085: "unknown_queue", 2082: "unknown_queue", 2087: "unknown_queue",
 }  # fmt: skip
+_DROPPED: dict[int, DropReason] = {
+    2030: "too_large", 2031: "too_large", 2218: "too_large", 2053: "queue_full", 2478: "oversized_header",
+}  # fmt: skip
 
 
 class Failures:
@@ -246,7 +249,7 @@ def run_of(puts: Puts) -> Run:
 
 
 def _dropped_because(failure: Failure) -> DropReason:
-    return "queue_full" if failure.reason == 2053 else "other"
+    return _DROPPED.get(failure.reason, "other")
 
 
 def puts_name(run: Run) -> str:

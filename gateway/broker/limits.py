@@ -26,6 +26,8 @@ class Limits:
     connect_timeout: float = 10.0
     max_queued: int = 1000
     max_queued_bytes: int = 64 << 20
+    refuse_when_full: bool = False
+    """A session that is full has what it would get refused for everybody, instead of going without."""
     max_total_queued: int = 0
     max_total_queued_bytes: int = 0
     """Of all sessions together; 0: no limit."""
@@ -49,6 +51,11 @@ class Limits:
     """Where Response Information tells a client to have its answers sent."""
     listeners: dict[str, Limits] = field(default_factory=dict)
     """Those of listeners that have some of their own."""
+
+    @property
+    def any_refuses(self) -> bool:
+        """Whether sessions that are full may have publications refused."""
+        return self.refuse_when_full or any(one.refuse_when_full for one in self.listeners.values())
 
     @property
     def shortest_payload(self) -> int:

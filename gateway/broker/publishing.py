@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker import accounting, releasing
+from gateway.broker.acceptance import Acceptance, Refusal, missed_by
 from gateway.broker.releasing import PUBCOMPS, PUBREL
 from gateway.broker.route import HOT, Inbound, Route
 from gateway.broker.turn import STAGED
@@ -38,6 +39,7 @@ class Publishing:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.acceptance = Acceptance(engine)
 
     def packets(self, connection: Connection, packets: list[Any]) -> None:  # noqa: C901, PLR0912, PLR0915 -- the hot loop
         """Everything one chunk brought. Publications with a hot route become two appends to columns."""
@@ -209,26 +211,31 @@ class Publishing:
         if qos == 2:
             self.stage(connection, route, publication, packet_id, properties)
             return
-        reason = route.error or self.payload_error(connection, payload, properties) or self.length_error(route, payload)
-        if not reason:
-            self.release(connection.publisher, route, publication, packet_id, connection)
-            if not route.interested:
-                reason = reasons.NO_MATCHING_SUBSCRIBERS
-        else:
-            accounting.refused(engine.counters, route.rule, qos, "denied" if route.error else "too_large")
+        refused = self.acceptance.refusal(connection, route, publication, properties)
+        missed = 0
+        if refused is None:
+            missed = self.release(connection.publisher, route, publication, packet_id, connection)
         if qos == 1:
-            self.answer(connection, PUBACK, packet_id, reason)
+            self.answer(connection, PUBACK, packet_id, route, refused, missed)
 
-    def answer(self, connection: Connection, packet_type: int, packet_id: int, reason: int) -> None:
+    def answer(
+        self, connection: Connection, packet_type: int, packet_id: int, route: Route, refused: Refusal | None,
+        missed: int = 0,
+    ) -> None:  # fmt: skip
         """PUBACK or PUBREC when the turn is committed; 3.x knows no reason and gets the plain form. [MQTT-3.3.4-1]
         [MQTT3-4.3.2-2] [MQTT-4.3.2-4] [MQTT-4.3.2-5] [MQTT-3.3.5-2]"""
+        told = connection.version == V5
+        if refused is not None and refused.withheld and not told:
+            return
         if packet_type == PUBACK:
             turn = self.engine.turn
             connection.inbound_pending += 1
             turn.pending[connection] = turn.pending.get(connection, 0) + 1
-        data = writer.encode_ack(
-            connection.version, packet_type, packet_id, reason if connection.version == V5 else 0, {}
-        )
+        reason, text = 0 if route.interested else reasons.NO_MATCHING_SUBSCRIBERS, missed_by(missed)
+        if refused is not None:
+            reason, text = refused.reason, refused.text
+        words = self.acceptance.words(connection, text)
+        data = writer.encode_ack(connection.version, packet_type, packet_id, reason if told else 0, words)
         self.engine.turn.reply(connection, data)
 
     def resolve_alias(self, connection: Connection, topic: bytes, properties: Properties) -> bytes:
@@ -266,21 +273,6 @@ class Publishing:
             return False
         return True
 
-    def length_error(self, route: Route, payload: bytes) -> int:
-        """0, or the reason for a payload that its rule rejects because its queue would."""
-        return reasons.QUOTA_EXCEEDED if self.engine.router.too_long(route, payload) else 0
-
-    def payload_error(self, connection: Connection, payload: bytes, properties: Properties) -> int:
-        """0, or the reason the payload is refused."""
-        if connection.limits.max_payload and len(payload) > connection.limits.max_payload:
-            return reasons.PACKET_TOO_LARGE
-        if properties.get(prop.PAYLOAD_FORMAT_INDICATOR) == 1:
-            try:
-                payload.decode()
-            except UnicodeDecodeError:
-                return reasons.PAYLOAD_FORMAT_INVALID
-        return 0
-
     def publication(
         self, connection: Connection, topic: bytes, payload: bytes, first: int, block: bytes, properties: Properties
     ) -> Publication:
@@ -306,13 +298,9 @@ class Publishing:
         had been refused [MQTT-4.3.3-9]."""
         engine, session = self.engine, connection.session
         if packet_id not in session.inbound:
-            payload = publication.payload
-            reason = (
-                route.error or self.payload_error(connection, payload, properties) or self.length_error(route, payload)
-            )
-            if reason:
-                accounting.refused(engine.counters, route.rule, 2, "denied" if route.error else "too_large")
-                self.answer(connection, PUBREC, packet_id, reason)  # 3.x is not told: its PUBREL finds nothing
+            refused = self.acceptance.refusal(connection, route, publication, properties)
+            if refused is not None:  # 3.x is not told: its PUBREL finds nothing
+                self.answer(connection, PUBREC, packet_id, route, refused)
                 return
             session.inbound[packet_id] = publication
             puts, ids = self.staging(session)
@@ -321,7 +309,7 @@ class Publishing:
             puts.bodies.append(_LITTLE[packet_id] + publication.payload)
             engine.turn.rows += 1
         if connection.version == V5 and not route.interested:
-            self.answer(connection, PUBREC, packet_id, reasons.NO_MATCHING_SUBSCRIBERS)
+            self.answer(connection, PUBREC, packet_id, route, None)
         else:
             engine.turn.reply(connection, _PUBREC[packet_id])
 
@@ -356,7 +344,11 @@ class Publishing:
         elif not route.error:
             publication = self.unpacked(staged, session.client_id) if isinstance(staged, tuple) else staged
             staged_as = (session, packet_id, token)
-            self.release(connection.publisher, route, publication, packet_id, connection, staged_as)
+            missed = self.release(connection.publisher, route, publication, packet_id, connection, staged_as)
+            if missed and connection.version == V5:
+                words = self.acceptance.words(connection, missed_by(missed))
+                turn.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))
+                return
         else:  # the access list has changed since its PUBREC
             accounting.refused(engine.counters, route.rule, 2, "denied")
         turn.reply(connection, PUBCOMPS[packet_id])
@@ -371,8 +363,9 @@ class Publishing:
     def release(
         self, publisher: Publisher, route: Route, publication: Publication, packet_id: int,
         connection: Connection | None = None, staged: Released | None = None,
-    ) -> None:  # fmt: skip
-        """Make a publication available: retained, on its queues, to local subscribers."""
+    ) -> int:  # fmt: skip
+        """Make a publication available: retained, on its queues, to local subscribers. How many of these had no room
+        for it; for what was staged that was asked before PUBREC."""
         engine = self.engine
         if publication.retain:  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
             engine.retained.keep(publication)
@@ -382,5 +375,7 @@ class Publishing:
             )
         elif not route.topic.startswith("$"):
             engine.counters.messages_unrouted += 1
-        if route.receivers or route.shared:
-            engine.delivery.fan_out(route, publication)
+        if not (route.receivers or route.shared):
+            return 0
+        publication.promised = staged is not None
+        return engine.delivery.fan_out(route, publication)

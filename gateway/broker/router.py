@@ -206,17 +206,18 @@ class Router:
             self._changed(filter_)
         self.subscriptions.remove_all(session)
 
-    def too_long(self, route: Route, payload: bytes) -> bool:
-        """Whether a rule that says `too_long: reject` would put more than its queue takes."""
+    def too_long(self, route: Route, payload: bytes) -> int:
+        """What the queue takes of a rule that says `too_long: reject` and would put more; -1: there is none."""
         engine = self.engine
         if engine is None or route.plan is None:
-            return False
+            return -1
         for prepared, policy in zip(route.plan.prepared, route.policies, strict=True):
             if policy.too_long == "reject" and prepared.queue:
                 length = len(prepared.head) - MQMD_LENGTH + len(prepared.tails[1]) + len(payload)
-                if length > engine.queue_manager.max_length(prepared.queue):
-                    return True
-        return False
+                longest = engine.queue_manager.max_length(prepared.queue)
+                if length > longest:
+                    return longest
+        return -1
 
     def state_head(self, prefix: bytes) -> bytes:
         """The head of a state message; equal prefixes share one object, so that a frame holds them once."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.broker.limits import Limits
 from gateway.session.session import Session
 
@@ -9,11 +11,14 @@ from gateway.session.session import Session
 class Waiting:
     """Counts what is stored for sessions; the sum is kept, not computed."""
 
-    __slots__ = ("bytes", "messages")
+    __slots__ = ("_told", "bytes", "messages", "on_full")
 
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
+        self.on_full: Callable[[Session], None] = lambda _session: None
+        """Told of a session without room for what it would get; once, until it has room again."""
+        self._told: set[Session] = set()
 
     def full(self, limits: Limits, session: Session, size: int) -> bool:
         """Whether one more message of this size is too much for the session, or for all of them."""
@@ -36,3 +41,14 @@ class Waiting:
     def emptied(self, session: Session) -> None:
         """Nothing is stored for it any more."""
         self.added(session, -session.stored_bytes, -session.stored)
+
+    def no_room(self, session: Session) -> None:
+        """Something was not stored for it."""
+        if session not in self._told:
+            self._told.add(session)
+            self.on_full(session)
+
+    def tick(self, limits: Limits) -> None:
+        """Who has room again is told of anew when it is gone."""
+        if self._told:
+            self._told = {one for one in self._told if not one.over and self.full(limits.at(one.listener), one, 1)}

@@ -19,6 +19,7 @@ from gateway.config.units import Duration, Size, Wrong
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Version = Literal["3.1", "3.1.1", "5.0"]
+WhenFull = Literal["skip", "refuse"]
 
 
 def _url_path(value: str) -> str:
@@ -81,6 +82,9 @@ class Listener(Part):
     )
     max_queued_bytes: Size | None = Field(
         default=None, description="Overrides `mqtt.max_queued_bytes` for clients that come here."
+    )
+    when_full: WhenFull | None = Field(
+        default=None, description="Overrides `mqtt.when_full` for clients that come here and are full."
     )
     max_subscriptions: Positive | None = Field(default=None, description="Overrides `mqtt.max_subscriptions` here.")
     max_topic_levels: Levels | None = Field(default=None, description="Overrides `mqtt.max_topic_levels` here.")
@@ -146,9 +150,14 @@ class Mqtt(Part):
         default=10.0, description="From the connection to a whole CONNECT, TLS and WebSocket handshakes included."
     )
     max_queued: Count = Field(
-        default=1000, description="Messages waiting for one persistent session; beyond it the oldest of QoS 0 go first."
+        default=1000, description="Messages of QoS 1 and 2 waiting for one session; beyond it `when_full` holds."
     )
-    max_queued_bytes: Size = Field(default=16 * 2**20, description="Bytes waiting for one session.")
+    max_queued_bytes: Size = Field(default=16 * 2**20, description="Bytes waiting for one session; likewise.")
+    when_full: WhenFull = Field(
+        default="skip",
+        description="What becomes of a publication for a session that has no room: `skip`, that session goes without; "
+        "`refuse`, nobody gets it. Its publisher is told (5.0).",
+    )
     retry_interval: Duration = Field(
         default=20.0, description="Resending what is not acknowledged, with DUP, on a live connection; 0 never resends."
     )

@@ -32,7 +32,9 @@ class Publication:
     """Topic, payload and what travels with them. `properties` is a 5.0 property block without its length, and
     without Message Expiry, Topic Alias and Subscription Identifier: those differ by receiver and moment."""
 
-    __slots__ = ("_wire", "client_id", "expires", "payload", "properties", "qos", "report", "retain", "topic")
+    __slots__ = (
+        "_wire", "client_id", "expires", "payload", "promised", "properties", "qos", "report", "retain", "topic",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -54,6 +56,8 @@ class Publication:
         self.client_id = client_id
         self.report = report
         """Descriptor of the MQ message it is, while reports about it are owed."""
+        self.promised = False
+        """Its publisher had PUBREC for it: whoever refuses what he has no room for has been asked."""
         self._wire: dict[int, tuple[bytes, bytes]] = {}
 
     @property
