@@ -96,6 +96,24 @@ class DurableFile:
             length -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill the page-aligned buffer with whole blocks, past the page cache where the file system allows; how many
+        bytes there were.
+        """
+        done, descriptor = 0, self._descriptor if self.mode == "direct" else self._reader
+        while done < len(buffer):
+            try:
+                part = os.preadv(descriptor, [buffer[done:]], offset + done)
+            except OSError as error:
+                if error.errno != errno.EINVAL or descriptor == self._reader:
+                    raise
+                descriptor = self._reader
+                continue
+            if not part:
+                break
+            done += part
+        return done
+
     def claim(self) -> bool:
         """Keep readers of other processes out, who lock the files they map (shared). False: one of them holds it."""
         try:
