@@ -120,6 +120,8 @@ ROWS: list[tuple[str, list[Panel]]] = [
                 "Sessions and subscriptions",
                 [
                     Query(gauge("mqgate_mqtt_sessions", "state"), "sessions {{state}}"),
+                    Query(gauge("mqgate_mqtt_listener_sessions", "listener"), "sessions of {{listener}}"),
+                    Query(gauge("mqgate_mqtt_sessions_limit", "listener"), "limit {{listener}}"),
                     Query(gauge("mqgate_mqtt_subscriptions"), "subscriptions"),
                     Query(gauge("mqgate_mqtt_retained_messages"), "retained"),
                 ],

@@ -19,7 +19,7 @@ from gateway.app import notices
 from gateway.app.access import access_of
 from gateway.app.api import Tracer
 from gateway.app.gauges import gauges_of, totals_of
-from gateway.app.limits import client_rates, limits_of
+from gateway.app.limits import client_rates, limits_of, take_over
 from gateway.app.listening import open_listeners
 from gateway.app.mappings import read_table
 from gateway.app.resources import Room, room_for, room_of
@@ -314,6 +314,7 @@ class Gateway:
         use_access()
         self.guard.use(guard)
         self.listeners.certificate_user = settings.security.certificate_user
+        self._use_limits(changed)
         self.engine.delivery.check_rights()
         if any(change.key == "log.level" for change in changed):
             logs.set_level(settings.log.level)
@@ -325,6 +326,13 @@ class Gateway:
         with contextlib.suppress(OSError):  # a full disk: commands look for the token where it was
             write_address(self.directory, settings, self.admin_number)
         log.info("reloaded", f"{len(table.routes)} rules to MQ, {len(table.outbound)} to devices")
+
+    def _use_limits(self, changed: list[Change]) -> None:
+        """Rates, shares and the numbers of connections and sessions; those who are in stay in."""
+        take_over(self.engine.limits, self.settings)
+        self.listeners.use(self.settings.limits, self.settings.listeners)
+        if any("_per_second" in change.key for change in changed):
+            self.listeners.use_send_rates(SendRates(client_rates(self.settings), time.monotonic))
 
     def waiting_for_restart(self) -> list[Change]:
         """Settings that a reload has read and cannot put into force."""

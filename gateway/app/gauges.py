@@ -49,6 +49,8 @@ def gauges_of(gateway: Gateway) -> Gauges:
         mqtt_connections=lambda: _connections(gateway),
         mqtt_connections_limit=lambda: _limits(gateway),
         mqtt_sessions=lambda: _sessions(gateway),
+        mqtt_listener_sessions=lambda: _listener_sessions(gateway),
+        mqtt_sessions_limit=lambda: _session_limits(gateway),
         mqtt_inflight_messages=one(lambda: _inflight(gateway)),
         mqtt_subscriptions=one(lambda: len(engine.router.subscriptions)),
         mqtt_retained_messages=one(lambda: engine.retained.count),
@@ -79,6 +81,16 @@ def _sessions(gateway: Gateway) -> Values:
     sessions = gateway.engine.sessions
     connected = sum(1 for session in sessions if session.connection is not None)
     return {("connected",): float(connected), ("disconnected",): float(len(sessions) - connected)}
+
+
+def _listener_sessions(gateway: Gateway) -> Values:
+    known = {one.name for one in gateway.settings.listeners}
+    return {(name,): float(n) for name, n in gateway.engine.sessions.by_listener.items() if name in known}
+
+
+def _session_limits(gateway: Gateway) -> Values:
+    total = gateway.settings.mqtt.max_sessions
+    return {(one.name,): float(one.max_sessions or total) for one in gateway.settings.listeners}
 
 
 def _inflight(gateway: Gateway) -> float:

@@ -72,10 +72,23 @@ def _overrides(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
             own["receive_maximum"] = own["max_inflight"]
         if listener.when_full is not None:
             own["refuse_when_full"] = listener.when_full == "refuse"
+        if listener.max_sessions is not None:
+            own["max_listener_sessions"] = listener.max_sessions
         if listener.versions is not None:
             own["versions"] = frozenset(LEVELS[version] for version in listener.versions)
         if own:
             yield listener.name, own
+
+
+def take_over(limits: Limits, settings: Settings) -> None:
+    """What a reload puts into force of the broker's limits: numbers that are asked about when somebody connects."""
+    fresh = limits_of(settings)
+    limits.max_connections, limits.max_sessions = fresh.max_connections, fresh.max_sessions
+    for listener in settings.listeners:
+        most = fresh.at(listener.name).max_listener_sessions
+        if limits.at(listener.name).max_listener_sessions != most:
+            own = limits.listeners.setdefault(listener.name, dataclasses.replace(limits, listeners={}))
+            own.max_listener_sessions = most
 
 
 def client_rates(settings: Settings) -> dict[str, ClientRates]:

@@ -8,15 +8,16 @@ from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, V31, V311, Connect, Properties
 from gateway.mqtt.topics import name_error
 from gateway.ports.access import Verdict
+from gateway.session.registry import Registry
 
 Refusal = tuple[int, str]
 
 
-def refusal(connect: Connect, limits: Limits, sessions: int, known: bool) -> Refusal | None:
+def refusal(connect: Connect, limits: Limits) -> Refusal | None:
     """(reason, text) when the CONNECT cannot be accepted whoever sends it."""
     if connect.version not in limits.versions:
         return reasons.UNSUPPORTED_PROTOCOL_VERSION, "this protocol version is switched off here"
-    return _client_id(connect, limits) or _will(connect, limits) or _room(limits, sessions, known)
+    return _client_id(connect, limits) or _will(connect, limits)
 
 
 def _client_id(connect: Connect, limits: Limits) -> Refusal | None:
@@ -51,9 +52,15 @@ def _will(connect: Connect, limits: Limits) -> Refusal | None:
     return None
 
 
-def _room(limits: Limits, sessions: int, known: bool) -> Refusal | None:
-    if sessions >= limits.max_sessions and not known:
+def no_room(limits: Limits, sessions: Registry, client_id: str, listener: str) -> Refusal | None:
+    """(reason, text) when there are as many sessions as may be, of all clients or of those of a listener. Whoever has a
+    session comes in; from another listener he is one more here."""
+    session, most = sessions.get(client_id), limits.at(listener).max_listener_sessions
+    if session is None and len(sessions) >= limits.max_sessions:
         return reasons.QUOTA_EXCEEDED, "this gateway holds as many sessions as it may"
+    known = session is not None and session.listener == listener
+    if most and not known and sessions.by_listener[listener] >= most:
+        return reasons.QUOTA_EXCEEDED, "this listener holds as many sessions as it may"
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker import sharing
-from gateway.broker.connack import connack_properties, refusal
+from gateway.broker.connack import connack_properties, no_room, refusal
 from gateway.broker.keep_alive import KeepAlive
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
@@ -44,8 +44,8 @@ class Connecting:
         engine.counters.packets_in[1] += 1
         connection.version, connection.request = connect.version, connect
         connection.problem_information = connect.properties.get(prop.REQUEST_PROBLEM_INFORMATION, 1) == 1
-        found = refusal(
-            connect, connection.limits, len(engine.sessions), engine.sessions.get(connect.client_id) is not None
+        found = refusal(connect, connection.limits) or no_room(
+            engine.limits, engine.sessions, connect.client_id, connection.link.listener
         )
         if found is not None:
             self.refuse_connect(connection, *found)
@@ -126,7 +126,8 @@ class Connecting:
         listener = connection.link.listener
         if session.subscriptions and (session.user, session.listener) != (verdict.user, listener):
             engine.router.touch()  # what may be delivered to it is another question now
-        session.user, session.listener = verdict.user, listener
+        session.user = verdict.user
+        engine.sessions.move(session, listener)
         self.apply_limits(connection, session, connect)
         self.keep_will(session, connect)
         connection.auth = verdict

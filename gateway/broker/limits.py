@@ -23,6 +23,8 @@ class Limits:
     topic_aliases: int = 10
     max_connections: int = 20_000
     max_sessions: int = 100_000
+    max_listener_sessions: int = 0
+    """Of clients that came last through one listener; 0: as many as there may be."""
     connect_timeout: float = 10.0
     max_queued: int = 1000
     max_queued_bytes: int = 64 << 20

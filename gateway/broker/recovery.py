@@ -104,7 +104,8 @@ def _will(engine: Engine, session: Session | None, key: bytes, stored: Stored) -
     record = decode_json(stored.data)
     owner = session if session is not None else Session(record["client"], record["version"])
     owner.user = record["user"]
-    owner.listener = record.get("listener", "")
+    if session is None:
+        owner.listener = record.get("listener", "")
     owner.will = will_from_record(record)
     delay = record["delay"]
     if delay and session is not None and session.expiry:

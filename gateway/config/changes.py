@@ -8,9 +8,12 @@ from typing import NamedTuple
 from gateway.config.load import MASK, display
 from gateway.config.model import Settings
 
-LIVE = ("mappings", "security", "log.level", "log.clients", "process",
+LIVE = ("mappings", "security", "limits", "log.level", "log.clients", "process",
+        "mqtt.max_connections", "mqtt.max_sessions",
         "admin.token_file", "admin.read_token_file", "admin.hosts")  # fmt: skip
 """Sections and keys that a reload puts into force. The others are read at start."""
+LIVE_OF_A_LISTENER = ("limits", "max_connections", "max_sessions")
+"""The same for `listeners.N.`."""
 
 
 class Change(NamedTuple):
@@ -40,7 +43,14 @@ def changes(before: Settings, after: Settings) -> list[Change]:
 
 def is_live(key: str) -> bool:
     """Whether a reload is enough for this setting."""
-    return any(key == one or key.startswith(f"{one}.") for one in LIVE)
+    section, _, rest = key.partition(".")
+    if section == "listeners":
+        return _within(rest.partition(".")[2], LIVE_OF_A_LISTENER)
+    return _within(key, LIVE)
+
+
+def _within(key: str, sections: tuple[str, ...]) -> bool:
+    return any(key == one or key.startswith(f"{one}.") for one in sections)
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object]]:

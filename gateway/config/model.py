@@ -70,6 +70,11 @@ class Listener(Part):
     tls: Tls | None = Field(default=None, description="TLS; without it the listener is plain.")
     websocket: WebSocket | None = Field(default=None, description="WebSocket framing.")
     max_connections: Positive | None = Field(default=None, description="Limit of this listener beside the global one.")
+    max_sessions: Positive | None = Field(
+        default=None,
+        description="Sessions of clients that came last through this listener, connected or not, beside the global "
+        "limit. Beyond it CONNECT is refused (0x97).",
+    )
     proxy_protocol: Literal["v1", "v2"] | None = Field(
         default=None, description="Version of the PROXY protocol that the load balancer in front speaks."
     )

@@ -23,7 +23,7 @@ from gateway.errors import Finding
 from gateway.net.hub import Acceptor, Hub, HubSocket
 from gateway.net.proxied import ProxiedFactory
 from gateway.net.proxy import ProxyReader
-from gateway.net.rates import ConnectRates, Shares
+from gateway.net.rates import ConnectRates, SendRates, Shares
 from gateway.net.stream import StreamFactory, TlsContext, tls_context
 from gateway.ports.link import Link, address_of
 from gateway.session.connection import Connection
@@ -70,15 +70,57 @@ class Listeners:
             listening = self._plain(settings)
         else:
             listening = self._stream(settings)
-        own, everybody = settings.limits, self.limits
-        per_second = everybody.connects_per_second_per_address
-        if own.connects_per_second_per_address is not None:
-            per_second = own.connects_per_second_per_address
-        share = everybody.connections_per_address
-        listening.rates = ConnectRates(own.connects_per_second, per_second, time.monotonic)
-        listening.shares = Shares(share if own.connections_per_address is None else own.connections_per_address)
+        per_second, per_address, share = self._of(settings)
+        listening.rates = ConnectRates(per_second, per_address, time.monotonic)
+        listening.shares = Shares(share)
         self.all[settings.name] = listening
         return listening
+
+    def _of(self, settings: Listener) -> tuple[int, int, int]:
+        """A listener's connections a second, of all and from one address, and an address's share of them."""
+        own, everybody = settings.limits, self.limits
+        per_address, share = own.connects_per_second_per_address, own.connections_per_address
+        return (
+            own.connects_per_second,
+            everybody.connects_per_second_per_address if per_address is None else per_address,
+            everybody.connections_per_address if share is None else share,
+        )
+
+    def use(self, limits: Limits, settings: list[Listener]) -> None:
+        """Rates, shares and numbers as they are now. What somebody has used up of a rate that is as it was stays."""
+        if limits.connects_per_second != self.limits.connects_per_second:
+            self.rates = ConnectRates(limits.connects_per_second, 0, time.monotonic)
+        before = {name: self._of(listening.settings) for name, listening in self.all.items()}
+        self.limits = limits
+        for fresh in settings:
+            listening = self.all.get(fresh.name)
+            if listening is None:
+                continue  # it waits for a restart
+            own = {"limits": fresh.limits, "max_connections": fresh.max_connections}
+            listening.settings = listening.settings.model_copy(update=own)
+            per_second, per_address, share = now = self._of(listening.settings)
+            if now[:2] != before[fresh.name][:2]:
+                listening.rates = ConnectRates(per_second, per_address, time.monotonic)
+            if share != listening.shares.most:
+                self._share_anew(listening, share)
+
+    def _share_anew(self, listening: Listening, most: int) -> None:
+        """Another share for each address: who is connected counts, and nobody is turned out."""
+        listening.shares, listening.addresses = Shares(most), {}
+        if not most:
+            return
+        for connection in self.engine.connections:
+            if connection.link.listener == listening.settings.name:
+                address = address_of(connection.link.peer)
+                listening.addresses[connection.link] = address
+                listening.shares.hold(address)
+
+    def use_send_rates(self, rates: SendRates) -> None:
+        """What clients may send; each begins anew with it."""
+        self.hub.rates = rates
+        for connection in self.engine.connections:
+            link: Any = connection.link
+            link.buckets = None
 
     def reload_certificates(self) -> list[Finding]:
         """Certificates, keys and revocation lists as their files are now, for new connections. If one cannot
@@ -197,6 +239,7 @@ class Listeners:
 
     def _too_many_from(self, listening: Listening, link: Link) -> str | None:
         address = address_of(link.peer)
+        self._give_back(listening, link)  # a proxy has named it after shares were counted anew
         if not listening.rates.admit_from(address):
             return "connections from this address come faster than limits allow"
         if not listening.shares.take(address):

@@ -121,8 +121,12 @@ class Shares:
         if self.most and self._open[address] >= self.most:
             return False
         if self.most:
-            self._open[address] += 1
+            self.hold(address)
         return True
+
+    def hold(self, address: str) -> None:
+        """One from there is open, whether it may or not."""
+        self._open[address] += 1
 
     def give_back(self, address: str) -> None:
         """It is gone."""

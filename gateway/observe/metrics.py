@@ -36,7 +36,7 @@ Read = Callable[[], float | Mapping[Any, float]]
 A gauge that raises is left out of that scrape."""
 
 
-ZEROED = frozenset({"mqtt_connections", "mqtt_sessions"})
+ZEROED = frozenset({"mqtt_connections", "mqtt_sessions", "mqtt_listener_sessions"})
 """Gauges whose series are all there, with 0 where there is nothing to count: nobody connected is not 'no data'."""
 
 
@@ -52,6 +52,8 @@ class Gauges:
     mqtt_connections: Read | None = None
     mqtt_connections_limit: Read | None = None
     mqtt_sessions: Read | None = None
+    mqtt_listener_sessions: Read | None = None
+    mqtt_sessions_limit: Read | None = None
     mqtt_inflight_messages: Read | None = None
     mqtt_subscriptions: Read | None = None
     mqtt_retained_messages: Read | None = None

@@ -177,9 +177,10 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("config_last_reload_timestamp_seconds", (), "When settings and mappings last took effect."),
     _counter("config_reloads", (RESULT,), "Reloads asked for by SIGHUP, by the API or by changed files."),
     _gauge("worker_up", (WORKER,), "1 while the worker's reactor answers."),
-    _counter("worker_restarts", (WORKER,), "Workers started again after they ended unexpectedly."),
     _gauge("mqtt_connections", (LISTENER, PROTOCOL), "Connected MQTT clients."),
     _gauge("mqtt_connections_limit", (LISTENER,), "Connections the listener accepts at most."),
+    _gauge("mqtt_listener_sessions", (LISTENER,), "Sessions of clients that came last through the listener."),
+    _gauge("mqtt_sessions_limit", (LISTENER,), "Sessions of the listener's clients there may be at most."),
     _gauge("mqtt_sessions", (_closed("state", SessionState),), "Sessions with stored state, connected or not."),
     _counter("mqtt_connects", (LISTENER, PROTOCOL, _closed("result", ConnectResult)), "CONNECTs by their answer."),
     _counter("mqtt_auth_failures", (LISTENER, _closed("reason", AuthReason)),
@@ -269,7 +270,7 @@ class Counters:
         "mq_put_messages", "mqtt_auth_failures", "mqtt_connects", "mqtt_disconnects", "mqtt_puback_seconds",
         "mqtt_publish_received", "mqtt_publish_sent", "mqtt_subscriptions_refused", "names", "packets_in",
         "packets_out", "reactor_lag_seconds", "route_matched", "spool_corrupt_records", "spool_drained_messages",
-        "spool_recovered_messages", "spool_sync_seconds", "transform_errors", "worker_restarts",
+        "spool_recovered_messages", "spool_sync_seconds", "transform_errors",
     )  # fmt: skip
 
     def __init__(self, names: Names | None = None) -> None:
@@ -283,7 +284,6 @@ class Counters:
         self.spool_drained_messages = 0
         self.spool_sync_seconds = Histogram(SYNC_BUCKETS)
         self.config_reloads: dict[Result, int] = _Counts()
-        self.worker_restarts: dict[str, int] = _Counts()
         self.mqtt_connects: dict[tuple[str, Protocol, ConnectResult], int] = _Counts()
         self.mqtt_auth_failures: dict[tuple[str, AuthReason], int] = _Counts()
         self.mqtt_subscriptions_refused: dict[tuple[str, SubscribeReason], int] = _Counts()

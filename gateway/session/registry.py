@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 
 from gateway.session.session import NEVER, Session
@@ -11,10 +12,12 @@ from gateway.session.session import NEVER, Session
 class Registry:
     """The sessions of this gateway, by client identifier [MQTT-3.1.3-2]."""
 
-    __slots__ = ("_due", "_sessions")
+    __slots__ = ("_due", "_sessions", "by_listener")
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
+        self.by_listener: Counter[str] = Counter()
+        """How many there are of clients that came last through each listener."""
         self._due: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
@@ -30,11 +33,19 @@ class Registry:
     def add(self, session: Session) -> None:
         """Make it known."""
         self._sessions[session.client_id] = session
+        self.by_listener[session.listener] += 1
+
+    def move(self, session: Session, listener: str) -> None:
+        """Its client came through this listener."""
+        self.by_listener[session.listener] -= 1
+        self.by_listener[listener] += 1
+        session.listener = listener
 
     def remove(self, session: Session) -> None:
         """Forget it, unless another one has taken its place."""
         if self._sessions.get(session.client_id) is session:
             del self._sessions[session.client_id]
+            self.by_listener[session.listener] -= 1
 
     def watch(self, session: Session, now: float) -> None:
         """Its connection ended: remember when it, or its delayed will, is due."""

@@ -135,3 +135,41 @@ def test_many_small_ones_are_nobodys_business(version):
     for number in range(1, 2001):
         device.publish("a", b"x", 2, number)
     assert not device.wire.closed
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, 3), (4, 3), (5, 0x97)])
+def test_sessions(version, code):
+    """Requirement 20, for one listener: who is away holds a place, who has one comes back, a clean start frees it."""
+    bench = bench_with(max_listener_sessions=2)
+    bench.device(version, "away").connect(clean=False).disconnect()
+    here = bench.device(version, "here").connect()
+    assert here.take()[0][1].reason == 0
+    late = bench.device(version, "late").connect()
+    assert late.take()[0][1].reason == code
+    assert late.wire.closed
+    counts = bench.engine.counters.mqtt_connects
+    assert sum(n for (name, _, result), n in counts.items() if (name, result) == ("bench", "too_many")) == 1
+    bench.kill()
+    bench.engine.limits.listeners = {"bench": dataclasses.replace(bench.engine.limits, max_listener_sessions=2)}
+    assert bench.engine.sessions.by_listener["bench"] == 1, "counted again at start"
+    assert bench.device(version, "away").connect(clean=False).take()[0][1].reason == 0
+    again = bench.device(version, "away").connect()
+    assert again.take()[0][1].reason == 0, "a take-over needs no more room"
+    again.disconnect()
+    assert bench.engine.sessions.by_listener["bench"] == 0
+    assert all(bench.device(version, name).connect().take()[0][1].reason == 0 for name in ("late", "later"))
+
+
+def test_a_client_that_comes_from_another_listener_is_one_more():
+    bench = bench_with(max_listener_sessions=1)
+    elsewhere = bench.device(5, "moves")
+    elsewhere.wire.listener = "other"
+    elsewhere.connect(clean=False).disconnect()
+    first = bench.device(5, "first").connect(clean=False)
+    moves = bench.device(5, "moves").connect(clean=False)
+    assert moves.take()[0][1].reason == 0x97
+    first.drop()
+    bench.device(5, "first").connect().disconnect()
+    back = bench.device(5, "moves").connect(clean=False).take()[0][1]
+    assert (back.reason, back.session_present) == (0, True)
+    assert dict(bench.engine.sessions.by_listener) == {"": 0, "other": 0, "bench": 1}

@@ -22,6 +22,23 @@ def test_every_difference_is_named_and_says_whether_a_reload_is_enough():
     ]
 
 
+def test_rates_shares_and_numbers_of_connections_and_sessions_need_no_restart():
+    listener = {"name": "plain", "port": 1883}
+    now = {"max_connections": 5, "max_sessions": 6, "limits": {"publishes_per_second": 7}, "max_packet": 4096}
+    before = load_settings(overrides={"listeners": [listener]})
+    after = load_settings(
+        overrides={"listeners": [listener | now], "limits.bytes_per_second": 8, "mqtt.max_sessions": 9}
+    )
+    assert [one.key for one in changes(before, after) if one.live] == [
+        "listeners.0.max_connections",
+        "listeners.0.max_sessions",
+        "listeners.0.limits.publishes_per_second",
+        "mqtt.max_sessions",
+        "limits.bytes_per_second",
+    ]
+    assert [one.key for one in changes(before, after) if not one.live] == ["listeners.0.max_packet"]
+
+
 def test_a_changed_secret_is_a_change_that_shows_nothing():
     key = "MQGATE_SECURITY__USERS__BOB__PASSWORD"
     found = changes(load_settings(environ={key: "old"}), load_settings(environ={key: "new"}))
