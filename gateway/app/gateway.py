@@ -87,6 +87,7 @@ class Gateway:
             join_buffer(self, self.buffer)
         self.hub = Hub(reactor, self.engine)
         self.engine.on_pause = self.hub.pause
+        self.engine.writing.each = self.hub.write_each
         self.engine.on_end = notices.ended
         self.engine.delivery.waiting.on_full = notices.full
         self.spans = open_spans(settings, self.engine)

@@ -25,6 +25,7 @@ from gateway.broker.subscribing import Subscribing
 from gateway.broker.sys_topics import SysTopics
 from gateway.broker.tracing import Hop
 from gateway.broker.turn import Turn
+from gateway.broker.writing import Writing
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, Disconnect
@@ -75,6 +76,7 @@ class Engine:
         self.failures = Failures(self)
         self.parking = Parking(self)
         self.pings = Pings(self)
+        self.writing = Writing(self)
         self.refill: dict[Session, None] = {}
         """Sessions whose window has room again: filled once a batch."""
         self.first: list[Turn] = []
@@ -96,7 +98,6 @@ class Engine:
         self._busy = False
         self.running = self.turn  # its unit is being committed
         self._submitting = False
-        self._dirty: set[Connection] = set()
         self.handlers = self._handlers()
 
     def _handlers(self) -> list[Callable[[Connection, Any], None]]:
@@ -177,8 +178,7 @@ class Engine:
 
     def send_counted(self, connection: Connection, data: bytes) -> None:
         """One or several packets that are counted already."""
-        connection.out.append(data)
-        self._dirty.add(connection)
+        self.writing.later(connection, data)
 
     def send_all(self, connection: Connection, packets: list[bytes]) -> None:
         """Several packets."""
@@ -196,7 +196,7 @@ class Engine:
         if connection.state == CLOSED:
             return
         connection.close_reason = text or why
-        self._write(connection)
+        self.writing.now(connection)
         connection.link.close()
         self.connecting.ended(connection, why)
 
@@ -204,7 +204,7 @@ class Engine:
         """The client said DISCONNECT: what that changes (no will, its session's expiry) is durable before the socket
         closes, so that a client that saw the end is never contradicted by a kill."""
         connection.close_reason = "normal"
-        self._write(connection)
+        self.writing.now(connection)
         connection.leaving = not self.parking.withholds(connection)
         self.connecting.ended(connection, "normal")
         self.turn.after.append(connection.link.close)
@@ -250,28 +250,8 @@ class Engine:
             for session in refill:
                 self.delivery.fill(session)
         self._submit()
-        if self._dirty:
-            self.write_out()
-
-    def write_out(self) -> None:
-        """One write for each connection that has something to be told."""
-        dirty, self._dirty = self._dirty, set()
-        for connection in dirty:
-            self._write(connection)
-
-    def _write(self, connection: Connection) -> None:
-        out = connection.out
-        if not out or connection.state == CLOSED:
-            return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        connection.out = []
-        self.counters.bytes_out += len(data)
-        link = connection.link
-        link.write(data)
-        if self.trace_out is not None:
-            self.trace_out(connection, data)
-        if link.buffered() > self.limits.max_outgoing_bytes:
-            self.close(connection, "slow_consumer", "the client does not read what it is sent")
+        if self.writing.dirty:
+            self.writing.all()
 
     def _submit(self) -> None:
         if self._submitting:
@@ -328,8 +308,8 @@ class Engine:
             self.trace_commit(turn)
         committed = self.scheduler.monotonic()
         self.finish(turn)
-        if self._dirty:
-            self.write_out()  # before the books are kept: somebody waits for this
+        if self.writing.dirty:
+            self.writing.all()  # before the books are kept: somebody waits for this
         accounting.finished(self, turn, committed)
         self.on_committed()
         if not self._submitting:
@@ -357,24 +337,11 @@ class Engine:
 
     def finish(self, turn: Turn) -> None:
         """The commit has returned: acknowledge, then deliver."""
-        dirty = self._dirty
         for connection, count in turn.pending.items():
             connection.inbound_pending -= count
             connection.session.received += count
         self.counters.packets_out[:] = map(add, self.counters.packets_out, turn.answered)
-        for connection, replies in turn.replies.items():
-            if self.parking.defer(connection, replies):
-                continue
-            if connection.state == CLOSED:
-                if connection.leaving:  # it said DISCONNECT: what it did before that is answered before the end
-                    connection.link.write(b"".join(replies))
-                continue
-            if connection.out:
-                connection.out.extend(replies)
-            else:
-                connection.out = replies
-            connection.greeted = True
-            dirty.add(connection)
+        self.writing.acknowledge(turn)
         for owner, (staged, ids) in turn.staged.items():
             owner.staged_tokens.update(zip(ids, staged.tokens, strict=True))
         if turn.deliveries:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -63,10 +63,9 @@ def run(
 def serve(read: Callable[[], Settings]) -> None:
     """Until SIGTERM or SIGINT; SIGHUP reads settings and mappings again."""
     settings = read()
-    from twisted.internet import epollreactor
+    from gateway.net.reactor import install
 
-    epollreactor.install()
-    from twisted.internet import reactor
+    running = install()
     from twisted.internet.error import CannotListenError
     from twisted.internet.task import LoopingCall
 
@@ -77,7 +76,6 @@ def serve(read: Callable[[], Settings]) -> None:
     handler = logs.configure(form, settings.log.level, priorities=logs.to_journal())  # type: ignore[arg-type]
     _raise_descriptor_limit()
     sys.setswitchinterval(0.001)  # a busy reactor must not keep the journal's thread from its disk for 5 ms
-    running: Any = reactor
     gateway = Gateway(settings, running)
     gateway.reread = read
     handler.count_into(gateway.counters)

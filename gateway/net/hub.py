@@ -9,10 +9,8 @@ signals, TLS and HTTP stay the reactor's.
 from __future__ import annotations
 
 import contextlib
-import errno
 import select
 import socket
-from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol, cast
@@ -22,17 +20,19 @@ from zope.interface import implementer
 
 from gateway.broker.engine import Engine
 from gateway.broker.singles import SHORT
-from gateway.net.proxy import ProxyReader
+from gateway.net.hub_socket import AGAIN, READ, WRITE, Acceptor, HubSocket
 from gateway.net.rates import Pair, SendRates
+from gateway.net.reactor import HubReactor
+from gateway.net.wire import read_sockets, write_sockets
+from gateway.ports.link import Link
 from gateway.session.connection import Connection
 
-READ, WRITE, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
+GONE = select.EPOLLHUP | select.EPOLLERR
 CHUNK = 1 << 16
-FIRST_CHUNK, LEAST_CHUNK, SLOW_SECONDS = 4096, 512, 0.02
+LEAST_CHUNK, SLOW_SECONDS = 512, 0.02
 """How much is read at once grows while it is worked off fast, and shrinks when it is not: what one client sends may be
 dear to route, and the others wait meanwhile."""
 MAX_EVENTS = 512
-_AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 
 
 class Pausable(Protocol):
@@ -44,139 +44,6 @@ class Pausable(Protocol):
 
     def pause(self, paused: bool) -> None:
         """Stop or go on reading."""
-
-
-class HubSocket:
-    """One accepted socket: the broker's `Link`."""
-
-    __slots__ = ("_backlog", "_backlog_bytes", "_closing", "buckets", "certificate_user", "chunk", "closed",
-                 "connection", "fd", "hub", "listener", "named", "on_close", "peer", "proxy",
-                 "sock", "watching")  # fmt: skip
-
-    def __init__(self, hub: Hub, sock: socket.socket, peer: str, listener: str) -> None:
-        self.hub = hub
-        self.sock = sock
-        self.fd = sock.fileno()
-        self.peer = peer
-        self.listener = listener
-        self.certificate_user: str | None = None
-        self.connection: Connection | None = None
-        self.proxy: ProxyReader | None = None
-        self.on_close: Callable[[], None] | None = None
-        self.named: Callable[[], bool] = lambda: True
-        """Asked when a proxy has said who the client is: whether it may stay."""
-        self.closed = False
-        self.buckets: Pair | None = None
-        self.watching = READ
-        self.chunk = FIRST_CHUNK
-        self._backlog: deque[bytes] = deque()
-        self._backlog_bytes = 0
-        self._closing = False
-
-    def write(self, data: bytes) -> None:
-        """Straight to the socket; what it does not take waits for it to become writable."""
-        if self.closed:
-            return
-        if not self._backlog:
-            try:
-                sent = self.sock.send(data)
-            except OSError as error:
-                if error.errno not in _AGAIN:
-                    self.hub.lost_later(self)
-                    return
-                sent = 0
-            if sent == len(data):
-                return
-            data = data[sent:]
-        self._backlog.append(data)
-        self._backlog_bytes += len(data)
-        self._watch(self.watching | WRITE)
-
-    def buffered(self) -> int:
-        """What the peer has not taken."""
-        return self._backlog_bytes
-
-    def drain(self) -> None:
-        """The socket takes data again."""
-        while self._backlog:
-            data = self._backlog[0]
-            try:
-                sent = self.sock.send(data)
-            except OSError as error:
-                if error.errno not in _AGAIN:
-                    self.hub.lost(self)
-                return
-            self._backlog_bytes -= sent
-            if sent < len(data):
-                self._backlog[0] = data[sent:]
-                return
-            self._backlog.popleft()
-        if self._closing:
-            self._shut()
-        else:
-            self._watch(self.watching & ~WRITE)
-
-    def close(self) -> None:
-        """Close when everything is sent; a peer that does not read is given a few seconds."""
-        if self.closed or self._closing:
-            return
-        self._closing = True
-        if self._backlog:
-            self._watch(WRITE)
-            self.hub.later(5.0, self.abort)
-        else:
-            self._shut()
-
-    def abort(self) -> None:
-        """Close at once."""
-        if not self.closed:
-            self._shut()
-
-    def pause(self, paused: bool) -> None:
-        """Stop or go on reading."""
-        if not self.closed and not self._closing:
-            self._watch(self.watching & ~READ if paused else self.watching | READ)
-
-    def _watch(self, events: int) -> None:
-        if events != self.watching and not self.closed:
-            self.watching = events
-            self.hub.modify(self.fd, events)
-
-    def _shut(self) -> None:
-        self.closed = True
-        self._backlog.clear()
-        self._backlog_bytes = 0
-        self.hub.forget(self)
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_WR)
-        self.sock.close()
-        if self.on_close is not None:
-            self.on_close()
-
-
-class Acceptor:
-    """A listening socket in the hub."""
-
-    def __init__(self, hub: Hub, sock: socket.socket, accepted: Callable[[HubSocket], None], name: str) -> None:
-        self.hub = hub
-        self.sock = sock
-        self.accepted = accepted
-        self.name = name
-
-    def accept(self) -> None:
-        """Everything that waits, up to a bound, so that a flood of connections does not starve the others."""
-        for _ in range(256):
-            try:
-                sock, address = self.sock.accept()
-            except OSError as error:
-                if error.errno in {errno.EMFILE, errno.ENFILE}:
-                    self.hub.out_of_descriptors(self)
-                return
-            sock.settimeout(0)
-            if sock.family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
-            self.accepted(HubSocket(self.hub, sock, peer, self.name))
 
 
 @implementer(IReadDescriptor)
@@ -197,7 +64,11 @@ class Hub:
         """What clients may send in a second."""
         self.on_fatal: Callable[[Exception], None] = lambda _error: None
         self.on_defect: Callable[[Exception, str], None] = lambda _error, _peer: None
-        IReactorFDSet(reactor).addReader(self)
+        self._reactor_fd = -1
+        if isinstance(reactor, HubReactor):
+            reactor.serve_first(self)
+        else:
+            IReactorFDSet(reactor).addReader(self)
 
     # -- what the reactor calls --
 
@@ -217,45 +88,76 @@ class Hub:
         """Read all that is ready, hand it to the broker, commit, answer. A defect in here cannot be pinned on one
         connection: the process ends, and what starts it again finds everything that was acknowledged."""
         try:
-            self._round()
+            self._round(self._epoll.poll(0, MAX_EVENTS))
         except Exception as error:  # noqa: BLE001 -- said, and then the end
             self.on_fatal(error)
 
-    def _round(self) -> None:
-        sockets, limited = self._sockets, bool(self.rates)
+    def wait(self, seconds: float) -> bool:
+        """`doRead` for a reactor that serves the hub first: wait so long at most; whether the reactor has to look."""
+        try:
+            events = self._epoll.poll(seconds, MAX_EVENTS)
+            return bool(events) and self._round(events)
+        except Exception as error:  # noqa: BLE001 -- as in doRead
+            self.on_fatal(error)
+            return True
+
+    def watch(self, fd: int) -> None:
+        """The reactor's descriptor: `wait` says when it is readable."""
+        self._reactor_fd = fd
+        self._epoll.register(fd, READ)
+
+    def _round(self, events: list[tuple[int, int]]) -> bool:
+        """Work off what is ready; whether the reactor is among it."""
+        others, ask = events, False
         small: list[tuple[Connection, bytes]] = []
-        for fd, event in self._epoll.poll(0, MAX_EVENTS):
-            link = sockets.get(fd)
-            if link is None:
-                acceptor = self._acceptors.get(fd)
-                if acceptor is not None:
-                    acceptor.accept()
-                continue
-            if event & WRITE:
-                link.drain()
-            if event & READ and not link.closed:
-                chunk = self._read(link)
-                if not chunk:
-                    continue
-                if len(chunk) <= SHORT and link.connection is not None and link.proxy is None and not limited:
-                    small.append((link.connection, chunk))
-                else:
-                    self._hand_in(link, chunk)
-            elif event & GONE and not link.closed:
-                self.lost(link)
+        if not self.rates:
+            small, large, others = read_sockets(events, self._sockets, SHORT)
+            for link, chunk in large:
+                self._hand_in(link, chunk)
+        for fd, event in others:
+            if fd == self._reactor_fd:
+                ask = True
+            else:
+                self._event(fd, event)
         for connection, chunk in self.engine.received_each(small) if small else ():
             self._hand_in(cast("HubSocket", connection.link), chunk)
         self.engine.flush()
         while self._lost:
             self.lost(self._lost.pop())
             self.engine.flush()
+        return ask
+
+    def _event(self, fd: int, event: int) -> None:
+        """What one socket is ready for."""
+        link = self._sockets.get(fd)
+        if link is None:
+            acceptor = self._acceptors.get(fd)
+            if acceptor is not None:
+                acceptor.accept()
+            return
+        if event & WRITE:
+            link.drain()
+        if event & READ and not link.closed:
+            chunk = self._read(link)
+            if chunk:
+                self._hand_in(link, chunk)
+        elif event & GONE and not link.closed:
+            self.lost(link)
+
+    def write_each(self, links: list[Link], datas: list[bytes]) -> list[int]:
+        """Write to many links; the answer: the positions of those that have not taken all, or that are not the hub's
+        own."""
+        left = write_sockets(HubSocket, links, datas)
+        for at, sent in left:
+            links[at].write(datas[at][sent:])
+        return [at for at, _ in left]
 
     def _read(self, link: HubSocket) -> bytes:
         """What has arrived; nothing: the peer is gone or was not ready after all."""
         try:
             chunk = link.sock.recv(link.chunk)
         except OSError as error:
-            if error.errno not in _AGAIN:
+            if error.errno not in AGAIN:
                 self.lost(link)
             return b""
         if not chunk:

@@ -20,7 +20,8 @@ from gateway.broker.engine import Engine
 from gateway.config.limits import Limits
 from gateway.config.model import Listener
 from gateway.errors import Finding
-from gateway.net.hub import Acceptor, Hub, HubSocket
+from gateway.net.hub import Hub
+from gateway.net.hub_socket import Acceptor, HubSocket
 from gateway.net.proxied import ProxiedFactory
 from gateway.net.proxy import ProxyReader
 from gateway.net.rates import ConnectRates, SendRates, Shares

@@ -1,0 +1,6 @@
+from typing import Any
+
+def receive(
+    events: list[tuple[int, int]], links: dict[int, Any], brief: int, /
+) -> tuple[list[tuple[Any, bytes]], list[tuple[Any, bytes]], list[tuple[int, int]]]: ...
+def write(kind: type, links: list[Any], datas: list[bytes], /) -> list[tuple[int, int]]: ...

@@ -1,0 +1,78 @@
+"""Reading from many sockets at once, and writing to many; compiled where there was a compiler at installation.
+
+Both do the plain case alone: a socket that was closed by its peer, has an error, does not take all, or has something
+waiting before it is left to the hub.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gateway.ports.link import Link
+
+if TYPE_CHECKING:
+    from gateway.net.hub_socket import HubSocket
+    from gateway.session.connection import Connection
+
+    Events = list[tuple[int, int]]
+    Received = tuple[list[tuple[Connection, bytes]], list[tuple[HubSocket, bytes]], Events]
+
+ROOM, LONGEST = 256 << 10, 4096
+"""How much is read in one call, and from one socket."""
+
+
+def receive(events: Events, links: Mapping[int, HubSocket], brief: int) -> Received:
+    """Read the sockets of a poll: at most `brief` bytes with their connection, more with their link; and the events
+    that are for the caller: all but data of a link that reads little at a time and knows its client."""
+    small: list[tuple[Connection, bytes]] = []
+    large: list[tuple[HubSocket, bytes]] = []
+    rest: Events = []
+    room = ROOM
+    for fd, ready in events:
+        link = links.get(fd) if ready == select.EPOLLIN else None
+        data = b""
+        if link is not None and link.proxy is None and link.connection is not None and link.chunk <= min(LONGEST, room):
+            try:
+                data = link.sock.recv(link.chunk)
+            except OSError:
+                data = b""
+        if not data or link is None or link.connection is None:
+            rest.append((fd, ready))
+            continue
+        room -= len(data)
+        if len(data) <= brief:
+            small.append((link.connection, data))
+        else:
+            large.append((link, data))
+    return small, large, rest
+
+
+def write(kind: type, links: list[Link], datas: list[bytes]) -> list[tuple[int, int]]:
+    """Send each link of the hub's kind its bytes, if nothing waits before them. The answer: the positions of those
+    that did not take all, with what they took."""
+    rest: list[tuple[int, int]] = []
+    for at, (link, data) in enumerate(zip(links, datas, strict=True)):
+        sent = 0
+        socket: Any = link
+        if type(link) is kind and socket.direct >= 0:
+            try:
+                sent = socket.sock.send(data)
+            except OSError:
+                sent = 0
+            if sent == len(data):
+                continue
+        rest.append((at, sent))
+    return rest
+
+
+read_sockets: Callable[[Events, dict[int, HubSocket], int], Received] = receive
+write_sockets: Callable[[type, list[Link], list[bytes]], list[tuple[int, int]]] = write
+try:
+    from gateway.net._wire import receive as _receive
+    from gateway.net._wire import write as _write
+
+    read_sockets, write_sockets = _receive, _write
+except ImportError:
+    pass
