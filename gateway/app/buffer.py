@@ -24,6 +24,7 @@ from gateway.backends.ibm.examining import Problem
 from gateway.backends.ibm.identifiers import NewId, message_ids
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.worker import Backoff
+from gateway.broker.failures import run_of
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.observe import logs
@@ -167,8 +168,7 @@ def join_buffer(gateway: Gateway, buffer: BufferedQueueManager) -> None:
         gateway.declare_names()
 
     def rule_of(puts: Puts) -> str:
-        run = (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key)
-        target = gateway.engine.running.targets.get(run)
+        target = gateway.engine.running.targets.get(run_of(puts))
         return NO_ROUTE if target is None else target.rule
 
     buffer.units.rule_of = rule_of

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gateway.ports.counters import Counters, DropReason
 
 NO_RULE = "_none"
+_Q_FULL = 2053
 
 
 def rule_of(turn: Turn, row: Row) -> str:
@@ -75,7 +76,38 @@ def committed(counters: Counters, queue_manager: str, turn: Turn) -> int:
             for cause in causes.values():
                 counters.dlq_messages[cause.rule, cause.reason] += 1
         _count_puts(counters, queue_manager, turn, run, NO_RULE if causes else "")
+        if puts.lost:
+            _lost(counters, queue_manager, turn, run)
     return bridged
+
+
+def placed(counters: Counters, queue_manager: str, turn: Turn) -> None:
+    """Rows out of syncpoint that are on their queues although the unit was refused: counted, and out of the turn."""
+    for run, puts in list(turn.runs.items()):
+        if not puts.placed:
+            continue
+        rows = range(puts.placed)
+        received(counters, turn, ((run, row) for row in rows))
+        for policy, count in Counter(turn.policy((run, row)) for row in rows).items():
+            counters.mq_put_messages[queue_manager, policy.rule] += count
+        counters.mq_put_bytes[queue_manager, turn.targets[run].rule] += sum(
+            len(puts.heads[row]) + len(puts.bodies[row]) for row in rows
+        )
+        _lost(counters, queue_manager, turn, run)
+        puts.placed = 0
+        turn.without(run, rows)
+
+
+def _lost(counters: Counters, queue_manager: str, turn: Turn, run: Run) -> None:
+    """Rows out of syncpoint that were refused when it could no longer be told which: at QoS 0 they are gone."""
+    puts = turn.runs[run]
+    lost, puts.lost = puts.lost, 0
+    for policy, rows in turn.policies(run):
+        count = min(lost, rows)
+        if count:
+            counters.mq_put_messages[queue_manager, policy.rule] -= count
+            counters.messages_dropped[policy.rule, "queue_full" if puts.lost_reason == _Q_FULL else "other"] += count
+        lost -= count
 
 
 def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, instead: str) -> None:

@@ -57,6 +57,8 @@ class Failures:
         """Change the turn so that it can be committed, or wait and try the same again."""
         engine = self.engine
         wait = 0.0
+        if any(puts.placed for puts in unit.puts):
+            self.place(turn)
         if turn.parked is not None:
             self.parked_failed(turn, turn.parked, unit, outcome)
             return
@@ -72,6 +74,13 @@ class Failures:
             engine.scheduler.later(wait, lambda: engine.resubmit(turn))
         else:
             engine.resubmit(turn)
+
+    def place(self, turn: Turn) -> None:
+        """What was put out of syncpoint is no part of the next attempt."""
+        engine, before = self.engine, turn.rows
+        accounting.placed(engine.counters, engine.queue_manager.name, turn)
+        if turn.parked is not None:
+            engine.parking.placed(turn.parked, before - turn.rows)
 
     def hold(self) -> float:
         """The queue manager or its disk cannot: seconds until the next attempt."""
@@ -201,7 +210,7 @@ class Failures:
             return False
         rows = self._too_long(puts, rows) if failure.reason in TOO_LONG else rows
         room, now = manager.max_length(queue), engine.scheduler.now()
-        dead_run: Run = (queue, "", 0, puts.persistent, b"")
+        dead_run: Run = (queue, "", 0, puts.persistent, b"", True)
         why = _LABELS.get(failure.reason, "other")
         elsewhere: dict[int, Row] = {}
         for row in sorted(rows):
@@ -238,14 +247,14 @@ class Failures:
 
 def put_report(turn: Turn, made: reports.Report) -> None:
     """A report, in the unit of work of what it reports."""
-    run: Run = (made.queue, made.queue_manager, made.priority, made.persistent, b"")
+    run: Run = (made.queue, made.queue_manager, made.priority, made.persistent, b"", True)
     turn.aim(run, REPORT)
     turn.put(run, made.head, made.body)
 
 
 def run_of(puts: Puts) -> Run:
     """The destination of a run."""
-    return (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key)
+    return (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key, puts.syncpoint)
 
 
 def _dropped_because(failure: Failure) -> DropReason:

@@ -178,6 +178,11 @@ class Parking:
         self.engine.first.append(parked.turn)
         self.engine.flush()
 
+    def placed(self, parked: Parked, rows: int) -> None:
+        """So many of its messages were put out of syncpoint, whatever becomes of the others."""
+        parked.count -= rows
+        self.rows -= rows
+
     def refused(self, parked: Parked, wait: float) -> None:
         """Refused again: those that came meanwhile are behind it still."""
         parked.inflight = False

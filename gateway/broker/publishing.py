@@ -130,7 +130,7 @@ class Publishing:
         turn = self.engine.turn
         found = turn.staged.get(session)
         if found is None:
-            found = turn.staged[session] = (turn.run((STAGED, "", 0, True, session.key)), [])
+            found = turn.staged[session] = (turn.run((STAGED, "", 0, True, session.key, True)), [])
         return found
 
     def staged_head(self, route: Route, client_id: str) -> bytes:

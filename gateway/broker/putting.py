@@ -12,7 +12,7 @@ from gateway.bridge.trace import carries, passed_on
 from gateway.broker import accounting, tracing
 from gateway.broker.failures import put_report
 from gateway.broker.route import DEAD, Inbound, Policy
-from gateway.broker.router import origin_of, policy_of
+from gateway.broker.router import origin_of, policy_of, under_syncpoint
 from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import Refused
 from gateway.mqtt import properties as prop
@@ -48,7 +48,7 @@ class Putting:
         plan = self._plan(message, now) if publication.properties or publication.expires else route.plan
         if plan is None:
             return
-        if plan is route.plan and route.rows is not None and not plan.dead_letter:
+        if plan is route.plan and route.rows is not None and not plan.dead_letter and message.connection is not None:
             self._put_rows(turn, message, route.rows)
             return
         if plan.dead_letter:
@@ -66,7 +66,10 @@ class Putting:
                 rows += self._refused(turn, message, prepared, refused, now)
                 continue
             queue = built.queue or f"topic://{built.mq_topic}"
-            run = (queue, built.queue_manager, built.priority, built.persistent, b"")
+            # a will goes with the state that says it is still to be published
+            joined = len(chosen) > 1 or message.connection is None
+            syncpoint = joined or under_syncpoint(prepared, persistent=built.persistent)
+            run = (queue, built.queue_manager, built.priority, built.persistent, b"", syncpoint)
             turn.aim(run, policy_of(prepared))
             rows.append(_row(turn, message, run, built.head, built.body))
             if prepared.request is not None:
@@ -174,7 +177,7 @@ class Putting:
         dead = deadletter.build(
             made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
         )
-        run = (queue, "", 0, made.persistent, b"")
+        run = (queue, "", 0, made.persistent, b"", True)
         turn.aim(run, DEAD)
         row = _row(turn, message, run, dead.head, dead.body)
         turn.causes.setdefault(run, {})[row[1]] = cause

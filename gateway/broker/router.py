@@ -112,12 +112,12 @@ class Router:
         route.rule = plan.prepared[0].rule.name if plan.prepared else ""
         if plan.simple and not any(one.request is not None for one in plan.prepared):
             route.rows = tuple(
-                (run_of(one), policy, one.head, one.tails)
+                (run_of(one, alone=len(plan.prepared) == 1), policy, one.head, one.tails)
                 for one, policy in zip(plan.prepared, route.policies, strict=True)
             )
         if len(plan.prepared) == 1 and plan.simple:
             only = plan.prepared[0]
-            route.run = self._run(run_of(only), route.policies[0])
+            route.run = self._run(run_of(only, alone=True), route.policies[0])
             route.head, route.tails = only.head, only.tails
 
     def _run(self, run: Run, policy: Policy) -> Run:
@@ -260,10 +260,18 @@ def origin_of(route: Route, publisher: Publisher) -> inbound.Origin:
     return inbound.Origin(publisher.client_id, user, route.topic, qos, retain, listener=publisher.listener)
 
 
-def run_of(prepared: inbound.Prepared) -> Run:
-    """The destination of what a rule prepared."""
+def run_of(prepared: inbound.Prepared, *, alone: bool) -> Run:
+    """The destination of what a rule prepared; `alone`: it is the publication's only one."""
     queue = prepared.queue or f"topic://{prepared.mq_topic}"
-    return (queue, prepared.queue_manager, prepared.priority, prepared.persistent, b"")
+    syncpoint = not alone or under_syncpoint(prepared, persistent=prepared.persistent)
+    return (queue, prepared.queue_manager, prepared.priority, prepared.persistent, b"", syncpoint)
+
+
+def under_syncpoint(prepared: inbound.Prepared, *, persistent: bool) -> bool:
+    """Whether a message is part of the unit of work: all are but those of QoS 0 that are not persistent, unless the
+    rule says so or the answer to a request needs what is stored with it."""
+    spec = prepared.rule.spec
+    return bool(prepared.origin.qos) or persistent or spec.syncpoint == "always" or prepared.request is not None
 
 
 def policy_of(prepared: inbound.Prepared) -> Policy:

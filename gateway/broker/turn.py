@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gateway.session.outflow import Item
     from gateway.session.session import Session
 
-Run = tuple[str, str, int, bool, bytes]
-"""Destination of a run of puts: queue, queue manager, priority, persistent, key."""
+Run = tuple[str, str, int, bool, bytes, bool]
+"""Destination of a run of puts: queue, queue manager, priority, persistent, key, under syncpoint."""
 STAGED = "MQGATE.STAGED"
 _first = itemgetter(0)
 Row = tuple[Run, int]
@@ -106,8 +106,8 @@ class Turn:
         """The open run for a destination."""
         puts = self.runs.get(run)
         if puts is None:
-            queue, queue_manager, priority, persistent, key = run
-            puts = self.runs[run] = Puts(queue, queue_manager, key, priority, persistent)
+            queue, queue_manager, priority, persistent, key, syncpoint = run
+            puts = self.runs[run] = Puts(queue, queue_manager, key, priority, persistent, syncpoint=syncpoint)
         return puts
 
     def aim(self, run: Run, policy: Policy) -> None:
@@ -152,8 +152,9 @@ class Turn:
         What is known of the rows goes with them. How many rows fewer there are in the run."""
         puts = self.runs[run]
         firsts = list(accumulate(map(len, parts), initial=0))
-        puts.heads[:] = [head for part in parts for head, _ in part]
-        puts.bodies[:] = [body for part in parts for _, body in part]
+        # new lists: a backend may keep those of rows that it has placed
+        puts.heads = [head for part in parts for head, _ in part]
+        puts.bodies = [body for part in parts for _, body in part]
         fewer = len(parts) - firsts[-1]
         self.rows -= fewer
         places = {row: [(run, at) for at in range(firsts[row], firsts[row + 1])] for row in range(len(parts))}

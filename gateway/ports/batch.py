@@ -37,6 +37,15 @@ class Puts:
     bodies: list[bytes] = field(default_factory=list)
     tokens: Sequence[Token] = ()
     """Filled by the backend when the unit is committed."""
+    syncpoint: bool = True
+    """False: no part of the unit of work (MQPMO_NO_SYNCPOINT). What the backend has put stays put when the unit is
+    refused, and is not put again when it is submitted once more."""
+    placed: int = 0
+    """Out of syncpoint: how many of the first rows are done with, whatever becomes of the unit."""
+    lost: int = 0
+    """How many of those the queue manager refused, which was heard too late to say which ones."""
+    lost_reason: int = 0
+    """The MQRC of the first of them."""
 
 
 @dataclass(slots=True)

@@ -233,6 +233,11 @@ class ToMq(Part):
         default="dead_letter", description="When the message is longer than the queue takes."
     )
     on_failure: OnFailure = Field(default_factory=lambda: _ONFAILURE, description="When the put fails.")
+    syncpoint: Literal["from_qos", "always"] = Field(
+        default="from_qos",
+        description="`from_qos`: QoS 0 that is not persistent is put out of syncpoint, QoS 1 and 2 in the unit of work "
+        "that is acknowledged. `always`: QoS 0 too. Several destinations (`continue`) are always one unit of work.",
+    )
     goes_on: bool = Field(default=False, alias="continue", description="Whether later rules are looked at too.")
 
 

@@ -10,6 +10,8 @@ import pytest
 from bridge_estate import BACKENDS, Estate, Talker, estate, wait
 
 from gateway.mq import mqmd
+from gateway.mqtt import packets as p
+from gateway.mqtt import writer
 from gateway.mqtt.packets import Will
 from gateway.rules.feedback import Feedback
 
@@ -48,6 +50,7 @@ to_mq:
   - {name: round, topic: "round/#", queue: ROUND.Q}
   - {name: ask, topic: "ask", queue: ASK.Q, descriptor: {reply_to: {queue: ANSWERS}}}
   - {name: wills, topic: "gone/{who}", queue: GONE.Q}
+  - {name: joined, topic: "joined/#", queue: GONE.Q, syncpoint: always}
 to_mqtt:
   - {name: back, queue: ROUND.Q, topic: "back/{mqtt.clientId}"}
   - {name: answers, queue: ANSWERS, topic: "stray/answers"}
@@ -165,6 +168,25 @@ def test_several_destinations_and_persistence_by_qos(bridge: Estate, device: Tal
     device.publish("both/x", b"twice", qos)
     found = [bridge.application.messages(queue)[0] for queue in ("FIRST.Q", "SECOND.Q")]
     assert [(one.body.raw, md_of(one).persistence) for one in found] == [(b"twice", int(qos > 0))] * 2
+
+
+def test_qos_0_stands_by_itself_beside_what_is_refused(bridge: Estate, device: Talker) -> None:
+    """Out of syncpoint: what its batch was refused for makes it neither double nor late; in its unit where the rule
+    says so."""
+    bridge.application.clear("GONE.Q", DEAD)
+    packets = []
+    for number in range(40):
+        body = b"%d" % number
+        packets.append(writer.encode_publish(5, b"gone/x", body, 0))
+        packets.append(writer.encode_publish(5, b"joined/x", body, 0))
+        packets.append(writer.encode_publish(5, b"later/x", body, 1, packet_id=1 + number))
+    device.socket.sendall(b"".join(packets))
+    assert [device.next(p.PUBACK)[1] for _ in range(40)] == list(range(1, 41))
+    device.publish("gone/x", b"last")
+    found = bridge.application.messages("GONE.Q", 81)
+    bodies = [one.body.raw for one in found if md_of(one).persistence == 0]
+    assert sorted(bodies) == sorted([b"%d" % number for number in range(40)] * 2)
+    assert len(dead(bridge, 40)) == 40
 
 
 def test_a_remote_queue_manager_gets_it_through_its_transmission_queue(bridge: Estate, device: Talker) -> None:

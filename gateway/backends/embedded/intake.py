@@ -50,6 +50,8 @@ class _Entry:
     """Its frame was refused with others in it: it is tried once more by itself."""
     failures: list[Failure] = field(default_factory=list)
     puts: list[tuple[Puts, LanePuts]] = field(default_factory=list)
+    beside: list[Puts] = field(default_factory=list)
+    """What is out of syncpoint: in the frame even if the unit is refused."""
 
 
 class Intake:
@@ -116,6 +118,7 @@ class Intake:
             for entry in reversed(entries):
                 entry.alone = True
                 entry.puts.clear()
+                entry.beside.clear()
                 entry.failures.clear()
                 self._waiting.appendleft(entry)
             return
@@ -124,6 +127,9 @@ class Intake:
                 entry.failures.append(Failure(-1, reason_of(error), str(error)))
             for puts, lane_puts in entry.puts:
                 puts.tokens = lane_puts.tokens
+            if error is None and entry.failures:
+                for puts in entry.beside:
+                    puts.placed = len(puts.heads)
         if get_ident() == self._thread:
             _tell(entries)
         else:  # an MQI call on another thread had to wait for this frame
@@ -132,13 +138,15 @@ class Intake:
     def _translate(self, entry: _Entry, joined: StoreUnit, states: States, room: _Room) -> int:
         """Add one unit to the frame, or find out why it cannot be; the bytes it adds."""
         unit, own = entry.unit, StoreUnit()
-        size = 0
+        size = self._place_beside(entry, joined, room)
         mark = room.mark()
         for index, puts in enumerate(unit.puts):
+            if not puts.syncpoint:
+                continue
             try:
                 size += self._put(puts, own, room, entry)
             except (MQError, HeaderError) as error:
-                entry.failures.append(Failure(index, getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR), str(error)))
+                entry.failures.append(_failure(index, error))
         try:
             for moves in unit.moves:
                 self._move(moves, own, room)
@@ -151,7 +159,7 @@ class Intake:
         if entry.failures:
             room.back_to(mark)
             entry.puts.clear()
-            return 0
+            return size
         for queue, key, body in unit.replaces:
             states[queue, key] = body
             size += len(body or b"")
@@ -159,6 +167,23 @@ class Intake:
         return size
 
     # Puts
+
+    def _place_beside(self, entry: _Entry, joined: StoreUnit, room: _Room) -> int:
+        """What is out of syncpoint, whatever becomes of the rest; the bytes it adds."""
+        size = 0
+        for index, puts in enumerate(entry.unit.puts):
+            if puts.syncpoint or puts.placed:
+                continue
+            own, mark = StoreUnit(), room.mark()
+            try:
+                size += self._put(puts, own, room, entry)
+            except (MQError, HeaderError) as error:
+                room.back_to(mark)
+                entry.failures.append(_failure(index, error))
+                continue
+            entry.beside.append(puts)
+            _join(joined, own)
+        return size
 
     def _put(self, puts: Puts, own: StoreUnit, room: _Room, entry: _Entry) -> int:
         heads, bodies = puts.heads, puts.bodies
@@ -260,6 +285,10 @@ class Intake:
 
 def _data_of(message: Message) -> bytes:
     return message.head[MQMD_LENGTH:] + message.body
+
+
+def _failure(index: int, error: MQError | HeaderError) -> Failure:
+    return Failure(index, getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR), str(error))
 
 
 def _tell(entries: list[_Entry]) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 
 from gateway.backends.ibm.driver import Session
 from gateway.backends.ibm.identifiers import NewId
+from gateway.backends.ibm.reasons import Action, action_for
 from gateway.backends.ibm.structures import (
     MD_LENGTH,
     MSG_ID,
@@ -60,7 +62,9 @@ class Connection:
         self._handles: dict[tuple[str, str, int], int] = {}
         self._no_identity: set[str] = set()
         self._topics: list[ctypes.Array[ctypes.c_char]] = []
-        self._put_options: dict[tuple[bool, bool], Callable[[], bytes]] = {}
+        self._put_options: dict[tuple[bool, bool, bool], Callable[[], bytes]] = {}
+        self._trusted: set[tuple[str, str]] = set()
+        """Where the last run out of syncpoint went without failure: the next is put without waiting for answers."""
         self._drop_one = get_options(_DROP, mq.MQMO_MATCH_MSG_ID)
         self._drop_keyed = get_options(_DROP, mq.MQMO_MATCH_CORREL_ID)
         self._get_one = get_options(_GET, mq.MQMO_MATCH_MSG_ID)
@@ -132,12 +136,34 @@ class Connection:
         handle = self.output(puts.queue, puts.queue_manager)
         return self._put_keyed(puts, handle, asynchronous) if puts.key else self._put_plain(puts, handle, asynchronous)
 
-    def _options(self, asynchronous: bool, *, identity: bool) -> Callable[[], bytes]:
-        found = self._put_options.get((identity, asynchronous))
+    def place(self, puts: Puts, *, can_status: bool) -> bool:
+        """Put the rows of a run out of syncpoint that are not there yet. Whether MQSTAT has to tell what became of
+        them: a queue that refused anything lately is put to synchronously, so that its rule knows what it refused."""
+        name = (puts.queue, puts.queue_manager)
+        handle = self.output(*name)
+        asynchronous = can_status and name in self._trusted
+        self._trusted.discard(name)
+        first = puts.placed
+        try:
+            self._put_plain(puts, handle, asynchronous, syncpoint=False)
+        except MQError as error:
+            if action_for(error.reason) is Action.RECONNECT:  # it may be there, and is at most once
+                puts.placed, puts.lost, puts.lost_reason = puts.placed + 1, puts.lost + 1, error.reason
+            raise
+        self._trusted.add(name)
+        return asynchronous and puts.placed > first
+
+    def distrust(self) -> None:
+        """Something that was put asynchronously has failed."""
+        self._trusted.clear()
+
+    def _options(self, asynchronous: bool, *, identity: bool, syncpoint: bool = True) -> Callable[[], bytes]:
+        found = self._put_options.get((identity, asynchronous, syncpoint))
         if found is None:
-            options = _PUT | (mq.MQPMO_ASYNC_RESPONSE if asynchronous else mq.MQPMO_SYNC_RESPONSE)
+            options = _PUT if syncpoint else _PUT & ~mq.MQPMO_SYNCPOINT | mq.MQPMO_NO_SYNCPOINT
+            options |= mq.MQPMO_ASYNC_RESPONSE if asynchronous else mq.MQPMO_SYNC_RESPONSE
             options |= mq.MQPMO_SET_IDENTITY_CONTEXT if identity else mq.MQPMO_DEFAULT_CONTEXT
-            found = self._put_options[identity, asynchronous] = put_options(options)
+            found = self._put_options[identity, asynchronous, syncpoint] = put_options(options)
         return found
 
     def _put_keyed(self, puts: Puts, handle: int, asynchronous: bool) -> list[Token]:
@@ -154,21 +180,27 @@ class Connection:
         self.calls += len(tokens)
         return tokens
 
-    def _put_plain(self, puts: Puts, handle: int, asynchronous: bool) -> list[Token]:
+    def _put_plain(self, puts: Puts, handle: int, asynchronous: bool, *, syncpoint: bool = True) -> list[Token]:
         mqput, hconn, queue = self.session.mqput, self.session.handle, puts.queue
         priority, persistent, identity = puts.priority, puts.persistent, puts.queue not in self._no_identity
         tokens: list[Token] = []
-        last, options = None, self._options(asynchronous, identity=False)
+        last, options = None, self._options(asynchronous, identity=False, syncpoint=syncpoint)
         before = behind = data = b""
-        for head, body in zip(puts.heads, puts.bodies, strict=True):
+        rows = zip(puts.heads, puts.bodies, strict=True)
+        for head, body in rows if syncpoint else islice(rows, puts.placed, None):
             if head is not last:  # runs share their head
-                last, options = head, self._options(asynchronous, identity=identity and has_identity(head))
+                last, options = (
+                    head,
+                    self._options(asynchronous, identity=identity and has_identity(head), syncpoint=syncpoint),
+                )
                 before, behind = plain_md(head, priority, persistent)
                 data = head[MD_LENGTH:]
             answer = mqput(hconn, handle, before + behind, options(), data + body)
             if answer[-2] == mq.MQCC_FAILED:
                 raise MQError(int(answer[-1]), f"putting to {queue}")
             tokens.append(answer[0][MSG_ID])
+            if not syncpoint:
+                puts.placed += 1
         self.calls += len(tokens)
         return tokens
 

@@ -87,10 +87,15 @@ class Session:
 
     def asynchronous_failures(self) -> int:
         """MQSTAT: how many asynchronous puts have failed since it was asked last; needs a binding that has the call."""
+        return self.asynchronous_status()[0]
+
+    def asynchronous_status(self) -> tuple[int, int, str]:
+        """The same with the reason of the first one and the queue it was for."""
         try:
-            return int(self._owner.stat(mq.MQSTAT_TYPE_ASYNC_ERROR).PutFailureCount)
+            found = self._owner.stat(mq.MQSTAT_TYPE_ASYNC_ERROR)
         except self._driver.error as error:
             raise MQError(error.reason, "MQSTAT", error.comp) from None
+        return int(found.PutFailureCount), int(found.Reason), bytes(found.ObjectName).decode("latin-1").rstrip(" \0")
 
     def inquire(self, queue: str, selector: int) -> int | str:
         """One attribute of a queue, or of the queue manager when `queue` is empty."""

@@ -42,6 +42,9 @@ _Piece = tuple[int, int | None, Callable[[Unit], None]]
 
 def _pieces(unit: Unit, limit: int) -> Iterator[_Piece]:
     for place, puts in enumerate(unit.puts):
+        if not puts.syncpoint:  # no part of a unit of work, however long
+            yield 0, place, lambda part, puts=puts: part.puts.append(puts)  # type: ignore[misc]
+            continue
         for run in _cut_puts(puts, limit):
             yield len(run.heads), place, lambda part, run=run: part.puts.append(run)  # type: ignore[misc]
     for moves in unit.moves:

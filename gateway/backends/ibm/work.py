@@ -13,7 +13,7 @@ from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.structures import get_options, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.ports.batch import Takes, Token, Unit
+from gateway.ports.batch import Puts, Takes, Token, Unit
 
 MARKERS = "MQGATE.MARKERS"
 _BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
@@ -94,8 +94,11 @@ def _look(connection: Connection, md: bytes, options: bytes) -> bytes | None:
 
 def apply(connection: Connection, unit: Unit, *, asynchronous: bool, can_status: bool) -> list[list[Token]]:
     """Make the unit's calls; the MsgIds of each run of puts. MQError carries in `puts` which run failed, if one did."""
-    tokens = []
+    tokens: list[list[Token]] = []
     for index, puts in enumerate(unit.puts):
+        if puts.placed:  # out of syncpoint, before the unit
+            tokens.append([])
+            continue
         try:
             tokens.append(connection.put_run(puts, asynchronous and (puts.persistent or can_status)))
         except MQError as error:
@@ -119,10 +122,20 @@ class PutFailed(MQError):
 
 def has_volatile_puts(units: Sequence[Unit]) -> bool:
     """Whether an asynchronous put could fail without the commit failing: MQCMIT answers for persistent ones only."""
-    return any(not puts.persistent for unit in units for puts in unit.puts)
+    return any(not puts.persistent and not puts.placed for unit in units for puts in unit.puts)
+
+
+def waits(puts: Puts) -> bool:
+    """Whether a run has rows that are to be put out of syncpoint."""
+    return not puts.syncpoint and puts.placed < len(puts.heads)
+
+
+def is_placed(unit: Unit) -> bool:
+    """Whether nothing is left to be committed: everything in the unit was out of syncpoint, and is put."""
+    return not (unit.takes or unit.moves or unit.replaces) and all(puts.placed for puts in unit.puts)
 
 
 def rows_of(unit: Unit) -> int:
     """How many uncommitted messages the unit makes."""
-    rows = sum(len(puts.heads) for puts in unit.puts) + sum(len(takes.tokens) for takes in unit.takes)
+    rows = sum(len(puts.heads) for puts in unit.puts if puts.syncpoint) + sum(len(takes.tokens) for takes in unit.takes)
     return rows + sum(2 * len(moves.tokens) for moves in unit.moves) + 2 * len(unit.replaces)

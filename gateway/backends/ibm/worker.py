@@ -17,9 +17,9 @@ from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.reasons import Action, action_for, explain
-from gateway.backends.ibm.work import Marker, PutFailed, apply, has_volatile_puts, rows_of
+from gateway.backends.ibm.work import Marker, PutFailed, apply, has_volatile_puts, is_placed, rows_of, waits
 from gateway.errors import MQError
-from gateway.ports.batch import Failure, Outcome, Token, Unit
+from gateway.ports.batch import Failure, Outcome, Puts, Token, Unit
 
 MAX_ROWS = 2000
 """Uncommitted messages of a batch: a fifth of what a queue manager allows by default (MAXUMSGS 10000)."""
@@ -140,6 +140,8 @@ class Worker:
                 # had taken cannot be seen, and would be mistaken for gone.
                 self._settle()
                 connection = self._ready()
+            if self._place(connection, batch) and not batch:
+                return []
             done = self._try_together(connection, batch)
             if done is not None:
                 return done
@@ -161,6 +163,52 @@ class Worker:
             self._finished(unit, Outcome([Failure(-1, error.reason, explain(error.reason, str(error)))]))
         return []
 
+    def _place(self, connection: Connection, batch: list[Unit]) -> bool:
+        """What is out of syncpoint goes first, and stays whatever becomes of the units. A unit that is through or
+        refused with that leaves `batch`. False: there is no such thing."""
+        beside = [puts for unit in batch for puts in unit.puts if waits(puts)]
+        unheard = []
+        failures: dict[int, Failure] = {}
+        for puts in beside:
+            try:
+                if self._place_run(connection, puts):
+                    unheard.append(puts)
+            except MQError as error:
+                if action_for(error.reason) is Action.RECONNECT:
+                    raise
+                failures[id(puts)] = Failure(-1, error.reason, explain(error.reason, str(error)))
+        if unheard:
+            self._hear(connection, unheard)
+        units, batch[:] = list(batch), [] if beside else batch
+        for unit in units if beside else ():
+            failed = [failures[id(puts)]._replace(puts=at) for at, puts in enumerate(unit.puts) if id(puts) in failures]
+            if failed or is_placed(unit):
+                self._finished(unit, Outcome(failed))
+            else:
+                batch.append(unit)
+        return bool(beside)
+
+    def _place_run(self, connection: Connection, puts: Puts) -> bool:
+        try:
+            return connection.place(puts, can_status=self._driver.can_status)
+        except MQError as error:
+            if error.reason not in STALE_HANDLES:
+                raise
+        connection.forget_objects()
+        return connection.place(puts, can_status=self._driver.can_status)
+
+    def _hear(self, connection: Connection, unheard: list[Puts]) -> None:
+        """What became of runs that were put asynchronously: those that failed are gone, as QoS 0 may be; the next ones
+        wait for their answers."""
+        lost, reason, queue = connection.session.asynchronous_status()
+        if not lost:
+            return
+        connection.distrust()
+        for puts in sorted(unheard, key=lambda puts: puts.queue != queue):
+            share = min(lost, len(puts.heads) - puts.lost)
+            puts.lost, puts.lost_reason = puts.lost + share, reason
+            lost -= share
+
     def _try_together(self, connection: Connection, batch: list[Unit]) -> list[Unit] | None:
         """All units in one commit; None when the queue manager refuses and each has to be tried alone."""
         try:
@@ -181,6 +229,8 @@ class Worker:
 
     def _one_by_one(self, connection: Connection, batch: list[Unit]) -> list[Unit]:
         """Each unit alone and synchronously. A finished unit leaves `batch`; what is left has to be tried again."""
+        if self._driver.can_status:
+            connection.session.asynchronous_failures()  # they are known: not to be taken for those of others
         while batch:
             unit, failure = batch[0], None
             try:

@@ -1,0 +1,119 @@
+"""Puts out of syncpoint: what QoS 0 is on every backend. They stand by themselves, whatever becomes of the unit they
+came with, and are there once however often it is submitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import mqi_clients
+import pytest
+from ibm_rig import HEAD, OBJECTS, BatchRig, EmbeddedRig, Rig, served
+
+from gateway.mq import mqmd
+from gateway.ports.batch import Puts, Takes, Unit
+
+pytestmark = pytest.mark.mqi
+LIGHT = mqmd.build(persistence=0)
+BOTH = ["ibmmq", "pymqi"]
+
+
+@pytest.fixture(params=["embedded", *BOTH])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchRig]:
+    if request.param == "embedded":
+        alone = EmbeddedRig(tmp_path / "data")
+        yield alone
+        alone.close()
+        return
+    mqi_clients.load_bindings()
+    socket = tmp_path / "mqi.sock"
+    with served(None, socket, OBJECTS + "\nDEFINE QLOCAL(SMALL.Q) MAXDEPTH(3)\n"):
+        made = Rig(request.param, str(socket))
+        yield made
+        made.close()
+
+
+def beside(queue: str, *bodies: bytes) -> Puts:
+    return Puts(queue, persistent=False, heads=[LIGHT] * len(bodies), bodies=list(bodies), syncpoint=False)
+
+
+def within(queue: str, *bodies: bytes) -> Puts:
+    return Puts(queue, heads=[HEAD] * len(bodies), bodies=list(bodies))
+
+
+def on(rig: BatchRig, queue: str) -> list[bytes]:
+    return [stored.data for stored in rig.queue_manager.fetch(queue, b"", 500)]
+
+
+def test_they_arrive_without_and_with_a_unit_of_work(rig: BatchRig) -> None:
+    for unit in (Unit([beside("APP.Q", b"1", b"2")]), Unit([within("OTHER.Q", b"a"), beside("APP.Q", b"3")])):
+        assert not rig.commit(unit).failures
+    assert on(rig, "APP.Q") == [b"1", b"2", b"3"]
+    assert on(rig, "OTHER.Q") == [b"a"]
+
+
+def test_a_refused_unit_leaves_them_where_they_are_and_does_not_double_them(rig: BatchRig) -> None:
+    unit = Unit([within("NO.SUCH.Q", b"lost"), beside("APP.Q", b"1", b"2"), within("OTHER.Q", b"a")])
+    outcome = rig.commit(unit)
+    assert [(one.puts, one.reason) for one in outcome.failures] == [(0, 2085)]
+    assert unit.puts[1].placed == 2
+    assert on(rig, "APP.Q") == [b"1", b"2"]
+    assert on(rig, "OTHER.Q") == []
+    del unit.puts[0]
+    assert not rig.commit(unit).failures
+    assert (on(rig, "APP.Q"), on(rig, "OTHER.Q")) == ([b"1", b"2"], [b"a"])
+
+
+def test_their_own_refusal_names_the_run_and_leaves_the_others_of_their_kind(rig: BatchRig) -> None:
+    unit = Unit([within("OTHER.Q", b"a"), beside("NO.SUCH.Q", b"x"), beside("APP.Q", b"1")])
+    assert [(one.puts, one.reason) for one in rig.commit(unit).failures] == [(1, 2085)]
+    assert [puts.placed for puts in unit.puts] == [0, 0, 1]
+    assert (on(rig, "APP.Q"), on(rig, "OTHER.Q")) == ([b"1"], [])
+
+
+def test_with_takes_in_the_unit(rig: BatchRig) -> None:
+    first = within("OTHER.Q", b"a")
+    rig.commit(Unit([first]))
+    assert not rig.commit(Unit([beside("APP.Q", b"1")], [Takes("OTHER.Q", b"", list(first.tokens))])).failures
+    assert (on(rig, "APP.Q"), on(rig, "OTHER.Q")) == ([b"1"], [])
+
+
+@pytest.fixture(params=BOTH)
+def ibm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    mqi_clients.load_bindings()
+    socket = tmp_path / "mqi.sock"
+    with served(None, socket, OBJECTS + "\nDEFINE QLOCAL(SMALL.Q) MAXDEPTH(3)\n"):
+        made = Rig(request.param, str(socket))
+        yield made
+        made.close()
+
+
+def test_a_queue_that_is_full_says_which_rows_it_has(ibm: Rig) -> None:
+    unit = Unit([beside("SMALL.Q", *(b"%d" % number for number in range(5)))])
+    assert [(one.puts, one.reason) for one in ibm.commit(unit).failures] == [(0, 2053)]
+    assert (unit.puts[0].placed, unit.puts[0].lost) == (3, 0)
+    assert len(on(ibm, "SMALL.Q")) == 3
+
+
+def test_nothing_is_lost_without_being_counted_where_the_answer_comes_late(ibm: Rig) -> None:
+    """A queue that has taken everything so far is not asked about each message; what it then refuses is counted, and
+    the next message is asked about again."""
+    assert not ibm.commit(Unit([beside("SMALL.Q", b"0")])).failures
+    unit = Unit([beside("SMALL.Q", *(b"%d" % number for number in range(1, 6)))])
+    outcome, puts = ibm.commit(unit), unit.puts[0]
+    there = len(on(ibm, "SMALL.Q"))
+    assert there == 3
+    if outcome.failures:  # pymqi cannot ask later, and so has asked about each
+        assert (puts.placed, puts.lost) == (2, 0)
+    else:
+        assert (1 + len(puts.heads) - puts.lost, puts.lost_reason) == (there, 2053)
+    again = Unit([beside("SMALL.Q", b"6")])
+    assert [one.reason for one in ibm.commit(again).failures] == [2053]
+
+
+def test_more_than_a_unit_of_work_may_hold(ibm: Rig) -> None:
+    ibm.queue_manager.most_rows = 10
+    unit = Unit([beside("APP.Q", *[b"0"] * 50), within("OTHER.Q", *[b"1"] * 25)])
+    assert not ibm.commit(unit).failures
+    assert (len(on(ibm, "APP.Q")), len(on(ibm, "OTHER.Q"))) == (50, 25)
