@@ -26,6 +26,7 @@ from gateway.app.resources import Room, room_for, room_of
 from gateway.app.secrets import mqi_users
 from gateway.app.site import admin_root, guard_of, private, write_address
 from gateway.app.spans import open_spans
+from gateway.app.stopping import Stopping
 from gateway.app.watching import Watch, watched_files
 from gateway.backends.buffer.queue_manager import BUFFERING, BufferedQueueManager
 from gateway.backends.embedded.inspection import Inspection
@@ -153,8 +154,11 @@ class Gateway:
     @property
     def connected(self) -> bool:
         """Whether the queue manager takes messages."""
-        away = self.buffer is not None and self.buffer.state == BUFFERING
-        return not away and not self.engine.failures.held_since
+        if self.buffer is not None:
+            here = self.buffer.state != BUFFERING
+        else:
+            here = bool(getattr(self.queue_manager, "connected", True))
+        return here and not self.engine.failures.held_since
 
     def room(self) -> Room | None:
         """What the messages on the gateway's own disk take, and what they may take."""
@@ -246,24 +250,8 @@ class Gateway:
 
     def drain(self, seconds: float | None = None) -> None:
         """Stop taking connections, tell clients, let what is under way be committed, close."""
-        seconds = self.settings.process.drain_timeout if seconds is None else seconds
-        if self.engine.draining:
-            return
-        log.info("draining", f"{len(self.engine.connections)} connections are handed back")
-        self.engine.draining = True
-        self.service.stopping("connections are handed back")
-        self.listeners.stop_accepting()
-        for connection in list(self.engine.connections):
-            self.engine.leave(connection)
-        self.engine.flush()
-        self._finish_by = time.monotonic() + seconds
-        self._wait_until_idle()
-
-    def _wait_until_idle(self) -> None:
-        if (self.engine.idle and not self.hub.count) or time.monotonic() > self._finish_by:
-            self.stop()
-        else:
-            self.reactor.callLater(0.02, self._wait_until_idle)
+        if not self.engine.draining:
+            Stopping(self, self.settings.process.drain_timeout if seconds is None else seconds).begin()
 
     def stop(self) -> None:
         """Everything is over: close the queue manager and say so."""
@@ -349,8 +337,8 @@ class Gateway:
         self.counters.reactor_lag_seconds["0"].observe(max(0.0, now - self.heartbeat - TICK_SECONDS))
         self.heartbeat = now
         self.engine.tick()
-        held = self.engine.failures.held_since
-        self.reports.look(self.scheduler.now() - held if held else 0.0, lambda: self.engine.failures.last_text)
+        away = self.buffer is None and not self.connected
+        self.reports.look(held=away, why=self._why_away)
         self._note_commits()
         self._ticks += 1
         interval = self.settings.process.watch_interval
@@ -358,6 +346,9 @@ class Gateway:
             self._watch.look()
         if self._ticks % int(STEP_SECONDS) == 0:
             self.history.sample(time.time(), self.sample())
+
+    def _why_away(self) -> str:
+        return self.engine.failures.last_text or f"no connection to {self.queue_manager.name}"
 
     def _note_commits(self) -> None:
         """How long the commits to the gateway's own disk have taken since the last tick."""

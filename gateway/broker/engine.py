@@ -351,8 +351,8 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits for a commit."""
-        return not self._busy and not self.turn and not self.parking.waiting
+        """Whether nothing waits for a commit but what is parked."""
+        return not self._busy and not self.turn and not self.first
 
     # -- time --
 

@@ -29,7 +29,8 @@ class Pings:
         known not to answer, otherwise with the next commit or the next tick, whichever comes first."""
         del packet
         engine = self.engine
-        if engine.idle or engine.failures.held_since or engine.parking.withholds(connection):
+        nothing = engine.idle and not engine.parking.waiting
+        if nothing or engine.failures.held_since or engine.parking.withholds(connection):
             engine.send(connection, _PINGRESP)
             return
         self.waiting[connection] = self.waiting.get(connection, 0) + 1

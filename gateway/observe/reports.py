@@ -48,8 +48,8 @@ class Reports:
         self._seen = {report.metric: self._now(report.metric) for report in REPORTS}
         self._held = False
 
-    def look(self, held_seconds: float = 0.0, why: Callable[[], str] = str) -> None:
-        """A line for each series that grew. `held_seconds`: how long nothing could be committed; `why` says more."""
+    def look(self, *, held: bool = False, why: Callable[[], str] = str) -> None:
+        """A line for each series that grew. `held`: nothing can be committed; `why` says more."""
         for report in REPORTS:
             before, now = self._seen[report.metric], self._now(report.metric)
             if now == before:
@@ -60,10 +60,9 @@ class Reports:
                     self._log.warning(
                         report.event, report.text, count=count - before.get(key, 0), **_fields(report, key)
                     )
-        self._report_held(held_seconds, why)
+        self._report_held(held, why)
 
-    def _report_held(self, held_seconds: float, why: Callable[[], str]) -> None:
-        held = held_seconds > 0
+    def _report_held(self, held: bool, why: Callable[[], str]) -> None:
         if held and not self._held:
             self._log.warning("mq.away", f"nothing can be committed: {why()}")
         elif self._held and not held:

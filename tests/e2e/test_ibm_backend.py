@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ import pytest
 from gateways import RunningGateway
 
 from gateway.errors import MqgateError
+from gateway.mqtt import writer
 from gateway.net.device import Device
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
@@ -172,6 +174,33 @@ def test_a_queue_manager_that_is_killed_costs_nothing_that_was_acknowledged(pair
     assert not [one for one in acked if one not in found], "acknowledged and gone"
     if qos == 2:
         assert not [one for one in acked if found[one] > 1], "exactly once"
+
+
+def test_while_the_queue_manager_is_away_it_is_said_and_not_waited_for(pair: Pair) -> None:
+    """Probe, metric and API say so as soon as a call meets it; SIGTERM does not wait for what nobody can commit."""
+
+    def connections() -> float:
+        return pair.gateway.metric('mqgate_mq_connections{qmgr="MQGATE",worker="0"}')
+
+    assert connections() == 1
+    with Device("127.0.0.1", pair.gateway.port, "waits", timeout=120) as device:
+        device.connect()
+        pair.manager.kill()
+        device._socket.sendall(writer.encode_publish(4, b"up/away", b"unanswered", 1, packet_id=1))
+        until = time.monotonic() + 30
+        while connections() or '"mq.away"' not in pair.gateway.log:
+            assert time.monotonic() < until, pair.gateway.log
+            time.sleep(0.05)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            pair.gateway.get("/readyz")
+        assert refused.value.code == 503
+        assert "no connection to MQGATE" in refused.value.read().decode()
+        assert pair.gateway.stop() == 0
+        assert device._socket.recv(100) == b"", "no acknowledgement"
+    assert "1 messages are left: the queue manager is away" in pair.gateway.log
+    pair.manager.start()
+    pair.gateway.start()
+    assert "unanswered" not in pair.on_queue("UP.Q")
 
 
 def publish_on(port: int, number: int, qos: int, acked: list[str], stop: threading.Event) -> None:

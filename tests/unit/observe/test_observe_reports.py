@@ -48,8 +48,8 @@ def test_growth_is_reported_once_with_its_labels(counters: Counters) -> None:
 def test_an_outage_has_a_beginning_and_an_end(counters: Counters) -> None:
     log = Kept()
     reports = Reports(counters, log)
-    for held in (0.0, 0.5, 1.5, 0.0, 0.0):
-        reports.look(held, lambda: "MQRC_Q_MGR_NOT_AVAILABLE")
+    for held in (False, True, True, False, False):
+        reports.look(held=held, why=lambda: "MQRC_Q_MGR_NOT_AVAILABLE")
     assert [(event, text) for event, text, _ in log.lines] == [
         ("mq.away", "nothing can be committed: MQRC_Q_MGR_NOT_AVAILABLE"),
         ("mq.back", "commits go through again"),

@@ -1,0 +1,92 @@
+"""SIGTERM while a queue refuses: what is held was acknowledged to nobody, so the process does not wait for it."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from gateways import RunningGateway
+
+from gateway.mqtt import client, packets, writer
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: held, topic: "held/#", queue: SHUT.Q, on_failure: {retry: {times: 0}, then: hold}}
+  - {name: good, topic: "good/#", queue: GOOD.Q}
+"""
+OBJECTS = "DEFINE QLOCAL(SHUT.Q) PUT(DISABLED) REPLACE\nDEFINE QLOCAL(GOOD.Q) REPLACE\n"
+SETTINGS = """
+queue_manager: {embedded: {objects: objects.mqsc}}
+mappings: [map.yaml]
+process: {drain_timeout: 10m}
+"""
+
+
+class Raw:
+    """A 5.0 or 3.1.1 client that says what it is told to and keeps every packet."""
+
+    def __init__(self, gateway: RunningGateway, version: int, name: str) -> None:
+        self.version, self.found = version, []
+        self.reader = client.server_reader(version)
+        self.sock = socket.create_connection(("127.0.0.1", gateway.port), 60)
+        self.sock.sendall(client.encode_connect(client.connect(version, name, clean_start=False)))
+        self.next(packets.CONNACK)
+
+    def publish(self, topic: str, qos: int, packet_id: int) -> None:
+        self.sock.sendall(writer.encode_publish(self.version, topic.encode(), b"x", qos, packet_id=packet_id))
+
+    def next(self, kind: int) -> object:
+        while True:
+            for packet in self.found:
+                if packet[0] >> 4 == kind:
+                    self.found.remove(packet)
+                    return packet
+            data = self.sock.recv(4096)
+            assert data, self.found
+            self.found += self.reader.feed(data)
+
+    def rest(self) -> list[int]:
+        """Types of what comes until the connection ends."""
+        while data := self.sock.recv(4096):
+            self.found += self.reader.feed(data)
+        self.sock.close()
+        return [packet[0] >> 4 for packet in self.found]
+
+
+def until_held(gateway: RunningGateway, count: int) -> None:
+    until = time.monotonic() + 60
+    while gateway.metric('mqgate_messages_held{route="held"}') != count:
+        assert time.monotonic() < until, gateway.log
+        time.sleep(0.02)
+
+
+@pytest.mark.timeout(200)
+def test_what_a_queue_refuses_does_not_delay_the_end(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_text(MAPPING)
+    (tmp_path / "objects.mqsc").write_text(OBJECTS)
+    with RunningGateway(tmp_path, settings=SETTINGS) as gateway:
+        new, old, other = Raw(gateway, 5, "new"), Raw(gateway, 4, "old"), Raw(gateway, 5, "other")
+        new.publish("held/1", 1, 1)
+        old.publish("held/2", 1, 1)
+        until_held(gateway, 2)
+        other.publish("good/1", 1, 1)
+        other.next(packets.PUBACK)
+        begun = time.monotonic()
+        assert gateway.stop() == 0
+        assert time.monotonic() - begun < 30, "and not ten minutes"
+        assert new.rest() == [packets.DISCONNECT]
+        assert packets.PUBACK not in old.rest()
+        assert other.rest() == [packets.DISCONNECT]
+        assert '"drain.left"' in gateway.log
+        assert "2 messages are left: SHUT.Q refuse them" in gateway.log
+        assert '"stopped"' in gateway.log
+    (tmp_path / "objects.mqsc").write_text(OBJECTS.replace("DISABLED", "ENABLED"))
+    with RunningGateway(tmp_path, settings=SETTINGS) as again:
+        back = Raw(again, 4, "old")
+        back.publish("held/2", 1, 1)
+        back.next(packets.PUBACK)
+        assert again.stop() == 0
+        assert '"drain.left"' not in again.log
