@@ -7,9 +7,10 @@ row in Python.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
+from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from xxhash import xxh3_64_intdigest
@@ -17,6 +18,7 @@ from xxhash import xxh3_64_intdigest
 from gateway.backends.embedded.journal.decode import Links
 from gateway.backends.embedded.journal.layout import (
     BACKOUT,
+    BLOCK,
     CHECKED_FROM,
     EACH,
     FRAME,
@@ -35,11 +37,15 @@ from gateway.backends.embedded.journal.layout import (
     Kind,
 )
 from gateway.backends.embedded.store.index import LaneName
+from gateway.backends.embedded.store.rows import offsets, same
 from gateway.backends.embedded.store.unit import NO_ID, LanePuts
 
 T = TypeVar("T")
 Section = tuple[int, int, bytes]
 """Kind, form, content."""
+CHECKSUM = Struct("<Q")
+ZEROS = memoryview(bytes(BLOCK))
+"""What a frame's last block ends with."""
 PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 """By length modulo 8: what brings a section to the next multiple of 8."""
 
@@ -114,32 +120,33 @@ def _values(kind: Kind, values: Sequence[int]) -> Section:
     return kind, EACH, array("Q", values).tobytes()
 
 
-def _offsets(lengths: Iterable[int], total: int) -> tuple[int, bytes]:
+def _offsets(values: Sequence[bytes]) -> tuple[int, bytes]:
     """Arrow binary offsets: one more than there are values, from 0."""
-    code, width = ("i", 4) if total < 1 << 31 else ("q", 8)
-    return width, array(code, accumulate(lengths, initial=0)).tobytes()
+    narrow = offsets(values if isinstance(values, list) else list(values))
+    return (4, narrow) if narrow is not None else (8, array("q", accumulate(map(len, values), initial=0)).tobytes())
 
 
 @lru_cache(maxsize=64)
 def _one_head(head: bytes) -> list[Section]:
     """The sections of a frame whose rows all have this head: the same heads come again and again."""
-    width, offsets = _offsets((len(head),), len(head))
-    return [(Kind.HEAD_OFFSETS, width, offsets), (Kind.HEADS, 0, head)]
+    width, bounds = _offsets([head])
+    return [(Kind.HEAD_OFFSETS, width, bounds), (Kind.HEADS, 0, head)]
 
 
 def _dictionary(heads: Sequence[bytes]) -> list[Section]:
     """Each distinct head once, and which of them each row has (nothing, if there is but one)."""
+    if isinstance(heads, list) and same(heads):
+        return _one_head(heads[0])
     distinct = dict.fromkeys(heads)
     if len(distinct) == 1:
         return _one_head(heads[0])
-    data = b"".join(distinct)
-    width, offsets = _offsets(map(len, distinct), len(data))
+    width, bounds = _offsets(list(distinct))
     number = {head: index for index, head in enumerate(distinct)}
     code = "B" if len(distinct) <= 1 << 8 else "H" if len(distinct) <= 1 << 16 else "I"
     index = array(code, map(number.__getitem__, heads))
     return [
-        (Kind.HEAD_OFFSETS, width, offsets),
-        (Kind.HEADS, 0, data),
+        (Kind.HEAD_OFFSETS, width, bounds),
+        (Kind.HEADS, 0, b"".join(distinct)),
         (Kind.HEAD_INDEX, index.itemsize, index.tobytes()),
     ]
 
@@ -153,9 +160,8 @@ def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
         index = array("I", [number[id(body)] for body in bodies])
         sharing = Kind.BODY_INDEX, index.itemsize, index.tobytes()
         bodies = list(by_identity.values())
-    data = b"".join(bodies)
-    width, offsets = _offsets(map(len, bodies), len(data))
-    sections: list[Section] = [(Kind.BODY_OFFSETS, width, offsets), (Kind.BODIES, 0, data)]
+    width, bounds = _offsets(bodies)
+    sections: list[Section] = [(Kind.BODY_OFFSETS, width, bounds), (Kind.BODIES, 0, b"".join(bodies))]
     return [*sections, sharing] if sharing else sections
 
 
@@ -240,8 +246,15 @@ def _state(records: dict[bytes, bytes | None]) -> bytes:
 
 def frame_length(sections: Sequence[Section]) -> int:
     """The exact length of the frame these sections make."""
-    directory = FRAME_LENGTH + SECTION.size * len(sections)
-    return directory + sum([len(content) + 7 & ~7 for _kind, _form, content in sections])
+    return FRAME_LENGTH + sections_length(sections)
+
+
+def sections_length(sections: Sequence[Section]) -> int:
+    """What these sections add to the length of a frame."""
+    length = SECTION.size * len(sections)
+    for _kind, _form, content in sections:
+        length += len(content) + 7 & ~7
+    return length
 
 
 class FrameHead(NamedTuple):
@@ -259,14 +272,17 @@ def encode_frame(head: FrameHead, sections: Sequence[Section], buffer: memoryvie
     """Write the frame into `buffer`, checksum included; the rest of its last block is zeroed. Returns the length."""
     parts = [SECTION.pack(kind, form, len(content)) for kind, form, content in sections]
     for _kind, _form, content in sections:
-        parts += (content, PADDING[len(content) & 7])
-    length = FRAME_LENGTH + sum(map(len, parts))
+        parts.append(content)
+        if len(content) & 7:
+            parts.append(PADDING[len(content) & 7])
+    data = b"".join(parts)
+    length = FRAME_LENGTH + len(data)
     FRAME.pack_into(
         buffer, 0, 0, FRAME_MAGIC, VERSION, head.flags, head.salt, head.sequence, head.time, head.first_number,
         head.rows, length, len(sections), 0, 0,
     )  # fmt: skip
-    buffer[FRAME_LENGTH:length] = b"".join(parts)
-    buffer[length:] = bytes(len(buffer) - length)
-    checksum = xxh3_64_intdigest(buffer[CHECKED_FROM:length], seed=head.salt)
-    buffer[0:8] = checksum.to_bytes(8, "little")
+    buffer[FRAME_LENGTH:length] = data
+    if length < len(buffer):
+        buffer[length:] = ZEROS[: len(buffer) - length]
+    CHECKSUM.pack_into(buffer, 0, xxh3_64_intdigest(buffer[CHECKED_FROM:length], seed=head.salt))
     return length

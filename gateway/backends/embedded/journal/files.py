@@ -30,16 +30,18 @@ class Buffers:
     """Page-aligned memory for frames; several, because the next frame is prepared while one is being written."""
 
     def __init__(self) -> None:
-        self._free: list[mmap.mmap] = []
+        self._free: list[memoryview] = []
 
-    def take(self, length: int) -> mmap.mmap:
+    def take(self, length: int) -> memoryview:
         """At least `length` bytes, not zeroed."""
-        if length <= POOLED:
-            with contextlib.suppress(IndexError):  # the writing thread takes buffers too
+        if length <= POOLED and self._free:
+            try:
                 return self._free.pop()
-        return mmap.mmap(-1, max(length, POOLED))
+            except IndexError:  # the writing thread takes buffers too
+                pass
+        return memoryview(mmap.mmap(-1, max(length, POOLED)))
 
-    def give(self, buffer: mmap.mmap) -> None:
+    def give(self, buffer: memoryview) -> None:
         """Back for the next frame."""
         if len(buffer) == POOLED and len(self._free) < 4:
             self._free.append(buffer)

@@ -18,9 +18,9 @@ from gateway.backends.embedded.journal.encode import (
     columns_of,
     encode_columns,
     encode_links,
-    frame_length,
+    sections_length,
 )
-from gateway.backends.embedded.journal.layout import MAX_FRAME, MAX_KEY
+from gateway.backends.embedded.journal.layout import FRAME_LENGTH, MAX_FRAME, MAX_KEY
 from gateway.backends.embedded.store.changes import Changes
 from gateway.backends.embedded.store.index import Index, LaneName, MoveRun, TokenRun, consecutive, neighbours
 from gateway.backends.embedded.store.place import MAX_ROWS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, priority_of, token_of
@@ -58,6 +58,7 @@ class Plan:
     next_number: int = 0
     missing: list[int] = field(default_factory=list)
     _row_sections: list[Section] | None = None
+    _row_length: int = 0
 
     @classmethod
     def empty(cls, number: int) -> Plan:
@@ -74,11 +75,11 @@ class Plan:
         """The frame's sections with lanes as the segment's dictionary numbers them, and the frame's length."""
         if self._row_sections is None:
             self._row_sections = encode_columns(self.columns) if self.rows else []
-        length = frame_length(self._row_sections)
-        if length > MAX_FRAME:
-            raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=length))
-        sections = self._row_sections + encode_links(self.links, dictionary)
-        return sections, frame_length(sections)
+            self._row_length = FRAME_LENGTH + sections_length(self._row_sections)
+            if self._row_length > MAX_FRAME:
+                raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=self._row_length))
+        links = encode_links(self.links, dictionary)
+        return self._row_sections + links, self._row_length + sections_length(links)
 
     def changes(self, frame: int, used: int) -> Changes:
         """What the frame does to the index once it is durable."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from mmap import mmap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.backends.embedded.journal.decode import Rows
@@ -60,14 +59,15 @@ class Prepared:
     generation: int
     sequence: int = 0
     berth: Berth | None = None
-    buffer: mmap | None = None
-    length: int = 0
+    buffer: memoryview | None = None
+    frame: memoryview | None = None
+    """What of the buffer is to be written: whole blocks."""
     changes: Changes | None = None
     volatile: Changes | None = None
     rows: Rows | None = None
     volatile_rows: Rows | None = None
-    leaving: list[TokenRun] = field(default_factory=list)
-    locked: list[int] = field(default_factory=list)
+    leaving: Sequence[TokenRun] = ()
+    locked: Sequence[int] = ()
     carries: bool = False
 
     @property

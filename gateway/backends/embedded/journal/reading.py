@@ -5,7 +5,6 @@ frame on disk.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 
 from gateway.backends.embedded.journal.ahead import ReadAhead
 from gateway.backends.embedded.journal.cache import RowCache
@@ -24,12 +23,9 @@ from gateway.backends.embedded.store.place import (
     block_of,
     slot_of,
 )
+from gateway.backends.embedded.store.rows import make_messages
 from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import Message
-
-ZEROS = repeat(0)
-NEW_TUPLE, MESSAGES = tuple.__new__, repeat(Message)
-"""What makes a message of each row of a `zip` without a call into Python."""
 
 
 class Reading:
@@ -156,10 +152,7 @@ class Reading:
         token = rank << NUMBER_BITS | number
         time, backouts = rows.time, self.index.backouts
         if rows.plain and not backouts:
-            columns = zip(
-                range(token, token + count), rows.heads[begin:end], rows.bodies[begin:end], repeat(time), ZEROS, ZEROS
-            )
-            messages += map(NEW_TUPLE, MESSAGES, columns)
+            messages += make_messages(Message, _cut(rows.heads, begin, end), _cut(rows.bodies, begin, end), token, time)
             return
         for at in range(count):
             messages.append(rows.message(begin + at, token + at, backouts.get(number + at, 0)))
@@ -206,6 +199,11 @@ class Reading:
                 else:
                     found.append((name[0], name[1], name[2] << NUMBER_BITS | number))
         return list(dict.fromkeys(found))
+
+
+def _cut(column: Sequence[bytes], begin: int, end: int) -> list[bytes]:
+    part = column[begin:end]
+    return part if isinstance(part, list) else list(part)
 
 
 def _by_number(entry: tuple[bytes, Message]) -> int:

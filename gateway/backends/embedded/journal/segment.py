@@ -148,10 +148,10 @@ def write_header(file: DurableFile, header: SegmentHeader, buffers: Buffers) -> 
     area = header_area(header.size)
     content = encode_header(header)
     buffer = buffers.take(len(content))
-    with memoryview(buffer) as view, view[: len(content)] as block:
-        block[:] = content
-        file.write(block, 0)
-        file.write(block, area)
+    block = buffer[: len(content)]
+    block[:] = content
+    file.write(block, 0)
+    file.write(block, area)
     buffers.give(buffer)
 
 

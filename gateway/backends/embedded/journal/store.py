@@ -176,14 +176,15 @@ class Store(Matching):
             return
         runs = [*links.takes, *plan.volatile_takes]
         runs += [TokenRun(move.lane, move.first, move.length) for move in (*links.moves, *plan.volatile_moves)]
-        hidden = self.index.hidden
+        hidden, leaving = self.index.hidden, self.under_way.leaving
+        locked: list[int] = []
         for _lane, first, count in runs:
             numbers = range(first, first + count)
             if hidden:
-                prepared.locked += [number for number in numbers if number in hidden]
+                locked += hidden.among(numbers)
             hidden.update(numbers)
-            self.under_way.leaving.update(numbers)
-        prepared.leaving = runs
+            leaving.update(numbers)
+        prepared.leaving, prepared.locked = runs, locked
 
     def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int, *, essential: bool = False) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
@@ -203,10 +204,10 @@ class Store(Matching):
         size = padded(length)
         buffer = self.ring.buffers.take(size)
         head = FrameHead(flags, berth.salt, self._next_sequence, time, plan.first_number, plan.rows)
-        with memoryview(buffer) as view, view[:size] as frame:
-            encode_frame(head, sections, frame)
-        self.ring.take_place(berth, length, self._next_sequence)
-        prepared.berth, prepared.buffer, prepared.length = berth, buffer, size
+        frame = buffer[:size]
+        encode_frame(head, sections, frame)
+        self.ring.take_place(berth, size, self._next_sequence)
+        prepared.berth, prepared.buffer, prepared.frame = berth, buffer, frame
         prepared.sequence = self._next_sequence
         prepared.changes = plan.changes(frame_of(berth.segment.slot, berth.offset // BLOCK), length)
         prepared.rows = plan.frame_rows(time, size)
@@ -216,10 +217,10 @@ class Store(Matching):
         """Wait for the disk: one system call. Once it has failed, nothing prepared before `prepare` is called again
         can be written.
         """
-        berth, buffer = prepared.berth, prepared.buffer
+        berth, frame = prepared.berth, prepared.frame
         if prepared.generation != self.generation:
             raise StoreUnavailable("an earlier frame could not be written: prepare this unit of work again")
-        if berth is None or buffer is None:
+        if berth is None or frame is None:
             return
         if prepared.sequence != self._written + 1:
             raise StoreError(
@@ -230,8 +231,7 @@ class Store(Matching):
             file = self.ring.settle(berth)
             pace.writing = True
             reach("journal.before-write")
-            with memoryview(buffer) as view, view[: prepared.length] as frame:
-                file.write(frame, berth.offset)
+            file.write(frame, berth.offset)
             reach("journal.after-write")
         except OSError as error:
             self.generation += 1  # before `_failed`: a frame that is just being prepared in the other thread is refused
@@ -241,7 +241,7 @@ class Store(Matching):
             ) from error
         finally:
             pace.writing = False
-        self._durable_ends[berth.segment.slot] = berth.offset + prepared.length, prepared.sequence
+        self._durable_ends[berth.segment.slot] = berth.offset + len(frame), prepared.sequence
         self._written = prepared.sequence
         self._to_apply.append(prepared.sequence)
 

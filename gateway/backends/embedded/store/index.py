@@ -15,6 +15,7 @@ from gateway.backends.embedded.store.expiry import Expiring
 from gateway.backends.embedded.store.lanes import Lane, LaneName, Queue, Released, Run
 from gateway.backends.embedded.store.numbers import Numbers
 from gateway.backends.embedded.store.place import NUMBER_BITS, NUMBER_MASK, ROW_BITS, VOLATILE
+from gateway.backends.embedded.store.rows import one_run
 from gateway.backends.embedded.store.space import Extent, Space
 
 __all__ = [
@@ -311,7 +312,7 @@ def consecutive(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 def _is_one_run(tokens: Iterable[int]) -> TypeGuard[list[int]]:
     """The usual case, seen without a look at each: what was fetched in order is taken in order."""
-    return isinstance(tokens, list) and bool(tokens) and tokens == list(range(tokens[0], tokens[0] + len(tokens)))
+    return isinstance(tokens, list) and one_run(tokens)
 
 
 def neighbours(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -29,6 +29,12 @@ class Numbers:
     def __contains__(self, number: int) -> bool:
         return number in self._single or any(number in run for run in self._runs)
 
+    def among(self, numbers: range) -> list[int]:
+        """Those of a run that are in the set."""
+        if not self._runs and self._single.isdisjoint(numbers):
+            return []
+        return [number for number in numbers if number in self]
+
     def update(self, numbers: Iterable[int]) -> None:
         """Add them."""
         if isinstance(numbers, range) and len(numbers) >= LONG and len(self._runs) < MOST_RUNS:

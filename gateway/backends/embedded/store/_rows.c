@@ -1,0 +1,147 @@
+/*
+ * Columns of a frame, row by row: what the store does for each message rather than for each batch.
+ *
+ * Each function has a twin in rows.py, which runs where there was no compiler at installation and with which the tests
+ * compare it. Nothing here knows a frame, a lane or a file, and nothing is kept between two calls.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+PyDoc_STRVAR(messages_doc,
+"messages(cls, heads, bodies, token, time, /) -> list\n\n"
+"A message of each row: cls((token, head, body, time, 0, 0)), with tokens that count up. cls is a named tuple of six.");
+
+static PyObject *messages(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 5 || !PyType_Check(args[0]) || !PyList_Check(args[1]) || !PyList_Check(args[2])
+        || !PyType_IsSubtype((PyTypeObject *)args[0], &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "messages(cls, heads, bodies, token, time)");
+        return NULL;
+    }
+    PyTypeObject *type = (PyTypeObject *)args[0];
+    PyObject *heads = args[1], *bodies = args[2];
+    unsigned long long token = PyLong_AsUnsignedLongLong(args[3]);
+    if (token == (unsigned long long)-1 && PyErr_Occurred()) return NULL;
+    Py_ssize_t rows = PyList_GET_SIZE(heads);
+    if (rows != PyList_GET_SIZE(bodies)) {
+        PyErr_SetString(PyExc_ValueError, "as many heads as bodies");
+        return NULL;
+    }
+    PyObject *zero = PyLong_FromLong(0), *found = zero == NULL ? NULL : PyList_New(rows);
+    for (Py_ssize_t row = 0; found != NULL && row < rows; row++) {
+        PyObject *number = PyLong_FromUnsignedLongLong(token + (unsigned long long)row);
+        /* An allocation may run the collector, and that may run anything: the lists are looked at anew. */
+        PyObject *made = number == NULL ? NULL : type->tp_alloc(type, 6);
+        if (made == NULL || row >= PyList_GET_SIZE(heads) || row >= PyList_GET_SIZE(bodies)) {
+            if (made != NULL) PyErr_SetString(PyExc_RuntimeError, "a column has changed");
+            Py_XDECREF(number);
+            Py_XDECREF(made);
+            Py_CLEAR(found);
+            break;
+        }
+        PyTuple_SET_ITEM(made, 0, number);
+        PyTuple_SET_ITEM(made, 1, Py_NewRef(PyList_GET_ITEM(heads, row)));
+        PyTuple_SET_ITEM(made, 2, Py_NewRef(PyList_GET_ITEM(bodies, row)));
+        PyTuple_SET_ITEM(made, 3, Py_NewRef(args[4]));
+        PyTuple_SET_ITEM(made, 4, Py_NewRef(zero));
+        PyTuple_SET_ITEM(made, 5, Py_NewRef(zero));
+        PyList_SET_ITEM(found, row, made);
+    }
+    Py_XDECREF(zero);
+    return found;
+}
+
+PyDoc_STRVAR(one_run_doc,
+"one_run(tokens, /) -> bool\n\nWhether the list holds numbers that count up by one, and at least one.");
+
+static PyObject *one_run(PyObject *module, PyObject *tokens)
+{
+    (void)module;
+    if (!PyList_Check(tokens)) {
+        PyErr_SetString(PyExc_TypeError, "one_run(list)");
+        return NULL;
+    }
+    unsigned long long expected = 0;
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(tokens); at++) {
+        PyObject *one = PyList_GET_ITEM(tokens, at);
+        if (!PyLong_CheckExact(one)) Py_RETURN_FALSE;
+        unsigned long long token = PyLong_AsUnsignedLongLong(one);
+        if (token == (unsigned long long)-1 && PyErr_Occurred()) {
+            PyErr_Clear();
+            Py_RETURN_FALSE;
+        }
+        if (at > 0 && token != expected) Py_RETURN_FALSE;
+        expected = token + 1;
+    }
+    return PyBool_FromLong(PyList_GET_SIZE(tokens) > 0);
+}
+
+PyDoc_STRVAR(offsets_doc,
+"offsets(values, /) -> bytes or None\n\n"
+"Where each of the byte strings begins if they lie back to back, and where the last one ends: little-endian numbers\n"
+"of 32 bits. None: they do not fit 31 bits.");
+
+static PyObject *offsets(PyObject *module, PyObject *values)
+{
+    (void)module;
+    if (!PyList_Check(values)) {
+        PyErr_SetString(PyExc_TypeError, "offsets(list)");
+        return NULL;
+    }
+    Py_ssize_t rows = PyList_GET_SIZE(values);
+    PyObject *made = PyBytes_FromStringAndSize(NULL, 4 * (rows + 1));
+    if (made == NULL) return NULL;
+    unsigned char *out = (unsigned char *)PyBytes_AS_STRING(made);
+    uint64_t total = 0;
+    for (Py_ssize_t row = 0;; row++) {
+        *out++ = total & 0xFF; *out++ = total >> 8 & 0xFF; *out++ = total >> 16 & 0xFF; *out++ = total >> 24 & 0xFF;
+        if (row == rows) return made;
+        PyObject *one = PyList_GET_ITEM(values, row);
+        if (!PyBytes_Check(one)) {
+            Py_DECREF(made);
+            PyErr_SetString(PyExc_TypeError, "offsets(list of bytes)");
+            return NULL;
+        }
+        total += (uint64_t)PyBytes_GET_SIZE(one);
+        if (total >= UINT64_C(1) << 31) {
+            Py_DECREF(made);
+            Py_RETURN_NONE;
+        }
+    }
+}
+
+PyDoc_STRVAR(same_doc, "same(values, /) -> bool\n\nWhether the list holds one object alone, at least once.");
+
+static PyObject *same(PyObject *module, PyObject *values)
+{
+    (void)module;
+    if (!PyList_Check(values)) {
+        PyErr_SetString(PyExc_TypeError, "same(list)");
+        return NULL;
+    }
+    Py_ssize_t rows = PyList_GET_SIZE(values);
+    for (Py_ssize_t row = 1; row < rows; row++)
+        if (PyList_GET_ITEM(values, row) != PyList_GET_ITEM(values, 0)) Py_RETURN_FALSE;
+    return PyBool_FromLong(rows > 0);
+}
+
+static PyMethodDef methods[] = {
+    {"messages", (PyCFunction)(void (*)(void))messages, METH_FASTCALL, messages_doc},
+    {"one_run", one_run, METH_O, one_run_doc},
+    {"offsets", offsets, METH_O, offsets_doc},
+    {"same", same, METH_O, same_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "gateway.backends.embedded.store._rows", "Columns row by row; see the source.", -1, methods,
+    NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__rows(void)
+{
+    return PyModule_Create(&module);
+}

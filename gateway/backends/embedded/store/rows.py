@@ -1,0 +1,53 @@
+"""What is done for each row of a batch, in C where there was a compiler at installation. No input or output.
+
+The Python below does the same and is what the tests compare the compiled module with.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from itertools import accumulate, repeat
+
+from gateway.backends.embedded.store.unit import Message
+
+_NEW, _MESSAGES, _ZEROS = tuple.__new__, repeat(Message), repeat(0)
+"""What makes a message of each row of a `zip` without a call into Python."""
+
+
+def messages_in_python(
+    kind: type[Message], heads: list[bytes], bodies: list[bytes], token: int, time: int, /
+) -> list[Message]:
+    """A message of each row, with tokens that count up."""
+    del kind
+    numbers = range(token, token + len(heads))
+    columns = zip(numbers, heads, bodies, repeat(time, len(heads)), _ZEROS, _ZEROS, strict=False)
+    return list(map(_NEW, _MESSAGES, columns))
+
+
+def one_run_in_python(tokens: list[int], /) -> bool:
+    """Whether the numbers count up by one; at least one."""
+    return bool(tokens) and tokens == list(range(tokens[0], tokens[0] + len(tokens)))
+
+
+def offsets_in_python(values: list[bytes], /) -> bytes | None:
+    """Arrow binary offsets of 32 bits, one more than there are values, from 0; None if they do not fit."""
+    ends = list(accumulate(map(len, values), initial=0))
+    return array("i", ends).tobytes() if ends[-1] < 1 << 31 else None
+
+
+def same_in_python(values: list[bytes], /) -> bool:
+    """Whether all are one object; at least one."""
+    return len(set(map(id, values))) == 1
+
+
+make_messages: Callable[[type[Message], list[bytes], list[bytes], int, int], list[Message]] = messages_in_python
+one_run: Callable[[list[int]], bool] = one_run_in_python
+offsets: Callable[[list[bytes]], bytes | None] = offsets_in_python
+same: Callable[[list[bytes]], bool] = same_in_python
+try:
+    from gateway.backends.embedded.store import _rows
+except ImportError:
+    pass
+else:
+    make_messages, one_run, offsets, same = _rows.messages, _rows.one_run, _rows.offsets, _rows.same

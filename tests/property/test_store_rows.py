@@ -1,0 +1,78 @@
+"""The compiled rows against the Python that does the same."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.backends.embedded.store import rows
+from gateway.backends.embedded.store.unit import Message
+
+COMPILED = rows.make_messages is not rows.messages_in_python
+TOKENS = st.integers(0, (1 << 64) - 1)
+
+pytestmark = pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
+
+
+def test_the_compiled_rows_are_there() -> None:
+    assert COMPILED or not os.environ.get("CI"), "tests/run installs a compiler and Python's headers"
+
+
+@given(st.lists(st.tuples(st.binary(max_size=4), st.binary(max_size=4)), max_size=40), TOKENS, st.integers())
+def test_messages(columns: list[tuple[bytes, bytes]], token: int, time: int) -> None:
+    token = min(token, (1 << 64) - 1 - len(columns))
+    heads, bodies = [head for head, _ in columns], [body for _, body in columns]
+    made = rows.make_messages(Message, heads, bodies, token, time)
+    assert made == rows.messages_in_python(Message, heads, bodies, token, time)
+    assert all(type(one) is Message for one in made)
+
+
+@given(
+    st.one_of(
+        st.builds(lambda first, count: list(range(first, first + count)), st.integers(0, 1 << 63), st.integers(0, 40)),
+        st.lists(st.integers(0, 8), max_size=6),
+        st.lists(st.integers(-(1 << 70), 1 << 70), max_size=4),
+    )
+)
+def test_runs_of_tokens(tokens: list[int]) -> None:
+    if all(0 <= token < 1 << 64 for token in tokens):
+        assert rows.one_run(tokens) is rows.one_run_in_python(tokens)
+    else:
+        assert rows.one_run(tokens) is False
+
+
+@given(st.lists(st.binary(max_size=300), max_size=40))
+def test_offsets(values: list[bytes]) -> None:
+    assert rows.offsets(values) == rows.offsets_in_python(values)
+
+
+def test_offsets_that_do_not_fit() -> None:
+    large = bytes(1 << 20)
+    assert rows.offsets([large] * 2047) == rows.offsets_in_python([large] * 2047) is not None
+    assert rows.offsets([large] * 2048) is rows.offsets_in_python([large] * 2048) is None
+
+
+@given(st.lists(st.sampled_from([b"a" * 10, b"b" * 10, bytes(bytearray(b"a" * 10))]), max_size=5))
+def test_one_object(values: list[bytes]) -> None:
+    assert rows.same(values) is rows.same_in_python(values)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: rows.make_messages(Message, (b"",), [b""], 1, 1),  # type: ignore[arg-type]
+        lambda: rows.make_messages(Message, [b""], [], 1, 1),
+        lambda: rows.make_messages(int, [b""], [b""], 1, 1),  # type: ignore[arg-type]
+        lambda: rows.make_messages(Message, [b""], [b""], -1, 1),
+        lambda: rows.one_run(3),  # type: ignore[arg-type]
+        lambda: rows.offsets(["text"]),  # type: ignore[list-item]
+        lambda: rows.offsets(None),  # type: ignore[arg-type]
+        lambda: rows.same(b""),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_column_is_refused(call: object) -> None:
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        call()  # type: ignore[operator]
