@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.app.ibm import connect_settings, queues_of
+from gateway.app.ibm import connect_settings, count_attempt, queues_of
 from gateway.backends.buffer import adoption
 from gateway.backends.buffer.ibm_link import IbmLink
 from gateway.backends.buffer.queue_manager import BUFFERING, CONNECTED, STATE_QUEUES, BufferedQueueManager
@@ -29,7 +29,7 @@ from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.observe import logs
 from gateway.ports.batch import Puts, Scheduler, Takes, Token
-from gateway.ports.counters import NO_ROUTE, Counters, mqrc_label
+from gateway.ports.counters import NO_ROUTE, Counters
 from gateway.routing.table import Table
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ def open_buffered(
     store = EmbeddedQueueManager.open(directory, STORE, scheduler, store_options=StoreOptions(STORE))
 
     def attempted(reason: int) -> None:
-        counters.mq_connect_attempts[queue_manager.name, "failed" if reason else "ok"] += 1
-        if reason:
-            counters.mq_errors[queue_manager.name, "connect", mqrc_label(reason)] += 1
+        count_attempt(counters, queue_manager.name, reason)
 
     new_id = message_ids(time.time(), os.urandom(4))
     link = IbmLink(load(ibm.driver), connect, scheduler, new_id, backoff=backoff, attempted=attempted)

@@ -12,7 +12,7 @@ from gateway.config.queue_manager import Ibm
 from gateway.errors import ConfigurationError, Finding
 from gateway.observe import logs
 from gateway.ports.batch import Scheduler
-from gateway.ports.counters import Counters
+from gateway.ports.counters import Counters, mqrc_label
 from gateway.routing.table import Table
 
 log = logs.get("mqgate.ibm")
@@ -30,6 +30,7 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
         connections=ibm.connections,
         backoff=Backoff(ibm.reconnect_from, ibm.reconnect_to),
         told=lambda text: log.warning("connection", text),
+        attempted=lambda reason: count_attempt(counters, queue_manager.name, reason),
     )
     queue_manager.start()
     problems = queue_manager.examine(*queues_of(table), settings.mqtt.max_packet)
@@ -42,6 +43,13 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
         raise ConfigurationError(serious)
     counters.mq_connect_attempts[queue_manager.name, "ok"] += ibm.connections
     return queue_manager
+
+
+def count_attempt(counters: Counters, name: str, reason: int) -> None:
+    """An attempt to connect; 0: it worked."""
+    counters.mq_connect_attempts[name, "failed" if reason else "ok"] += 1
+    if reason:
+        counters.mq_errors[name, "connect", mqrc_label(reason)] += 1
 
 
 def queues_of(table: Table) -> tuple[list[str], list[str]]:

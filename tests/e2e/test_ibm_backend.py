@@ -188,7 +188,8 @@ def test_while_the_queue_manager_is_away_it_is_said_and_not_waited_for(pair: Pai
         pair.manager.kill()
         device._socket.sendall(writer.encode_publish(4, b"up/away", b"unanswered", 1, packet_id=1))
         until = time.monotonic() + 30
-        while connections() or '"mq.away"' not in pair.gateway.log:
+        failed = 'mqgate_mq_connect_attempts_total{qmgr="MQGATE",result="failed"}'
+        while connections() or not pair.gateway.metric(failed) or '"mq.away"' not in pair.gateway.log:
             assert time.monotonic() < until, pair.gateway.log
             time.sleep(0.05)
         with pytest.raises(urllib.error.HTTPError) as refused:

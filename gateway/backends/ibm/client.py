@@ -49,8 +49,10 @@ class IbmQueueManager:
         connections: int = 4,
         backoff: Backoff | None = None,
         told: Callable[[str], None] = lambda _text: None,
+        attempted: Callable[[int], None] = lambda _reason: None,
     ) -> None:
-        """`told` gets a line for the operator at each loss and return of a connection, in any thread.
+        """`told` gets a line for the operator at each loss and return of a connection, in any thread; `attempted` the
+        reason of each attempt to connect again (0: it worked), in the reactor's.
         DriverUnavailable when no binding loads."""
         self.name = settings.name
         self._settings = settings
@@ -58,6 +60,7 @@ class IbmQueueManager:
         self._driver: Driver = load(driver)
         self._backoff = backoff or Backoff()
         self._told = told
+        self._attempted = attempted
         instance = os.urandom(12)
         self._new_id = message_ids(time.time(), instance[:4])
         self._queue = Queue(connections)
@@ -75,8 +78,9 @@ class IbmQueueManager:
     def _worker(self, number: int, instance: bytes) -> Worker:
         marker = Marker(b"worker" + number.to_bytes(2, "big") + instance)
         return Worker(
-            self._driver, self._settings, marker, self._new_id, self._finished, backoff=self._backoff, told=self._told
-        )
+            self._driver, self._settings, marker, self._new_id, self._finished, backoff=self._backoff, told=self._told,
+            attempted=lambda reason: self._scheduler.soon(lambda: self._attempted(reason)),
+        )  # fmt: skip
 
     @property
     def driver(self) -> str:

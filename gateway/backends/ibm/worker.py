@@ -56,8 +56,10 @@ class Worker:
         *,
         backoff: Backoff | None = None,
         told: Callable[[str], None] = lambda _text: None,
+        attempted: Callable[[int], None] = lambda _reason: None,
     ) -> None:
-        """`told` gets one line at each loss and at each return of the connection."""
+        """`told` gets one line at each loss and at each return of the connection, `attempted` the reason of each
+        attempt to connect again (0: it worked)."""
         self._driver = driver
         self._settings = settings
         self._marker = marker
@@ -65,6 +67,7 @@ class Worker:
         self._finished = finished
         self._backoff = backoff or Backoff()
         self._told = told
+        self._attempted = attempted
         self._units: SimpleQueue[Unit | None] = SimpleQueue()
         """What waits; None wakes a worker that is to end. A condition variable would wake the thread twice for a unit:
         once to be told, once for the lock that the teller still holds."""
@@ -313,8 +316,10 @@ class Worker:
         while self._connection is None:
             try:
                 self._connect()
+                self._attempted(0)
             except MQError as error:
                 self._drop_connection()
+                self._attempted(error.reason)
                 if action_for(error.reason) is not Action.RECONNECT:
                     self._told(explain(error.reason, str(error)))
                 delay = self._backoff.delay(attempt, random.random())  # noqa: S311  jitter, not secrecy
