@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, reports
-from gateway.broker import accounting
+from gateway.broker import accounting, restaging
 from gateway.broker.oversize import cut
 from gateway.broker.route import DEAD, REPORT
 from gateway.broker.turn import STAGED, Cause, Row, Run, Turn
@@ -171,6 +171,8 @@ class Failures:
 
     def restage(self, turn: Turn, released: Released) -> None:
         """A QoS 2 publication is as if its PUBREL had not come."""
+        if restaging.stage_again(self.engine, turn, released):
+            return
         session, packet_id, token = released
         takes = turn.takes.get((STAGED, session.key))
         if takes is None or token not in takes.tokens:

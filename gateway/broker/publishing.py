@@ -13,11 +13,9 @@ from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, V5, Properties
-from gateway.ports.batch import Puts
 from gateway.session.connection import CLOSED, Connection, Publisher
 from gateway.session.publication import Publication
 from gateway.session.record import encode_prefix
-from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -78,7 +76,7 @@ class Publishing:
                         head, tails = route.head, route.tails
                         heads, bodies = puts.heads.append, puts.bodies.append
                     elif hot:
-                        puts, staged = self.staging(session)
+                        puts, staged = turn.staging(session)
                         head, tails = self.staged_head(route, session.client_id), _LITTLE
                         heads, bodies = puts.heads.append, puts.bodies.append
                 if hot and not block and len(payload) <= longest:
@@ -124,14 +122,6 @@ class Publishing:
                 self.check_receive_maximum(connection)
             elif len(inbound) > connection.unreleased:
                 self.check_unreleased(connection)
-
-    def staging(self, session: Session) -> tuple[Puts, list[int]]:
-        """The open run of what this session stages, and the packet ids of its rows."""
-        turn = self.engine.turn
-        found = turn.staged.get(session)
-        if found is None:
-            found = turn.staged[session] = (turn.run((STAGED, "", 0, True, session.key, True)), [])
-        return found
 
     def staged_head(self, route: Route, client_id: str) -> bytes:
         """The head of what is staged on a route, for publications without properties."""
@@ -303,7 +293,7 @@ class Publishing:
                 self.answer(connection, PUBREC, packet_id, route, refused)
                 return
             session.inbound[packet_id] = publication
-            puts, ids = self.staging(session)
+            puts, ids = engine.turn.staging(session)
             ids.append(packet_id)
             puts.heads.append(engine.router.state_head(encode_prefix(publication, 2, publication.retain, ())))
             puts.bodies.append(_LITTLE[packet_id] + publication.payload)
@@ -367,7 +357,7 @@ class Publishing:
         """Make a publication available: retained, on its queues, to local subscribers. How many of these had no room
         for it; for what was staged that was asked before PUBREC."""
         engine = self.engine
-        if publication.retain:  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
+        if publication.retain and not publication.handed_over:  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
             engine.retained.keep(publication)
         if route.plan is not None:
             engine.putting.put(
@@ -375,7 +365,9 @@ class Publishing:
             )
         elif not route.topic.startswith("$"):
             engine.counters.messages_unrouted += 1
-        if not (route.receivers or route.shared):
+        if publication.handed_over or not (publication.retain or route.receivers or route.shared):
             return 0
+        if staged is not None:
+            engine.turn.fanned[staged] = publication
         publication.promised = staged is not None
         return engine.delivery.fan_out(route, publication)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.broker.route import Policy
     from gateway.session.connection import Connection
     from gateway.session.outflow import Item
+    from gateway.session.publication import Publication
     from gateway.session.session import Session
 
 Run = tuple[str, str, int, bool, bytes, bool]
@@ -51,7 +52,8 @@ class Turn:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "joint", "moves", "opened",
+        "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "fanned", "joint", "moves",
+        "opened",
         "parked", "pending", "released", "replaces", "replies", "rows", "runs", "sources", "staged", "started", "takes",
         "targets",
     )  # fmt: skip
@@ -77,6 +79,8 @@ class Turn:
         """What local sessions get then, in order; with the row that stores it for a durable session."""
         self.staged: dict[Session, tuple[Puts, list[int]]] = {}
         """QoS 2 publications: the run of rows that hold them until their PUBREL, and the packet id of each row."""
+        self.fanned: dict[Released, Publication | None] = {}
+        """Releases that reach local subscribers with this turn, even if their queue has to be waited for."""
         self.contributors: dict[Run, set[Connection]] = {}
         """Whose publications are in a run: who waits for it if its queue refuses."""
         self.released: dict[Run, dict[int, Released]] = {}
@@ -130,6 +134,13 @@ class Turn:
         changes = [(0, self.targets[run]), *self.aims.get(run, ())]
         ends = [first for first, _ in changes[1:]] + [len(self.runs[run].heads)]
         return [(policy, end - first) for (first, policy), end in zip(changes, ends, strict=True)]
+
+    def staging(self, session: Session) -> tuple[Puts, list[int]]:
+        """The open run of what a session stages, and the packet ids of its rows."""
+        found = self.staged.get(session)
+        if found is None:
+            found = self.staged[session] = (self.run((STAGED, "", 0, True, session.key, True)), [])
+        return found
 
     def contribute(self, run: Run, connection: Connection) -> None:
         """A connection has a publication in a run."""

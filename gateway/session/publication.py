@@ -33,7 +33,8 @@ class Publication:
     without Message Expiry, Topic Alias and Subscription Identifier: those differ by receiver and moment."""
 
     __slots__ = (
-        "_wire", "client_id", "expires", "payload", "promised", "properties", "qos", "report", "retain", "topic",
+        "_wire", "client_id", "expires", "handed_over", "payload", "promised", "properties", "qos", "report", "retain",
+        "topic",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +59,8 @@ class Publication:
         """Descriptor of the MQ message it is, while reports about it are owed."""
         self.promised = False
         """Its publisher had PUBREC for it: whoever refuses what he has no room for has been asked."""
+        self.handed_over = False
+        """Local subscribers and the retained message have had it: only its queue is still waited for."""
         self._wire: dict[int, tuple[bytes, bytes]] = {}
 
     @property

@@ -3,7 +3,8 @@
 A publication record is self-delimiting up to the packet identifier, so that what many sessions store of one publication
 is the same bytes followed by two that differ:
 
-    version u8 = 1 | flags u8 (QoS in bits 0-1, RETAIN bit 2, released bit 3, shared bit 4, reports bit 5)
+    version u8 = 1 | flags u8 (QoS in bits 0-1, RETAIN bit 2, released bit 3, shared bit 4, reports bit 5,
+    handed over bit 6)
     | expires f64 (0: never)
     | client id (u16 length + bytes) | topic (u16 + bytes) | properties (u32 + bytes)
     | number of subscription identifiers u8, each u32 | reports: (u16 + MQMD) | packet id u16 | payload
@@ -25,6 +26,8 @@ RELEASED = 0x08
 SHARED = 0x10
 REPORTS = 0x20
 """The MQ message asked for reports that are not made yet: its descriptor is in the record."""
+HANDED_OVER = 0x40
+"""A staged publication that local subscribers have had; its queue refused it for then."""
 _FIXED = struct.Struct("<BBd")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -83,6 +86,7 @@ def decode_publication(data: bytes) -> tuple[Publication, int, tuple[int, ...], 
     (packet_id,) = _U16.unpack_from(data, at)
     payload, retain = data[at + 2 :], bool(flags & 4)
     publication = Publication(topic, payload, flags & 3, retain, properties, expires, client.decode(), report)
+    publication.handed_over = bool(flags & HANDED_OVER)
     return publication, packet_id, sub_ids, bool(flags & RELEASED)
 
 

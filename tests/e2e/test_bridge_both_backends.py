@@ -46,10 +46,12 @@ to_mq:
   - {name: drop, topic: "drop/#", queue: FULL.Q, on_failure: {retry: {times: 0}, then: drop}}
   - {name: out, topic: "out/#", queue: FULL.Q, on_failure: {retry: {times: 1, from: 10ms, to: 10ms}, then: disconnect}}
   - {name: later, topic: "later/#", queue: FULL.Q, on_failure: {retry: {times: 1, from: 10ms, to: 10ms}}}
+  - {name: unable, topic: "unable/#", queue: FULL.Q, on_failure: {retry: {times: 1, from: 10ms, to: 10ms}}}
   - {name: to, topic: "to/{name}", queue: "TO.{name}"}
   - {name: round, topic: "round/#", queue: ROUND.Q}
   - {name: ask, topic: "ask", queue: ASK.Q, descriptor: {reply_to: {queue: ANSWERS}}}
   - {name: wills, topic: "gone/{who}", queue: GONE.Q}
+  - {name: held, topic: "held/#", queue: HELD.Q, on_failure: {retry: {times: 0}, then: hold}}
   - {name: joined, topic: "joined/#", queue: GONE.Q, syncpoint: always}
 to_mqtt:
   - {name: back, queue: ROUND.Q, topic: "back/{mqtt.clientId}"}
@@ -69,6 +71,7 @@ DEFINE QLOCAL(PUBLISHED) REPLACE
 DEFINE SUB(PUBS) TOPICSTR('Plants/#') DEST(PUBLISHED) REPLACE
 DEFINE QLOCAL(SHORT.Q) REPLACE
 DEFINE QLOCAL(FULL.Q) PUT(DISABLED) REPLACE
+DEFINE QLOCAL(HELD.Q) PUT(DISABLED) NOREPLACE
 DEFINE QLOCAL(POISON.Q) BOTHRESH(2) BOQNAME(ASIDE.Q) REPLACE
 """ + "\n".join(
     f"DEFINE QLOCAL({name}) REPLACE" for name in (
@@ -179,7 +182,7 @@ def test_qos_0_stands_by_itself_beside_what_is_refused(bridge: Estate, device: T
         body = b"%d" % number
         packets.append(writer.encode_publish(5, b"gone/x", body, 0))
         packets.append(writer.encode_publish(5, b"joined/x", body, 0))
-        packets.append(writer.encode_publish(5, b"later/x", body, 1, packet_id=1 + number))
+        packets.append(writer.encode_publish(5, b"unable/x", body, 1, packet_id=1 + number))
     device.socket.sendall(b"".join(packets))
     assert [device.next(p.PUBACK)[1] for _ in range(40)] == list(range(1, 41))
     device.publish("gone/x", b"last")
@@ -187,6 +190,7 @@ def test_qos_0_stands_by_itself_beside_what_is_refused(bridge: Estate, device: T
     bodies = [one.body.raw for one in found if md_of(one).persistence == 0]
     assert sorted(bodies) == sorted([b"%d" % number for number in range(40)] * 2)
     assert len(dead(bridge, 40)) == 40
+    bridge.application.clear("GONE.Q")
 
 
 def test_a_remote_queue_manager_gets_it_through_its_transmission_queue(bridge: Estate, device: Talker) -> None:
@@ -392,6 +396,26 @@ def test_poison_goes_where_the_queue_says(bridge: Estate, device: Talker) -> Non
     [aside] = bridge.application.messages("ASIDE.Q")
     assert (aside.body.raw, md_of(aside).msg_id) == (b"poison", poison)
     bridge.reload(bridge.mapping)  # type: ignore[attr-defined]
+
+
+def test_a_local_subscriber_has_once_what_a_queue_is_waited_for(bridge: Estate) -> None:
+    """QoS 2, released to a queue that refuses and to a stored session; `kill -9`; the queue takes it."""
+    with bridge.device("watcher", clean=False) as watcher:
+        watcher.subscribe("held/#", 2)
+        publisher = bridge.device("publisher", clean=False)
+        publisher.socket.sendall(writer.encode_publish(5, b"held/x", b"once", 2, packet_id=9))
+        publisher.next(p.PUBREC)
+        publisher.socket.sendall(writer.encode_acks(p.PUBREL, [9]))
+        assert watcher.receive()[1] == b"once"
+    bridge.restart()
+    with bridge.device("watcher", clean=False) as watcher:
+        publisher = bridge.device("publisher", clean=False)
+        publisher.socket.sendall(writer.encode_acks(p.PUBREL, [9]))
+        bridge.mqsc("ALTER QLOCAL(HELD.Q) PUT(ENABLED)")
+        assert publisher.next(p.PUBCOMP)[1] == 9
+        assert [one.body.raw for one in bridge.application.messages("HELD.Q")] == [b"once"]
+        assert watcher.silent()
+    publisher.close()
 
 
 def test_everything_is_accounted_for(bridge: Estate) -> None:
