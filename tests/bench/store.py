@@ -259,6 +259,8 @@ def main() -> None:
     parser.add_argument("--only", choices=["rates", "depth", "recovery", "memory"])
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 10, 100, 400, 1000], help="batch sizes")
     arguments = parser.parse_args()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)  # as the gateway does when it starts
     place = Path(tempfile.mkdtemp(prefix="store-bench-", dir=arguments.dir or Path.cwd()))
     try:
         if arguments.only in {None, "rates"}:

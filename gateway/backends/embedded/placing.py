@@ -166,8 +166,9 @@ class Placer:
     def publish_columns(self, topic: str, puts: Puts, unit: StoreUnit) -> None:
         """Columns for a topic string."""
         assert self.publish is not None  # noqa: S101 -- set when the topics are made
+        options = mq.MQPMO_RETAIN if puts.retain else 0
         for md, data in self._stamped(puts, max(0, puts.priority)):
-            self.publish("", topic, md, data, 0, unit)
+            self.publish("", topic, md, data, options, unit)
 
     def _stamped(self, puts: Puts, priority: int) -> Iterator[tuple[bytes, bytes]]:
         for head, body in zip(puts.heads, puts.bodies, strict=True):

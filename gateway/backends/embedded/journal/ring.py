@@ -79,7 +79,7 @@ class Ring:
         self._making: Segment | None = None
         """The spare that is being zeroed, until it is ready or a frame is placed in it."""
         self.pace = Pace()
-        self._goal = options.spare_segments
+        self._goal = max(1, options.spare_segments - 1)
         self._filled = False
 
     # ---- start and end

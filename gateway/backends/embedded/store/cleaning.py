@@ -16,16 +16,22 @@ SLACK = 1.5
 WORTH = 0.8
 """A segment more live than this is not carried for its own sake, only to free others that wait for it."""
 
+NEARLY_EMPTY = 1 / 16
+"""A segment less live than this is carried without waiting for a need: little is written for a segment that is free."""
+
 
 def victim(extents: Iterable[Extent], size_of: Callable[[int], int], allowed: int = 0) -> Extent | None:
     """The sealed segment to carry forward, or None if there is no need. `allowed` bytes beyond the slack are no need:
     one segment that is half empty is not worth the writing.
     """
     sealed = [extent for extent in extents if extent.sealed]
+    held = [extent for extent in sealed if extent.readable and (extent.live or extent.state)]
+    nearly_empty = [extent for extent in held if extent.live_bytes < NEARLY_EMPTY * size_of(extent.slot)]
+    if nearly_empty:
+        return min(nearly_empty, key=_live_bytes)
     space = sum([size_of(extent.slot) for extent in sealed])
     if space <= SLACK * sum([extent.live_bytes for extent in sealed]) + allowed:
         return None
-    held = [extent for extent in sealed if extent.readable and (extent.live or extent.state)]
     awaited = {serial for extent in sealed if not extent.live and not extent.state for serial in extent.refs}
     roots = [extent for extent in held if extent.serial in awaited]
     if roots:
