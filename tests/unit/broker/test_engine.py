@@ -123,6 +123,16 @@ def test_the_keep_alive_the_server_gives_is_the_one_that_ends_mqtt5_3_1_2_21_mqt
     assert device.wire.closed
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_3_x_client_keeps_its_keep_alive(version):
+    """Nothing in 3.x can tell it another one, so it is neither refused nor cut short."""
+    bench = Bench(keep_alive_max=60)
+    device = bench.device(version, "d").connect(keep_alive=3600)
+    assert device.take()[0][1].reason == 0
+    bench.advance(1000)
+    assert not device.wire.closed
+
+
 def test_keep_alive_0_never_ends(bench):
     device = bench.device(4, "d").connect(keep_alive=0)
     bench.advance(100)

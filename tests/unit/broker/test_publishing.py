@@ -54,3 +54,15 @@ def test_a_qos_that_is_not_offered_mqtt_3_2_2_11(mapping):
     assert end.reason == 0x9B
     assert sender.wire.closed
     assert not bench.queues.rows.get("MQGATE.STAGED")
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, None), (4, None), (5, 0x95)])
+def test_a_will_that_is_too_long(version, code):
+    """The CONNECT is refused: what it asks for could never be done."""
+    bench = Bench(max_payload=10)
+    device = bench.device(version, "d").connect(will=p.Will("a", b"x" * 11, 1, retain=False))
+    assert [packet[1].reason for packet in device.take()] == ([code] if code else [])
+    assert device.wire.closed
+    assert bench.engine.sessions.get("d") is None
+    bench.device(version, "e").connect(will=p.Will("a", b"x" * 10, 1, retain=False))
+    assert bench.engine.sessions.get("e").will
