@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gateway.pipeline import gold as steps
+from gateway.pipeline.columns import COLUMNS, select_columns, spark_schema
+from gateway.pipeline.failures import PipelineError
 from gateway.pipeline.gold import Step
 from gateway.pipeline.job import Gold, Job, Silver
-from gateway.pipeline.landing import STATE, Batch, Landing
+from gateway.pipeline.landing import STATE, TASKS, Batch, Landing
 from gateway.pipeline.manifest import Record
 from gateway.pipeline.ranges import Pieces, condition
 from gateway.pipeline.silver import silver_rows
@@ -29,6 +31,7 @@ class BatchWriter:
         self.job = job
         self.landing = landing
         self._schemas: dict[str, Any] = {}
+        self._message_schema = spark_schema(select_columns("", include_raw=includes_raw(job)))
         landing.replaced |= {gold.table for gold in job.gold if gold.kind in ("last", "dead_letters")}
 
     def write(self, messages: Any, query: str, number: int, pieces: Pieces) -> Record | None:
@@ -37,8 +40,6 @@ class BatchWriter:
         batch = self.landing.begin(query, number, pieces)
         if batch is None:
             return None
-        if batch.trimmed:
-            messages = messages.where(condition(batch.pieces))
         bronze = self._bronze(batch, messages)
         for silver in self.job.silver:
             self._silver(batch, silver, bronze)
@@ -53,11 +54,27 @@ class BatchWriter:
     # ---- stages
 
     def _bronze(self, batch: Batch, messages: Any) -> Any:
+        """`messages` tells of the files that the tasks write when it is asked for: their rows stay out of Spark."""
         table = self.job.bronze.table if self.job.bronze else BRONZE_STATE
-        self._stage(batch, table, messages)
+        started = time.time()
+        target = batch.stage(table)
+        if target is not None:
+            files = [self.landing.warehouse / TASKS / row.file for row in messages.collect()]
+            if batch.trimmed:
+                self._take_missing(batch, files, target)
+            else:
+                take_files(files, target)
+        batch.figures[f"seconds.{table}"] = time.time() - started
         if not (self.job.silver or self.job.gold):
             return None  # nobody reads it, and a look at its files costs as much as a small batch
-        return self.spark.read.schema(messages.schema).parquet(str(batch.current(table)))
+        return self.spark.read.schema(self._message_schema).parquet(str(batch.current(table)))
+
+    def _take_missing(self, batch: Batch, files: list[Path], target: Path) -> None:
+        """A part of what was read has landed before: the other rows."""
+        target.mkdir(parents=True)
+        if files and batch.pieces:
+            rows = self.spark.read.schema(self._message_schema).parquet(*map(str, files))
+            rows.where(condition(batch.pieces)).write.mode("overwrite").parquet(str(target))
 
     def _silver(self, batch: Batch, silver: Silver, bronze: Any) -> None:
         self._stage(batch, silver.table, silver_rows(bronze, silver), by=["status"])
@@ -73,8 +90,6 @@ class BatchWriter:
     def _silver_schema(self, silver: Silver) -> Any:
         """Found out once: asking Spark to analyse the same text for every table would cost more than the work."""
         if silver.table not in self._schemas:
-            from gateway.pipeline.columns import COLUMNS, spark_schema
-
             empty = self.spark.createDataFrame([], spark_schema(COLUMNS))
             self._schemas[silver.table] = silver_rows(empty, silver).drop("status").schema
         return self._schemas[silver.table]
@@ -148,6 +163,24 @@ class BatchWriter:
         bronze = batch.current(self.job.bronze.table if self.job.bronze else BRONZE_STATE)
         figures["rows"] = _rows_below(bronze)
         return figures | waits(bronze, time.time())
+
+
+def includes_raw(job: Job) -> bool:
+    """Whether bronze keeps descriptor and headers as bytes."""
+    return job.bronze is not None and job.bronze.include_raw
+
+
+def take_files(files: list[Path], target: Path) -> None:
+    """Files of tasks, and no others, become the folder of a table's part."""
+    target.mkdir(parents=True)  # a table without rows for this batch has a folder all the same
+    for number, file in enumerate(files):
+        try:
+            file.rename(target / f"part-{number:05}.parquet")
+        except FileNotFoundError as error:
+            raise PipelineError(
+                f"a task has written {file.name}, but {file.parent} here does not have it: driver and executors must "
+                "share the warehouse, and one driver may land in it at a time"
+            ) from error
 
 
 def _others(silver: Silver, by: list[str], at: str) -> list[str]:

@@ -72,6 +72,13 @@ RAW_COLUMNS = (
     Column("headers", "binary", "row", "the header bytes in front of the payload"),
 )
 
+FILES = (
+    Column("file", "string", "place", "name of a Parquet file in the folder of option staging"),
+    Column("rows", "bigint", "place", "messages in it"),
+    Column("bytes", "bigint", "place", "its size"),
+)
+"""What is handed over instead of the messages with option staging."""
+
 BY_NAME = {column.name: column for column in (*COLUMNS, *RAW_COLUMNS)}
 
 

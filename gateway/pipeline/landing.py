@@ -21,6 +21,8 @@ from gateway.pipeline.manifest import Manifest, Record, Table
 from gateway.pipeline.ranges import Pieces, range_id
 
 STAGING = "_staging"
+TASKS = f"{STAGING}/tasks"
+"""Where tasks leave the files they have written."""
 STATE = "_state"
 
 

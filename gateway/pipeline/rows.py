@@ -7,6 +7,7 @@ says nothing) or handed to varying.py.
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class HeadTable:
         self.plans: list[Plan] = []
         self._numbers: dict[bytes, int] = {}
         self._arrays: Found = {}
-        self._made_for = -1
+        self._made_for = self._kept_for = -1
 
     def numbers(self, chunk: Chunk) -> Array:
         """The number of each of the chunk's heads; unknown ones are decoded with the first body they came with."""
@@ -89,6 +90,13 @@ class HeadTable:
                 known[heads[at]] = len(self.plans)
                 self.plans.append(plan_of(heads[at], chunk.bodies[int(first[at])].as_py()))
         return np.array([known[head] for head in heads])
+
+    def keep(self) -> None:
+        """What was decoded stays. Spark's worker collects garbage after each task, and going through a thousand heads
+        and every module loaded costs it more than reading ten thousand rows."""
+        if self._kept_for != len(self.plans):
+            self._kept_for = len(self.plans)
+            gc.freeze()
 
     def array(self, name: str) -> Any:
         """A column over the heads: an Arrow array, a scalar when all are the same, or a numpy array."""
@@ -118,6 +126,7 @@ class RowDecoder:
         self._masks = Masks()
         self._names = {column.name for column in self.columns}
         self._looks_inside = any(column.part != "place" for column in self.columns)
+        self.keep = self._table.keep
 
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
         """The rows of a chunk."""

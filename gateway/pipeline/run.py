@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.pipeline.batch import BatchWriter, rows_in
+from gateway.pipeline.batch import BatchWriter, includes_raw, rows_in
 from gateway.pipeline.delta import DeltaLog
 from gateway.pipeline.durable import read_json, write_json
 from gateway.pipeline.failures import PipelineError
 from gateway.pipeline.job import Job
-from gateway.pipeline.landing import Landing
+from gateway.pipeline.landing import TASKS, Landing
 from gateway.pipeline.manifest import Record
 from gateway.pipeline.ranges import Pieces
 from gateway.pipeline.spark_session import make_session
@@ -134,7 +134,8 @@ class JobRun:
             "maxBytesPerTrigger": str(source.max_bytes),
             "purgeDelay": str(source.purge_delay),
             "failOnDataLoss": str(source.fail_on_data_loss).lower(),
-            "includeRaw": str(bool(self.job.bronze and self.job.bronze.include_raw)).lower(),
+            "includeRaw": str(includes_raw(self.job)).lower(),
+            "staging": str(self.warehouse / TASKS),
         }
         landed = self.landing.manifest.landed.next(self.stream)
         return options | ({"startingSeq": str(landed)} if landed else {})

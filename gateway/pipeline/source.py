@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from gateway.pipeline.access import Access, Extent, Piece, access_of
-from gateway.pipeline.columns import select_columns, spark_schema
+from gateway.pipeline.columns import FILES, select_columns, spark_schema
 from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.failures import DataLost, WrongOption
 from gateway.pipeline.filters import Bounds, push
@@ -49,12 +50,16 @@ class MqQueueDataSource(DataSource):
         return "mqqueue"
 
     def schema(self) -> Any:
-        """The columns asked for."""
-        return spark_schema(select_columns(self.parsed.columns, include_raw=self.parsed.include_raw))
+        """The columns asked for; with staging, what is told of the files they are in."""
+        options = self.parsed
+        return spark_schema(
+            FILES if options.staging else select_columns(options.columns, include_raw=options.include_raw)
+        )
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Everything between two numbers, once. With pushdown only when asked for: Spark refuses it otherwise."""
-        return (PushdownReader if self.parsed.pushdown else QueueReader)(self.parsed, schema)
+        pushdown = self.parsed.pushdown and not self.parsed.staging
+        return (PushdownReader if pushdown else QueueReader)(self.parsed, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
         """What comes, in batches."""
@@ -90,8 +95,31 @@ class Reading:
     options: Options
     names: tuple[str, ...]
 
-    def batches(self, partition: QueuePartition) -> Iterator[Any]:
-        """Record batches, or rows with transfer=rows."""
+    @classmethod
+    def of(cls, options: Options, schema: Any) -> Reading:
+        """With the columns of the schema that Spark was told, or of the files."""
+        names = tuple(schema.fieldNames())
+        if not options.staging:
+            return cls(options, names)
+        if names != tuple(column.name for column in FILES):
+            raise WrongOption("with option staging Spark is handed files: leave the schema out and name `columns`")
+        chosen = select_columns(options.columns, include_raw=options.include_raw)
+        return cls(options, tuple(column.name for column in chosen))
+
+    def handed_over(self, partition: QueuePartition) -> Iterator[Any]:
+        """Record batches, rows with transfer=rows, or with staging what is told of the file they are in."""
+        batches = self._batches(partition)
+        if self.options.staging:
+            from gateway.pipeline.row_files import write_rows
+
+            yield from write_rows(Path(self.options.staging), batches)
+        elif self.options.transfer == "rows":
+            for batch in batches:
+                yield from zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True)
+        else:
+            yield from batches
+
+    def _batches(self, partition: QueuePartition) -> Iterator[Any]:
         from gateway.pipeline.rows import decoder_of
 
         if partition.piece is None:
@@ -101,18 +129,17 @@ class Reading:
             batch = decoder.batch(chunk)
             if partition.bounds is not None:
                 batch = partition.bounds.apply(batch, chunk)
-            if self.options.transfer == "rows":
-                yield from zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True)
-            elif batch.num_rows:
+            if batch.num_rows:
                 yield batch
             failpoint("read.middle")
+        decoder.keep()
 
 
 class QueueReader(DataSourceReader):
     """Backfill and replay: all that lies between two numbers or times."""
 
     def __init__(self, options: Options, schema: Any) -> None:
-        self.reading = Reading(options, tuple(schema.fieldNames()))
+        self.reading = Reading.of(options, schema)
         self.bounds = Bounds(
             options.starting_seq or 0, options.ending_seq, options.starting_micros, options.ending_micros
         )
@@ -128,7 +155,7 @@ class QueueReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Runs in a task."""
-        return self.reading.batches(partition)
+        return self.reading.handed_over(partition)
 
 
 class PushdownReader(QueueReader):
@@ -144,7 +171,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module for the order of calls."""
 
     def __init__(self, options: Options, schema: Any) -> None:
-        self.reading = Reading(options, tuple(schema.fieldNames()))
+        self.reading = Reading.of(options, schema)
         self.options = options
         self.group = options.consumer_group or "spark"
         if options.ending_seq is not None or options.ending_micros is not None:
@@ -269,7 +296,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Runs in a task, without removing anything."""
-        return self.reading.batches(partition)
+        return self.reading.handed_over(partition)
 
 
 def limits(limit: ReadLimit, options: Options) -> tuple[int | None, int | None]:

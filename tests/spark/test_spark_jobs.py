@@ -267,3 +267,26 @@ def test_a_running_gateway_over_http(spark: Any, tmp_path: Path) -> None:
         )  # the others have landed and are purged
     finally:
         served.close()
+
+
+def test_a_batch_of_which_a_part_has_landed(spark: Any, tmp_path: Path) -> None:
+    """As after a deleted checkpoint: the tasks write all of it, and only what is missing becomes part of the table."""
+    from gateway.pipeline.run import JobRun
+
+    write_journal(tmp_path / "j", 500)
+    text = (
+        f"version: 1\nname: j\nsource: {{queue: 'TELEMETRY.*', path: {tmp_path / 'j'}}}\nwarehouse: {tmp_path / 'w'}\n"
+    )
+    run = JobRun(spark, parse_job("job.yaml", text))
+
+    def land(number: int, low: int, high: int) -> None:
+        options = run.source_options() | {"startingSeq": str(low), "endingSeq": str(high)}
+        files = spark.read.format("mqqueue").options(**options).load()
+        run.writer.write(files, "q", number, [(run.stream, low, high)])
+
+    land(0, 1, 301)
+    land(1, 200, 401)
+    land(0, 1, 501)
+    rows = spark.read.parquet(str(tmp_path / "w/bronze")).selectExpr("count(*)", "count(DISTINCT seq)", "max(seq)")
+    assert rows.first() == (500, 500, 500)
+    assert run.landing.manifest.landed.intervals == {run.stream: [(1, 501)]}

@@ -146,6 +146,17 @@ def test_rows_staged_on_a_folder(spark: Any, tmp_path: Path) -> None:
     assert list(staging.iterdir()) == []
 
 
+def test_tasks_write_the_rows_and_hand_over_files(spark: Any, journal: Path, tmp_path: Path) -> None:
+    files = load(spark, journal, staging=str(tmp_path), columns="seq,client_id,payload").collect()
+    assert sum(row.rows for row in files) == 5000
+    assert {row.file: row.bytes for row in files} == {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    landed = spark.read.parquet(str(tmp_path))
+    assert landed.exceptAll(load(spark, journal, columns="seq,client_id,payload")).count() == 0
+    reader = spark.read.format("mqqueue").options(path=str(journal), queue="TELEMETRY.*", staging=str(tmp_path))
+    with pytest.raises(Exception, match="leave the schema out"):
+        reader.schema("seq bigint").load().collect()
+
+
 def test_a_stream_begins_at_a_time_and_has_no_end(spark: Any, tmp_path: Path) -> None:
     journal = tmp_path / "j"
     fleet = write_journal(journal, 300)
