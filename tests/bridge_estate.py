@@ -23,6 +23,7 @@ from gateway.backends.ibm.driver import ConnectSettings, load
 from gateway.backends.ibm.reading import Reader
 from gateway.bridge.message import Message, read_message
 from gateway.errors import MQError
+from gateway.mq import constants as mq
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.mqtt import client, writer
@@ -58,6 +59,7 @@ class Application:
         mqi_clients.load_bindings()
         os.environ["MQGATE_MQI"] = where
         driver, settings = load("ibmmq"), ConnectSettings("MQGATE", "localhost(1414)", "DEV.APP.SVRCONN")
+        self.driver = driver
         self.connection = Connection(driver.connect(settings), lambda _priority: bytes(24))
         self.reader = Reader(driver, settings, lambda _priority: bytes(24))
 
@@ -96,6 +98,25 @@ class Application:
             for stored in self.look(queue):
                 self.connection.get(self.connection.input(queue), stored.token, queue)  # type: ignore[arg-type]
             self.connection.session.commit()
+
+    def retained(self, topic: str) -> list[Message]:
+        """What a new subscription to a topic is given."""
+        module, owner = self.driver.module, self.connection.session._owner
+        asked = module.SD(Options=mq.MQSO_CREATE | mq.MQSO_MANAGED | mq.MQSO_NON_DURABLE)
+        asked.set_vs("ObjectString", topic.encode())
+        subscription = module.Subscription(owner)
+        subscription.sub(sub_desc=asked)
+        found = []
+        try:
+            while True:
+                md, options = module.MD(), module.GMO(Options=mq.MQGMO_NO_WAIT | mq.MQGMO_PROPERTIES_FORCE_MQRFH2)
+                data = subscription.get(None, md, options)
+                found.append(read_message(md.pack(), data))
+        except self.driver.error as error:
+            if error.reason != mq.MQRC_NO_MSG_AVAILABLE:
+                raise
+        subscription.close(sub_close_options=mq.MQCO_REMOVE_SUB, close_sub_queue=True)
+        return found
 
     def close(self) -> None:
         self.reader.close()

@@ -120,7 +120,7 @@ class Delivery:
             if prefixes is not None:
                 prefixes[variant] = prefix
         item.packet_id = session.outflow.allot()
-        puts = engine.turn.run((OUT, "", 0, True, session.key, True))
+        puts = engine.turn.run((OUT, "", 0, True, session.key, True, False))
         puts.heads.append(prefix)
         puts.bodies.append(item.packet_id.to_bytes(2, "little") + item.publication.payload)
         engine.turn.rows += 1
@@ -324,7 +324,7 @@ class Delivery:
         """Replace the stored row by one that says `released` and needs no payload any more [MQTT-4.3.3-5]."""
         engine = self.engine
         engine.turn.take(OUT, session.key, item.token)
-        puts = engine.turn.run((OUT, "", 9, True, session.key, True))
+        puts = engine.turn.run((OUT, "", 9, True, session.key, True, False))
         puts.heads.append(engine.router.state_head(self.prefix(item, RELEASED)))
         puts.bodies.append(item.packet_id.to_bytes(2, "little"))
         engine.turn.rows += 1

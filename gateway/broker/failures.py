@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from gateway.broker.route import Policy
     from gateway.broker.turn import Released
 
-DEAD_LETTER_NOW = frozenset({2010, 2013, 2027, 2029, 2030, 2031, 2047, 2048, 2050, 2061, 2218, 2334, 2421, 2478})
+DEAD_LETTER_NOW = frozenset({2010, 2013, 2027, 2029, 2030, 2031, 2047, 2048, 2050, 2061, 2218, 2334, 2421, 2425, 2478})
 """This message or its target cannot work; trying again changes nothing."""
 TOO_LONG = frozenset({2030, 2031})
-RETRY_RUN = frozenset({2016, 2024, 2042, 2051, 2053, 2056, 2071})
+RETRY_RUN = frozenset({2016, 2024, 2042, 2051, 2053, 2056, 2071, 2479, 2502})
 """The destination cannot take it now: the rule's retry policy applies."""
 CONFIGURATION = frozenset({2035, 2045, 2052, 2057, 2058, 2063, 2082, 2085, 2086, 2087, 2091, 2092, 2101, 2196, 2197})
 """An operator has to act; meanwhile the messages go where they can be seen and replayed."""
@@ -212,7 +212,7 @@ class Failures:
             return False
         rows = self._too_long(puts, rows) if failure.reason in TOO_LONG else rows
         room, now = manager.max_length(queue), engine.scheduler.now()
-        dead_run: Run = (queue, "", 0, puts.persistent, b"", True)
+        dead_run: Run = (queue, "", 0, puts.persistent, b"", True, False)
         why = _LABELS.get(failure.reason, "other")
         elsewhere: dict[int, Row] = {}
         for row in sorted(rows):
@@ -249,14 +249,15 @@ class Failures:
 
 def put_report(turn: Turn, made: reports.Report) -> None:
     """A report, in the unit of work of what it reports."""
-    run: Run = (made.queue, made.queue_manager, made.priority, made.persistent, b"", True)
+    run: Run = (made.queue, made.queue_manager, made.priority, made.persistent, b"", True, False)
     turn.aim(run, REPORT)
     turn.put(run, made.head, made.body)
 
 
 def run_of(puts: Puts) -> Run:
     """The destination of a run."""
-    return (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key, puts.syncpoint)
+    where = (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key)
+    return (*where, puts.syncpoint, puts.retain)
 
 
 def _dropped_because(failure: Failure) -> DropReason:

@@ -170,7 +170,7 @@ class Handover:
                 max_length=manager.max_length(engine.dead_letter_queue),
             )  # fmt: skip
             head, body = dead.head, dead.body
-        run = (queue or engine.dead_letter_queue, "", priority, persistent, b"", True)
+        run = (queue or engine.dead_letter_queue, "", priority, persistent, b"", True, False)
         turn.aim(run, DEAD)
         _, row = turn.put(run, head, body)
         turn.sources.setdefault(run, {})[row] = (source, stored.token)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.trace import carries, passed_on
-from gateway.broker import accounting, tracing
+from gateway.broker import accounting, clearing, tracing
 from gateway.broker.failures import put_report
 from gateway.broker.route import DEAD, Inbound, Policy
-from gateway.broker.router import origin_of, policy_of, under_syncpoint
+from gateway.broker.router import is_retained, origin_of, policy_of, under_syncpoint
 from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import Refused
 from gateway.mqtt import properties as prop
@@ -48,7 +48,8 @@ class Putting:
         plan = self._plan(message, now) if publication.properties or publication.expires else route.plan
         if plan is None:
             return
-        if plan is route.plan and route.rows is not None and not plan.dead_letter and message.connection is not None:
+        plain = message.connection is not None and (publication.payload or not publication.retain)
+        if plan is route.plan and route.rows is not None and not plan.dead_letter and plain:
             self._put_rows(turn, message, route.rows)
             return
         if plan.dead_letter:
@@ -69,9 +70,12 @@ class Putting:
             # a will goes with the state that says it is still to be published
             joined = len(chosen) > 1 or message.connection is None
             syncpoint = joined or under_syncpoint(prepared, persistent=built.persistent)
-            run = (queue, built.queue_manager, built.priority, built.persistent, b"", syncpoint)
+            retain = is_retained(prepared, built.mq_topic) and bool(publication.payload)
+            run = (queue, built.queue_manager, built.priority, built.persistent, b"", syncpoint, retain)
             turn.aim(run, policy_of(prepared))
             rows.append(_row(turn, message, run, built.head, built.body))
+            if is_retained(prepared, built.mq_topic) and not publication.payload:
+                clearing.clear_retained(turn, built.mq_topic)
             if prepared.request is not None:
                 turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
         self._line_up(turn, message, rows)
@@ -177,7 +181,7 @@ class Putting:
         dead = deadletter.build(
             made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
         )
-        run = (queue, "", 0, made.persistent, b"", True)
+        run = (queue, "", 0, made.persistent, b"", True, False)
         turn.aim(run, DEAD)
         row = _row(turn, message, run, dead.head, dead.body)
         turn.causes.setdefault(run, {})[row[1]] = cause

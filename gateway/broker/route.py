@@ -88,7 +88,7 @@ class Route:
         """Where each message goes when nothing is to be evaluated per message: run, policy, head, tails."""
         self.stored: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
         """Heads of what durable sessions store of publications without properties."""
-        self.run: Run = ("", "", 0, False, b"", True)
+        self.run: Run = ("", "", 0, False, b"", True, False)
         self.head = b""
         self.tails: dict[int, bytes] = {}
         self.receivers: tuple[Receiver, ...] = ()

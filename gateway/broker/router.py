@@ -264,7 +264,13 @@ def run_of(prepared: inbound.Prepared, *, alone: bool) -> Run:
     """The destination of what a rule prepared; `alone`: it is the publication's only one."""
     queue = prepared.queue or f"topic://{prepared.mq_topic}"
     syncpoint = not alone or under_syncpoint(prepared, persistent=prepared.persistent)
-    return (queue, prepared.queue_manager, prepared.priority, prepared.persistent, b"", syncpoint)
+    retain = is_retained(prepared, prepared.mq_topic)
+    return (queue, prepared.queue_manager, prepared.priority, prepared.persistent, b"", syncpoint, retain)
+
+
+def is_retained(prepared: inbound.Prepared, mq_topic: str) -> bool:
+    """Whether MQ is to keep the publication for later subscribers; an empty one is kept nowhere."""
+    return bool(mq_topic) and prepared.origin.retain
 
 
 def under_syncpoint(prepared: inbound.Prepared, *, persistent: bool) -> bool:

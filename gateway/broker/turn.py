@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from gateway.session.publication import Publication
     from gateway.session.session import Session
 
-Run = tuple[str, str, int, bool, bytes, bool]
-"""Destination of a run of puts: queue, queue manager, priority, persistent, key, under syncpoint."""
+Run = tuple[str, str, int, bool, bytes, bool, bool]
+"""Destination of a run of puts: queue, queue manager, priority, persistent, key, under syncpoint, retained."""
 STAGED = "MQGATE.STAGED"
 _first = itemgetter(0)
 Row = tuple[Run, int]
@@ -110,8 +110,9 @@ class Turn:
         """The open run for a destination."""
         puts = self.runs.get(run)
         if puts is None:
-            queue, queue_manager, priority, persistent, key, syncpoint = run
-            puts = self.runs[run] = Puts(queue, queue_manager, key, priority, persistent, syncpoint=syncpoint)
+            queue, queue_manager, priority, persistent, key, syncpoint, retain = run
+            puts = Puts(queue, queue_manager, key, priority, persistent, syncpoint=syncpoint, retain=retain)
+            self.runs[run] = puts
         return puts
 
     def aim(self, run: Run, policy: Policy) -> None:
@@ -139,7 +140,7 @@ class Turn:
         """The open run of what a session stages, and the packet ids of its rows."""
         found = self.staged.get(session)
         if found is None:
-            found = self.staged[session] = (self.run((STAGED, "", 0, True, session.key, True)), [])
+            found = self.staged[session] = (self.run((STAGED, "", 0, True, session.key, True, False)), [])
         return found
 
     def contribute(self, run: Run, connection: Connection) -> None:

@@ -46,6 +46,8 @@ class Puts:
     """How many of those the queue manager refused, which was heard too late to say which ones."""
     lost_reason: int = 0
     """The MQRC of the first of them."""
+    retain: bool = False
+    """On an MQ topic: the publication is retained there (MQPMO_RETAIN)."""
 
 
 @dataclass(slots=True)

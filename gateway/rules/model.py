@@ -202,7 +202,9 @@ class ToMq(Part):
     queue: str | None = Field(
         default=None, description="Template for the queue. Values from the topic become capitals."
     )
-    mq_topic: str | None = Field(default=None, description="Template for an MQ topic string, instead of a queue.")
+    mq_topic: str | None = Field(
+        default=None, description="Template for an MQ topic string, instead of a queue. Retained stays retained there."
+    )
     queue_manager: str = Field(default="", description="Template for a remote queue manager.")
     allowed_queues: Names | None = Field(
         default=None,

@@ -207,6 +207,23 @@ def test_an_mq_topic_is_published_to(bridge: Estate, device: Talker) -> None:
     assert message.body.raw == b"for all"
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_retained_publication_is_retained_on_its_mq_topic(bridge: Estate, device: Talker, qos: int) -> None:
+    """A program that subscribes later gets it, marked as retained; an empty one takes it away."""
+    topic, read = f"Plants/kept/{qos}", bridge.application.retained
+    device.publish(f"pub/kept/{qos}", b"old", qos, retain=True)
+    device.publish(f"pub/kept/{qos}", b"good", qos, retain=True)
+    device.publish(f"pub/kept/{qos}", b"news", qos)
+    device.publish("pub/kept/none", b"a commit behind it")
+    [kept] = wait(lambda: read(topic))
+    assert kept.body.raw == b"good"
+    assert kept.property("mqps", "Ret") is True
+    assert kept.property("mqps", "Top") == topic
+    device.publish(f"pub/kept/{qos}", b"", qos, retain=True)
+    wait(lambda: not read(topic))
+    bridge.application.clear("PUBLISHED")
+
+
 def test_text_is_checked_and_described(bridge: Estate, device: Talker) -> None:
     device.publish("text/x", "grüße".encode())
     [message] = bridge.application.messages("TEXT.Q")

@@ -16,6 +16,8 @@ from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
 EYECATCHER = b"MQGB\x01"
 EPOCH_BITS = 40
 """A number is the process's epoch and a count within it: numbers of a new process lie behind all earlier ones."""
+RETAIN = 2
+"""Beside 1 for persistent: published on an MQ topic to be retained."""
 _FRONT = struct.Struct("<5sQdI")
 _COUNT = struct.Struct("<I")
 _CLASSES = struct.Struct("<iB")
@@ -53,7 +55,8 @@ def encode(record: Record) -> bytes:
 def _write_puts(out: list[bytes], puts: Puts, rule: str) -> None:
     heads = {head: place for place, head in enumerate(dict.fromkeys(puts.heads))}
     out += (_text(puts.queue), _text(puts.queue_manager), _text(rule), _raw(puts.key))
-    out += (_CLASSES.pack(puts.priority, puts.persistent), _COUNT.pack(len(heads)), *map(_raw, heads))
+    flags = puts.persistent | (RETAIN if puts.retain else 0)
+    out += (_CLASSES.pack(puts.priority, flags), _COUNT.pack(len(heads)), *map(_raw, heads))
     out.append(_COUNT.pack(len(puts.heads)))
     out += (_ROW.pack(heads[head], len(body)) for head, body in zip(puts.heads, puts.bodies, strict=True))
     out += puts.bodies
@@ -150,7 +153,8 @@ class _Reader:
         priority, persistent = _CLASSES.unpack(self.bytes_of(_CLASSES.size))
         heads = [self.raw() for _ in self.times()]
         rows = [_ROW.unpack(self.bytes_of(_ROW.size)) for _ in self.times()]
-        puts = Puts(queue, manager, key, priority, bool(persistent), [heads[place] for place, _ in rows])
+        puts = Puts(queue, manager, key, priority, bool(persistent & 1), [heads[place] for place, _ in rows])
+        puts.retain = bool(persistent & RETAIN)
         puts.bodies = [self.bytes_of(length) for _, length in rows]
         return puts, rule
 
@@ -199,7 +203,7 @@ def parts_of(unit: Unit, rules: Sequence[str], max_rows: int, max_bytes: int) ->
 
 def _like(puts: Puts) -> Puts:
     """The same destination, without messages."""
-    return Puts(puts.queue, puts.queue_manager, puts.key, puts.priority, puts.persistent)
+    return Puts(puts.queue, puts.queue_manager, puts.key, puts.priority, puts.persistent, retain=puts.retain)
 
 
 def joined(units: Sequence[Unit]) -> Unit:

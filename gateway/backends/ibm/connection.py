@@ -45,7 +45,6 @@ _INPUT = mq.MQOO_INPUT_SHARED | mq.MQOO_FAIL_IF_QUIESCING
 _BROWSE = mq.MQOO_BROWSE | mq.MQOO_FAIL_IF_QUIESCING
 _CO_OP = 0x20000
 """MQOO_CO_OP."""
-_PUT = mq.MQPMO_SYNCPOINT | mq.MQPMO_FAIL_IF_QUIESCING
 _GET = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
 _DROP = _GET | mq.MQGMO_ACCEPT_TRUNCATED_MSG
 
@@ -62,7 +61,7 @@ class Connection:
         self._handles: dict[tuple[str, str, int], int] = {}
         self._no_identity: set[str] = set()
         self._topics: list[ctypes.Array[ctypes.c_char]] = []
-        self._put_options: dict[tuple[bool, bool, bool], Callable[[], bytes]] = {}
+        self._put_options: dict[tuple[bool, bool, int], Callable[[], bytes]] = {}
         self._trusted: set[tuple[str, str]] = set()
         """Where the last run out of syncpoint went without failure: the next is put without waiting for answers."""
         self._drop_one = get_options(_DROP, mq.MQMO_MATCH_MSG_ID)
@@ -157,13 +156,13 @@ class Connection:
         """Something that was put asynchronously has failed."""
         self._trusted.clear()
 
-    def _options(self, asynchronous: bool, *, identity: bool, syncpoint: bool = True) -> Callable[[], bytes]:
-        found = self._put_options.get((identity, asynchronous, syncpoint))
+    def _options(self, asynchronous: bool, *, identity: bool, how: int = mq.MQPMO_SYNCPOINT) -> Callable[[], bytes]:
+        found = self._put_options.get((identity, asynchronous, how))
         if found is None:
-            options = _PUT if syncpoint else _PUT & ~mq.MQPMO_SYNCPOINT | mq.MQPMO_NO_SYNCPOINT
+            options = how | mq.MQPMO_FAIL_IF_QUIESCING
             options |= mq.MQPMO_ASYNC_RESPONSE if asynchronous else mq.MQPMO_SYNC_RESPONSE
             options |= mq.MQPMO_SET_IDENTITY_CONTEXT if identity else mq.MQPMO_DEFAULT_CONTEXT
-            found = self._put_options[identity, asynchronous, syncpoint] = put_options(options)
+            found = self._put_options[identity, asynchronous, how] = put_options(options)
         return found
 
     def _put_keyed(self, puts: Puts, handle: int, asynchronous: bool) -> list[Token]:
@@ -184,14 +183,16 @@ class Connection:
         mqput, hconn, queue = self.session.mqput, self.session.handle, puts.queue
         priority, persistent, identity = puts.priority, puts.persistent, puts.queue not in self._no_identity
         tokens: list[Token] = []
-        last, options = None, self._options(asynchronous, identity=False, syncpoint=syncpoint)
+        how = mq.MQPMO_SYNCPOINT if syncpoint else mq.MQPMO_NO_SYNCPOINT
+        how |= mq.MQPMO_RETAIN if puts.retain else 0
+        last, options = None, self._options(asynchronous, identity=False, how=how)
         before = behind = data = b""
         rows = zip(puts.heads, puts.bodies, strict=True)
         for head, body in rows if syncpoint else islice(rows, puts.placed, None):
             if head is not last:  # runs share their head
                 last, options = (
                     head,
-                    self._options(asynchronous, identity=identity and has_identity(head), syncpoint=syncpoint),
+                    self._options(asynchronous, identity=identity and has_identity(head), how=how),
                 )
                 before, behind = plain_md(head, priority, persistent)
                 data = head[MD_LENGTH:]
