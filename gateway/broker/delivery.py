@@ -94,7 +94,7 @@ class Delivery:
                 and not (publication.promised and limits.refuse_when_full)
             ):
                 return self.no_room(session)
-            engine.turn.deliveries.append((session, item, None, 0))
+            engine.turn.deliveries.append((session, [item], None, 0))
         else:
             return self.store(session, item, prefixes)
         return True
@@ -126,7 +126,7 @@ class Delivery:
         engine.turn.rows += 1
         self.waiting.added(session, size)
         self.expiry.watch(session, item.publication)
-        engine.turn.deliveries.append((session, item, puts, len(puts.heads) - 1))
+        engine.turn.deliveries.append((session, [item], puts, len(puts.heads) - 1))
         return True
 
     def prefix(self, item: Item, flags: int = 0) -> bytes:
@@ -150,24 +150,24 @@ class Delivery:
             return
         self.engine.send(connection, data)
 
-    def deliver(self, deliveries: list[tuple[Session, Item, Puts | None, int]]) -> None:
+    def deliver(self, deliveries: list[tuple[Session, list[Item], Puts | None, int]]) -> None:
         """The turn is committed: hand the copies to their sessions, then fill each window once."""
         sessions: dict[Session, None] = {}
-        for session, item, puts, row in deliveries:
+        for session, items, puts, row in deliveries:
+            outflow = session.outflow
             if puts is not None:
-                item.token = puts.tokens[row]
+                tokens = puts.tokens[row : row + len(items)]
                 if session.over:  # it ended while this was being committed
-                    self.engine.turn.take(OUT, session.key, item.token)
+                    self.engine.turn.taken(OUT, session.key).extend(tokens)
                     continue
-                if session.connection is None or session.outflow.behind:
-                    session.outflow.behind = True
+                if session.connection is None or outflow.behind or len(outflow.pending) >= 4 * _PAGE:
+                    outflow.behind = True
                     continue
-                if len(session.outflow.pending) >= 4 * _PAGE:
-                    session.outflow.behind = True
-                    continue
+                for item, token in zip(items, tokens, strict=True):
+                    item.token = token
             elif session.connection is None:
                 continue
-            session.outflow.offer(item)
+            outflow.offer(items)
             sessions[session] = None
         for session in sessions:
             self.fill(session)
@@ -223,7 +223,7 @@ class Delivery:
                 outflow.sent_token = stored.token
                 out.append(outflow.pubrel(item.packet_id, again=True))
             else:
-                outflow.offer(item)
+                outflow.offer([item])
         outflow.behind = len(page) == _PAGE
         return outflow.behind
 

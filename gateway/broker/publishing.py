@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import accounting, releasing
+from gateway.broker import accounting, relaying, releasing, settling
 from gateway.broker.acceptance import Acceptance, Refusal, missed_by
 from gateway.broker.releasing import PUBCOMPS, PUBREL
-from gateway.broker.route import HOT, Inbound, Route
+from gateway.broker.route import HOT, RELAYED, STAGING, Inbound, Route
 from gateway.broker.turn import STAGED
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
@@ -75,11 +75,16 @@ class Publishing:
                         turn.contribute(route.run, connection)
                         head, tails = route.head, route.tails
                         heads, bodies = puts.heads.append, puts.bodies.append
-                    elif hot:
+                    elif hot == STAGING:
                         puts, staged = turn.staging(session)
                         head, tails = self.staged_head(route, session.client_id), _LITTLE
                         heads, bodies = puts.heads.append, puts.bodies.append
-                if hot and not block and len(payload) <= longest:
+                if hot == RELAYED:
+                    done = relaying.plain(engine, connection, route, packets, number)
+                    if done > number:
+                        replies = turn.replies.get(connection)
+                        continue
+                elif hot and not block and len(payload) <= longest:
                     if packet_id:
                         if replies is None:
                             replies = turn.replies[connection] = []
@@ -99,6 +104,8 @@ class Publishing:
                     continue
             elif first == PUBREL and (done := releasing.plain(engine, connection, packets, number)) > number:
                 replies = turn.replies[connection]
+                continue
+            elif first == settling.PUBACK and (done := settling.plain(engine, connection, packets, number)) > number:
                 continue
             else:
                 packets_in[first >> 4] += 1

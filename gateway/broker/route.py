@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from gateway.session.session import Session
 
 
-HOT, STAGING = 1, 2
-"""How hot a route is: straight to its queue, or (QoS 2) staged; 0 is the long way."""
+HOT, STAGING, RELAYED = 1, 2, 3
+"""How hot a route is: straight to its queue, (QoS 2) staged, or to subscribers too; 0 is the long way."""
 
 
 class Receiver(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway.bridge import inbound
 from gateway.bridge.trace import NewSpan
-from gateway.broker.route import HOT, STAGING, Policy, Receiver, Route, Shared
+from gateway.broker.route import HOT, RELAYED, STAGING, Policy, Receiver, Route, Shared
 from gateway.broker.turn import Run
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
@@ -140,16 +140,13 @@ class Router:
         route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
         tracing = self.engine is not None and self.engine.trace is not None
         checked = any(policy.too_long == "reject" for policy in route.policies)
-        alone = (
-            bool(route.head)
-            and not checked
-            and not tracing
-            and not route.receivers
-            and not route.shared
-            and not route.first & 1
-        )
         offered = self.engine is None or route.first >> 1 & 3 <= self.engine.limits.max_qos  # [MQTT-3.2.2-11]
-        route.hot = (STAGING if route.first & 4 else HOT) if alone and offered else 0
+        plain = not checked and not tracing and offered and not route.shared and not route.first & 1
+        route.hot = 0
+        if plain and route.head and not route.receivers:
+            route.hot = STAGING if route.first & 4 else HOT
+        elif plain and route.receivers and not route.first & 4 and (route.head or route.plan is None):
+            route.hot = RELAYED
 
     def shared(self, group: Group[Session], topic: str) -> Shared:
         """A shared subscription with the members that may have the topic."""

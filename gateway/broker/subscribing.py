@@ -173,7 +173,7 @@ class Subscribing:
         elif session.durable:
             engine.delivery.store(session, item)
         else:
-            engine.turn.deliveries.append((session, item, None, 0))
+            engine.turn.deliveries.append((session, [item], None, 0))
 
     def _pour_on(self, connection: Connection) -> None:
         engine, session = self.engine, connection.session

@@ -75,8 +75,8 @@ class Turn:
         """QoS 1 publications to be taken off the connection's Receive Maximum by then."""
         self.after: list[Callable[[], None]] = []
         """What else is done when the commit has returned."""
-        self.deliveries: list[tuple[Session, Item, Puts | None, int]] = []
-        """What local sessions get then, in order; with the row that stores it for a durable session."""
+        self.deliveries: list[tuple[Session, list[Item], Puts | None, int]] = []
+        """What local sessions get then, in order; for a durable session with the first of the rows that store it."""
         self.staged: dict[Session, tuple[Puts, list[int]]] = {}
         """QoS 2 publications: the run of rows that hold them until their PUBREL, and the packet id of each row."""
         self.fanned: dict[Released, Publication | None] = {}

@@ -20,12 +20,12 @@ class Waiting:
         """Told of a session without room for what it would get; once, until it has room again."""
         self._told: set[Session] = set()
 
-    def full(self, limits: Limits, session: Session, size: int) -> bool:
-        """Whether one more message of this size is too much for the session, or for all of them."""
-        if session.stored >= limits.max_queued or session.stored_bytes + size > limits.max_queued_bytes:
+    def full(self, limits: Limits, session: Session, size: int, count: int = 1) -> bool:
+        """Whether one more message of this size, or so many, is too much for the session, or for all of them."""
+        if session.stored + count > limits.max_queued or session.stored_bytes + size > limits.max_queued_bytes:
             return True
         most, most_bytes = limits.max_total_queued, limits.max_total_queued_bytes
-        return bool((most and self.messages >= most) or (most_bytes and self.bytes + size > most_bytes))
+        return bool((most and self.messages + count > most) or (most_bytes and self.bytes + size > most_bytes))
 
     def added(self, session: Session, size: int, messages: int = 1) -> None:
         """So much more is stored for it."""

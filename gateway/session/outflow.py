@@ -93,6 +93,11 @@ class Outflow:
         self._alias_limit = alias_limit
         self._aliases.clear()
 
+    @property
+    def takes_aliases(self) -> bool:
+        """Whether topics may be told by an alias."""
+        return bool(self._alias_limit)
+
     def allot(self) -> int:
         """A packet id that is not in flight. 0 never occurs. [MQTT-2.3.1-4] [MQTT-2.2.1-4] [MQTT3-4.3.2-1]
         [MQTT3-4.3.3-1] [MQTT5-4.3.2-1] [MQTT5-4.3.3-1]"""
@@ -107,31 +112,42 @@ class Outflow:
         """Go on counting behind the last id that was given before a restart."""
         self._next = last
 
-    def offer(self, item: Item) -> None:
-        """Append an item at QoS 1 or 2; `fill` sends it when the window has room."""
-        self.pending.append(item)
-        if item.token is not None:
-            self.last_token = item.token
+    def offer(self, items: list[Item]) -> None:
+        """Append items at QoS 1 or 2; `fill` sends them when the window has room."""
+        self.pending.extend(items)
+        token = items[-1].token
+        if token is not None:
+            self.last_token = token
 
     def fill(self, now: float, out: list[bytes]) -> list[Item]:
         """Send what the window allows. Returns items that are over without an answer: expired, or larger than the
         client's Maximum Packet Size [MQTT5-3.1.2-24] [MQTT-3.1.2-25]."""
         over: list[Item] = []
         pending, inflight = self.pending, self.inflight
+        plain = not (self._alias_limit and self.version == V5)
         while pending and len(inflight) < self.window:  # [MQTT-4.9.0-2] [MQTT-3.3.4-9]
             item = pending.popleft()
             if item.token is not None:
                 self.sent_token = item.token
-            if item.publication.expired(now):  # [MQTT-3.3.2-5], but not once it is sent [MQTT-4.3.3-7]
+            publication = item.publication
+            if publication.expires and publication.expired(
+                now
+            ):  # [MQTT-3.3.2-5], but not once it is sent [MQTT-4.3.3-7]
                 over.append(item)
                 continue
-            if not item.packet_id or item.packet_id in inflight:
-                item.packet_id = self.allot()
-            data = self.encode(item, now)
+            packet_id = item.packet_id
+            if not packet_id or packet_id in inflight:
+                packet_id = item.packet_id = self.allot()
+            if plain:
+                first = 0x30 | item.qos << 1 | (1 if item.retain else 0) | (8 if item.dup else 0)
+                before, after = publication.wire(self.version, first, now, item.sub_ids)
+                data = before + packet_id.to_bytes(2, "big") + after
+            else:
+                data = self.encode(item, now)
             if len(data) > self.max_packet:
                 over.append(item)
                 continue
-            inflight[item.packet_id] = item  # until it is acknowledged [MQTT-4.3.2-3] [MQTT-4.3.3-3]
+            inflight[packet_id] = item  # until it is acknowledged [MQTT-4.3.2-3] [MQTT-4.3.3-3]
             out.append(data)
         return over
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from gateway.mqtt.packets import V5
 
 _varints: dict[int, bytes] = {}
+_befores: dict[tuple[int, int, bytes], bytes] = {}
+_MAX_BEFORES, _CACHED_TOPIC = 4096, 256
+"""How many are kept, and the longest topic they are kept for."""
 
 
 def varint(number: int) -> bytes:
@@ -33,8 +36,8 @@ class Publication:
     without Message Expiry, Topic Alias and Subscription Identifier: those differ by receiver and moment."""
 
     __slots__ = (
-        "_wire", "client_id", "expires", "handed_over", "payload", "promised", "properties", "qos", "report", "retain",
-        "topic",
+        "_more", "_parts", "_variant", "client_id", "expires", "handed_over", "payload", "promised", "properties",
+        "qos", "report", "retain", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +64,10 @@ class Publication:
         """Its publisher had PUBREC for it: whoever refuses what he has no room for has been asked."""
         self.handed_over = False
         """Local subscribers and the retained message have had it: only its queue is still waited for."""
-        self._wire: dict[int, tuple[bytes, bytes]] = {}
+        self._variant = -1
+        self._parts = (b"", b"")
+        """The form on the wire that was made first; nearly always it is the only one."""
+        self._more: dict[int, tuple[bytes, bytes]] | None = None
 
     @property
     def first(self) -> int:
@@ -80,10 +86,18 @@ class Publication:
             return self._build(first, self._v5_block(now, sub_ids), self.topic)
         else:
             variant = first | 0x100
-        parts = self._wire.get(variant)
+        if variant == self._variant:
+            return self._parts
+        parts = self._more.get(variant) if self._more is not None else None
         if parts is None:
             block = self._v5_block(now, ()) if version == V5 else b""
-            parts = self._wire[variant] = self._build(first, block, self.topic)
+            parts = self._build(first, block, self.topic)
+            if self._variant < 0:
+                self._variant, self._parts = variant, parts
+            elif self._more is None:
+                self._more = {variant: parts}
+            else:
+                self._more[variant] = parts
         return parts
 
     def aliased(self, first: int, now: float, sub_ids: tuple[int, ...], alias: int, known: bool) -> tuple[bytes, bytes]:
@@ -102,4 +116,17 @@ class Publication:
     def _build(self, first: int, block: bytes, topic: bytes) -> tuple[bytes, bytes]:
         after = block + self.payload
         length = 2 + len(topic) + (2 if first & 0x06 else 0) + len(after)
-        return bytes((first,)) + varint(length) + len(topic).to_bytes(2, "big") + topic, after
+        return _before(first, length, topic), after
+
+
+def _before(first: int, length: int, topic: bytes) -> bytes:
+    """A packet up to its packet identifier; devices send messages of equal length again and again."""
+    key = (first, length, topic)
+    before = _befores.get(key)
+    if before is None:
+        before = bytes((first,)) + varint(length) + len(topic).to_bytes(2, "big") + topic
+        if len(_befores) >= _MAX_BEFORES:
+            _befores.clear()
+        if len(topic) <= _CACHED_TOPIC:
+            _befores[key] = before
+    return before

@@ -1,0 +1,155 @@
+"""Publications for subscribers and acknowledgements of subscribers, in runs and one by one: the same comes of both."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from broker_harness import Bench
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.broker import relaying, settling
+from gateway.mqtt import packets as p
+from gateway.mqtt import writer
+
+MAPPING = """
+version: 1
+to_mq:
+  - {name: one, topic: 'a/1', queue: Q1}
+  - {name: strict, topic: 'a/2', queue: Q1, too_long: reject}
+  - {name: two, topic: 'a/3', queue: Q2, continue: true}
+  - {name: more, topic: 'a/3', queue: Q1}
+"""
+SUBSCRIBERS = (
+    # version, clean, filter, QoS, options of CONNECT
+    (4, False, "a/#", 1, {}),
+    (4, False, "+/1", 0, {}),
+    (4, True, "a/#", 1, {}),
+    (4, True, "#", 0, {}),
+    (5, False, "#", 2, {0x21: 3, 0x22: 1}),
+    (5, True, "b/1", 0, {0x27: 40, 0x22: 1}),
+    (5, True, "a/1", 1, {0x27: 12}),
+)
+TOPICS = st.sampled_from([b"a/1"] * 4 + [b"a/2", b"a/3", b"b/1", b"b/2", b"nobody", b"$own/x"])
+
+
+def one_by_one(_engine, *arguments):
+    return arguments[-1]
+
+
+class Side:
+    """A bench with a publisher and its subscribers; commits return when the test says so."""
+
+    def __init__(self, version, *, in_runs) -> None:
+        self.in_runs = in_runs
+        self.bench = Bench(MAPPING, max_queued=6, max_payload=40)
+        self.devices = [self.bench.device(version, "publisher").connect()]
+        for number, (form, clean, filter_, qos, properties) in enumerate(SUBSCRIBERS):
+            device = self.bench.device(form, f"s{number}").connect(clean=clean, properties=dict(properties))
+            device.subscribe(filter_, qos)
+            self.devices.append(device)
+        self.told = [device.take() for device in self.devices]
+        self.bench.queues.automatic = False
+
+    def do(self, who, chunk):
+        device = self.devices[who]
+        with mock.patch.object(relaying, "plain", relaying.plain if self.in_runs else one_by_one), \
+             mock.patch.object(settling, "plain", settling.plain if self.in_runs else one_by_one):  # fmt: skip
+            if chunk == "drop":
+                device.drop()
+            else:
+                device.send(chunk)
+
+    def state(self):
+        counters = self.bench.engine.counters
+        sessions = [device.connection.session for device in self.devices]
+        return (
+            [device.take() for device in self.devices],
+            [device.wire.closed for device in self.devices],
+            [(one.stored, one.stored_bytes, one.delivered, one.received) for one in sessions],
+            [list(one.outflow.inflight) for one in sessions],
+            [one.outflow.behind for one in sessions],
+            self.devices[0].connection.inbound_pending,
+            {name: [row[1:] for row in rows.values()] for name, rows in self.bench.queues.rows.items()},
+            counters.packets_in, counters.packets_out, counters.bytes_in, counters.bytes_out,
+            dict(counters.mqtt_publish_sent), dict(counters.messages_dropped), counters.messages_unrouted,
+            dict(counters.route_matched),
+        )  # fmt: skip
+
+
+@st.composite
+def publications(draw, version):
+    """What a publisher sends at once."""
+    made = b""
+    for _ in range(draw(st.integers(1, 8))):
+        qos = draw(st.sampled_from([1, 1, 1, 0, 2]))
+        made += writer.encode_publish(
+            version, draw(TOPICS), draw(st.binary(max_size=3) | st.binary(min_size=38, max_size=42)), qos,
+            retain=draw(st.integers(0, 9)) == 9, packet_id=draw(st.integers(1, 30)) if qos else 0,
+            properties=draw(st.sampled_from([b""] * 5 + [b"\x26\x00\x01a\x00\x01b"])) if version == 5 else b"",
+        )  # fmt: skip
+        if draw(st.integers(0, 9)) == 9:
+            made += b"\xc0\x00"
+    return made
+
+
+@st.composite
+def stories(draw):
+    """Version of the publisher, and who sends what, in order."""
+    version = draw(st.sampled_from([4, 5]))
+    acks = st.lists(
+        st.builds(
+            lambda kind, number: writer.encode_acks(kind, [number]),
+            st.sampled_from([p.PUBACK] * 5 + [p.PUBREC, p.PUBCOMP]), st.integers(1, 9),
+        ), min_size=1, max_size=8,
+    ).map(b"".join)  # fmt: skip
+    subscribers = st.integers(1, len(SUBSCRIBERS))
+    step = st.one_of(
+        st.tuples(st.just(0), publications(version)),
+        st.tuples(st.just(0), publications(version)),
+        st.tuples(subscribers, acks),
+        st.tuples(subscribers, st.sampled_from(["drop", b"\xc0\x00"])),
+        st.tuples(st.just(-1), st.just(b"")),
+    )
+    return version, draw(st.lists(step, max_size=12))
+
+
+@settings(max_examples=250, deadline=None)
+@given(stories())
+def test_runs_do_what_one_by_one_does(story):
+    version, steps = story
+    sides = [Side(version, in_runs=True), Side(version, in_runs=False)]
+    for who, chunk in steps:
+        for side in sides:
+            if who < 0:
+                side.bench.queues.commit()
+            else:
+                side.do(who, chunk)
+        assert sides[0].state() == sides[1].state()
+    for side in sides:
+        while side.bench.queues.commit():
+            pass
+    assert sides[0].state() == sides[1].state()
+
+
+def slow_way(_connection, packet):
+    raise AssertionError(f"{packet} was looked at alone")
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_run_is_taken_in_at_once_and_settled_at_once(qos):
+    side = Side(4, in_runs=True)
+    side.bench.engine.handlers[3] = side.bench.engine.handlers[4] = slow_way
+    sent = b"".join(writer.encode_publish(4, b"a/1", b"%d" % at, qos, packet_id=at * qos) for at in range(1, 6))
+    side.do(0, sent)
+    side.bench.queues.commit()
+    assert [packet[4] for packet in side.devices[1].take()] == [b"1", b"2", b"3", b"4", b"5"]
+    if not qos:
+        return
+    assert [packet[:2] for packet in side.devices[0].take()] == [(0x40, at) for at in range(1, 6)]
+    ids = list(side.devices[1].connection.session.outflow.inflight)
+    side.do(1, writer.encode_acks(p.PUBACK, ids))
+    side.bench.queues.commit()
+    session = side.devices[1].connection.session
+    assert (session.stored, session.stored_bytes, session.delivered) == (0, 0, 5)
