@@ -51,7 +51,7 @@ def gauges_of(gateway: Gateway) -> Gauges:
         mqtt_sessions=lambda: _sessions(gateway),
         mqtt_listener_sessions=lambda: _listener_sessions(gateway),
         mqtt_sessions_limit=lambda: _session_limits(gateway),
-        mqtt_inflight_messages=one(lambda: _inflight(gateway)),
+        mqtt_inflight_messages=one(lambda: inflight(gateway)),
         mqtt_subscriptions=one(lambda: len(engine.router.subscriptions)),
         mqtt_retained_messages=one(lambda: engine.retained.count),
         queue_depth=lambda: _depths(gateway),
@@ -93,7 +93,8 @@ def _session_limits(gateway: Gateway) -> Values:
     return {(one.name,): float(one.max_sessions or total) for one in gateway.settings.listeners}
 
 
-def _inflight(gateway: Gateway) -> float:
+def inflight(gateway: Gateway) -> int:
+    """Messages between two acknowledgements, both directions."""
     engine = gateway.engine
     stored = sum(len(session.outflow.inflight) + len(session.inbound) for session in engine.sessions)
     return stored + sum(one.inbound_pending for one in engine.connections)

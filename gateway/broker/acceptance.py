@@ -66,7 +66,8 @@ class Acceptance:
             return None
         if self.engine.limits.any_refuses and self._somebody_refuses(route, publication):
             return Refusal(reasons.QUOTA_EXCEEDED, "session_full", "a subscriber's queue is full", withheld=True)
-        if publication.retain or (route.plan is not None and route.plan.prepared):
+        plan, dead_letters = route.plan, self.engine.dead_letter_queue
+        if publication.retain or (plan is not None and (plan.prepared or (plan.dead_letter and dead_letters))):
             return None
         if all(self.full(one, publication) for one in route.receivers) and all(
             self._group_is_full(group, publication) for group in route.shared

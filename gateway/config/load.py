@@ -174,4 +174,4 @@ def _display(settings: Settings, value: object, key: str, *, secrets: bool) -> I
             yield from _display(settings, inner, f"{key}.{name}" if key else str(name), secrets=secrets)
     else:
         masked = isinstance(value, SecretStr) and not secrets
-        yield key, MASK if masked else value, settings.origin(key)
+        yield key, MASK if masked else value, settings.said_by(key)

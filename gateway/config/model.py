@@ -311,6 +311,11 @@ class Settings(Part):
             key = key.rpartition(".")[0]
         return "default"
 
+    def said_by(self, key: str) -> str:
+        """Who has said the value of `key` itself: what is not in the file is a default, whatever stands above it."""
+        found = self.origin(key)
+        return found if key in self._origins or found.startswith(("environment ", "option ")) else "default"
+
     def set_origins(self, origins: dict[str, str], base: str, source: str | None = None) -> None:
         """Remember where values come from; `base` is the directory of the file, `source` the file."""
         self._origins.update(origins)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,6 +14,9 @@ import jsonschema_rs
 import pytest
 from ops_machine import ROOT
 from running_gateway import TOKEN, Running, publish, running
+
+from gateway.mqtt import writer
+from gateway.net.device import Device
 
 pytestmark = [pytest.mark.ops, pytest.mark.xdist_group("gateway-api")]
 
@@ -144,6 +148,27 @@ def test_an_explanation_names_the_rule_the_queue_and_the_message(gateway: Runnin
     assert wrong.status == 400 or wrong.body["findings"]
 
 
+def test_what_a_queue_refuses_is_seen_at_its_rule_its_queue_and_its_client(gateway: Running) -> None:
+    name = "MQGATE.DEFAULT"
+    assert "readings" in call(gateway, "GET /queues/{queue}", queue=name).body["rules"]
+    (listed,) = [one for one in call(gateway, "GET /queues", query="?all=true").body["items"] if one["name"] == name]
+    assert "readings" in listed["rules"]
+    call(gateway, "POST /mqsc", {"text": f"ALTER QLOCAL({name}) PUT(DISABLED)"})
+    with Device("127.0.0.1", gateway.port, "waits") as device:
+        assert device.connect() == 0
+        device._socket.sendall(writer.encode_publish(4, b"plant/lima/line/7/temperature", b"1", 1, packet_id=1))
+        until = time.monotonic() + 30
+        while not (shown := call(gateway, "GET /clients/{client_id}", client_id="waits").body)["paused"]:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert shown["in_doubt_in"] == 1
+        assert call(gateway, "GET /overview").body["inflight"] == 1
+        held = {one["name"]: one["held"] for one in call(gateway, "GET /rules").body["items"]}
+        assert held["readings"] == 1
+        call(gateway, "POST /mqsc", {"text": f"ALTER QLOCAL({name}) PUT(ENABLED)"})
+        assert device._socket.recv(4) == b"\x40\x02\x00\x01"
+
+
 def test_a_client_is_shown_disconnected_and_purged(gateway: Running) -> None:
     from paho.mqtt.client import CallbackAPIVersion, Client
 
@@ -159,9 +184,17 @@ def test_a_client_is_shown_disconnected_and_purged(gateway: Running) -> None:
     shown = call(gateway, "GET /clients/{client_id}", client_id="a/b c").body
     assert shown["connected"] is True
     assert shown["received"] == 3
+    assert shown["ends"] is None
+    (plain,) = [one for one in call(gateway, "GET /overview").body["listeners"] if one["name"] == "plain"]
+    assert (plain["sessions"], plain["session_limit"]) == (1, 100_000)
+    left = time.time()
     assert call(gateway, "DELETE /clients/{client_id}/connection", client_id="a/b c").status == 204
     device.loop_stop()
     device.disconnect()
+    away = call(gateway, "GET /clients/{client_id}", client_id="a/b c").body
+    assert away["connected"] is False
+    assert left - 60 < away["since"] < time.time() + 60, "when it was last seen"
+    assert away["ends"] == pytest.approx(away["since"] + away["session_expiry_seconds"], abs=1)
     assert call(gateway, "DELETE /clients/{client_id}", client_id="a/b c").status == 204
     assert call(gateway, "GET /clients/{client_id}", client_id="a/b c").status == 404
 

@@ -8,7 +8,7 @@ from gateway.app.api.clients import client_endpoints
 from gateway.app.api.dead_letters import dead_letter_endpoints
 from gateway.app.api.journeys import journey_endpoints
 from gateway.app.api.queues import queue_endpoints
-from gateway.app.api.rules import count_replayed, rule_endpoints, rule_of
+from gateway.app.api.rules import count_replayed, rule_endpoints, rule_of, rules_by_queue
 from gateway.app.api.state import state_endpoints
 from gateway.app.api.trace import Tracer, trace_endpoints
 from gateway.net.api import Endpoint
@@ -25,7 +25,7 @@ def endpoints(gateway: Gateway) -> list[Endpoint]:
         *state_endpoints(gateway),
         *rule_endpoints(gateway),
         *client_endpoints(gateway),
-        *queue_endpoints(gateway.inspection),
+        *queue_endpoints(gateway.inspection, lambda: rules_by_queue(gateway)),
         *dead_letter_endpoints(
             gateway.inspection,
             lambda: gateway.engine.dead_letter_queue,

@@ -63,17 +63,18 @@ class ClientViews:
             "listener": connection.link.listener if connection else None,
             "protocol": PROTOCOLS.get(session.version, "3.1.1"),
             "peer": connection.link.peer if connection else None,
-            "since": round(wall + connection.connected_at, 3) if connection else session.ends_at,
+            "since": round(wall + connection.connected_at, 3) if connection else _left_at(session),
+            "ends": round(session.ends_at, 3) if not connection and session.ends_at else None,
             "keep_alive": int(connection.keep_alive / 1.5) if connection else 0,
             "clean_start": not session.durable,
             "session_expiry_seconds": None if session.expiry == NEVER else session.expiry,
             "subscriptions": len(session.subscriptions),
-            "in_doubt_in": len(session.inbound),
+            "in_doubt_in": len(session.inbound) + (connection.inbound_pending if connection else 0),
             "in_doubt_out": len(session.outflow.inflight),
             "queued": max(session.stored - len(session.outflow.inflight), len(session.outflow.pending)),
             "received": session.received,
             "sent": session.delivered,
-            "paused": False,
+            "paused": connection is not None and self._engine.parking.withholds(connection),
         }
 
     def show(self, call: Call) -> tuple[int, object]:
@@ -143,6 +144,12 @@ class ClientViews:
 
 def _topic(staged: Publication | Plain) -> str:
     return (staged[0] if isinstance(staged, tuple) else staged.topic).decode()
+
+
+def _left_at(session: Session) -> float | None:
+    """When its connection ended; None: it never ends, and nobody has written it down."""
+    known = session.ends_at and session.expiry != NEVER
+    return round(session.ends_at - session.expiry, 3) if known else None
 
 
 def _in_state(session: Session, state: str | None) -> bool:

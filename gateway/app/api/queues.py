@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,9 +30,16 @@ def problem_of(error: MQError) -> Problem:
     return Problem(status, "The queue manager refuses", str(error), reason=error.reason)
 
 
-def queue_endpoints(inspection: Inspection | None) -> list[Endpoint]:
-    """The endpoints of this module."""
-    views = QueueViews(inspection)
+RulesNow = Callable[[], Callable[[str], list[str]]]
+
+
+def _no_rules(_queue: str) -> list[str]:
+    return []
+
+
+def queue_endpoints(inspection: Inspection | None, rules: RulesNow = lambda: _no_rules) -> list[Endpoint]:
+    """The endpoints of this module. `rules`: asked at each request which rules name a queue."""
+    views = QueueViews(inspection, rules)
     return [
         endpoint("GET", "/queues", READ_ONLY, views.listing),
         endpoint("GET", "/queues/{queue}", READ_ONLY, views.show),
@@ -46,8 +54,9 @@ def queue_endpoints(inspection: Inspection | None) -> list[Endpoint]:
 class QueueViews:
     """What the API says of queues, over an inspection of the queue manager."""
 
-    def __init__(self, inspection: Inspection | None) -> None:
+    def __init__(self, inspection: Inspection | None, rules: RulesNow = lambda: _no_rules) -> None:
         self._inspection = inspection
+        self._rules = rules
 
     @property
     def inspection(self) -> Inspection:
@@ -68,12 +77,14 @@ class QueueViews:
         ]
         page = [row for row in rows if row.name > after][:limit]
         following = page[-1].name if page and page[-1] is not rows[-1] else None
-        return 200, {"items": [shown(row) for row in page], "total": len(rows), "next": following}
+        rules_of = self._rules()
+        items = [shown(row, rules_of(row.name)) for row in page]
+        return 200, {"items": items, "total": len(rows), "next": following}
 
     def show(self, call: Call) -> tuple[int, object]:
         """GET /queues/{queue}."""
         row = self._row(call)
-        return 200, {**shown(row), "attributes": row.attributes}
+        return 200, {**shown(row, self._rules()(row.name)), "attributes": row.attributes}
 
     def _row(self, call: Call) -> QueueRow:
         try:
@@ -149,7 +160,7 @@ def role_of(row: QueueRow) -> str:
     return "system" if row.name.startswith(_SYSTEM) else "application"
 
 
-def shown(row: QueueRow) -> dict[str, object]:
+def shown(row: QueueRow, rules: list[str]) -> dict[str, object]:
     """A queue as the API shows it."""
     attributes = row.attributes
     return {
@@ -165,7 +176,7 @@ def shown(row: QueueRow) -> dict[str, object]:
         "get_allowed": attributes.get("GET", "ENABLED") == "ENABLED",
         "target": attributes.get("TARGET") or attributes.get("RNAME") or None,
         "description": attributes.get("DESCR", ""),
-        "rules": [],
+        "rules": rules,
     }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.explain import Would, explain
@@ -29,8 +31,9 @@ def rule_endpoints(gateway: Gateway) -> list[Endpoint]:
     def rules(call: Call) -> tuple[int, object]:
         del call
         table = gateway.table
-        items = [_inbound(gateway, route.rule) for route in table.routes]
-        items += [_outbound(gateway, rule) for rule in table.outbound]
+        held = gateway.engine.parking.held()
+        items = [_inbound(gateway, route.rule) | {"held": held[route.rule.name]} for route in table.routes]
+        items += [_outbound(gateway, rule) | {"held": 0} for rule in table.outbound]
         return 200, {
             "items": items,
             "files": sorted({str(one["file"]) for one in items}),
@@ -90,6 +93,16 @@ def _outbound(gateway: Gateway, rule: OutboundRule) -> dict[str, object]:
         "done": sum(n for (_, one), n in counters.mq_get_messages.items() if one == name),
         **_counts(gateway, name),
     }
+
+
+def rules_by_queue(gateway: Gateway) -> Callable[[str], list[str]]:
+    """Which rules name a queue, outright or by a template that could become its name."""
+    named = [(route.rule.name, route.rule.spec.queue or "") for route in gateway.table.routes]
+    named += [(one.name, one.spec.queue or one.spec.transmission_queue or "") for one in gateway.table.outbound]
+    patterns = [
+        (name, re.compile(".+".join(map(re.escape, re.split(r"\{[^}]*\}", queue))))) for name, queue in named if queue
+    ]
+    return lambda queue: [name for name, pattern in patterns if pattern.fullmatch(queue)]
 
 
 def rule_of(gateway: Gateway, destination: str, topic: str | None) -> str | None:

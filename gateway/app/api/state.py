@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gateway.app.data import pipeline_state
-from gateway.app.gauges import totals_of
+from gateway.app.gauges import inflight, totals_of
 from gateway.app.resources import certificate_ends
 from gateway.app.troubles import troubles_of
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
@@ -93,7 +93,7 @@ class StateViews:
             "sessions": len(engine.sessions),
             "subscriptions": len(engine.router.subscriptions),
             "retained": engine.retained.count,
-            "inflight": sum(len(one.outflow.inflight) + len(one.inbound) for one in engine.sessions),
+            "inflight": inflight(gateway),
             "paused": gateway.hub.count if engine.paused else 0,
             "spool": _spool(gateway),
             "dead_letters": _dead_letters(gateway),
@@ -116,6 +116,8 @@ class StateViews:
             "transport": kind,
             "connections": listening.connections,
             "limit": settings.max_connections or self._gateway.settings.mqtt.max_connections,
+            "sessions": self._gateway.engine.sessions.by_listener[settings.name],
+            "session_limit": settings.max_sessions or self._gateway.settings.mqtt.max_sessions,
             "certificate_not_after": ends.get(settings.name),
         }
 

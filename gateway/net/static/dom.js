@@ -58,7 +58,7 @@ export class Table {
   constructor(caption, columns, { key, empty = "Nothing here.", sort = null, descending = false } = {}) {
     Object.assign(this, { columns, key, sort, descending, rows: new Map(), items: [] });
     this.body = h("tbody");
-    this.none = h("tr", {}, h("td", { class: "none", colspan: columns.length }, empty));
+    this.none = h("tr", {}, h("td", { class: "none", colspan: columns.length }, marked(empty)));
     this.heads = columns.map((column, at) => h("th", { scope: "col", class: column.number ? "number" : "" }, button(column.title, () => this.sortBy(at))));
     this.element = h("div", { class: "scroll" }, h("table", { class: "cards" }, caption && h("caption", {}, caption), h("thead", {}, h("tr", {}, this.heads)), this.body));
     this.mark();

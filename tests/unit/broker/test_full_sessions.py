@@ -121,6 +121,15 @@ def test_a_queue_has_it_and_so_has_the_retained_store():
     assert answers(sender) == [0]
 
 
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_dead_letter_queue_has_it(version):
+    """A publication that no rule takes and that is dead-lettered has found a place."""
+    bench, sender = filled("version: 1\nunmatched: dead_letter\n", version)
+    sender.publish("a", b"x", 1, 3)
+    assert sender.take()[0][2] == 0
+    assert len(bench.queues.rows["DEAD.Q"]) == 3
+
+
 def test_bytes_too():
     bench = Bench(max_queued_bytes=10)
     absent(bench)

@@ -109,6 +109,16 @@ def test_environment_beats_the_file_and_options_beat_both(file):
     assert settings.origin("mqtt.max_packet") == f"{path}:1"
 
 
+def test_what_the_file_leaves_out_is_a_default_whatever_stands_above_it(file):
+    path = file("listeners:\n  - {name: a, port: 1, versions: ['5.0']}\nmqtt: {max_qos: 0}\n")
+    settings = load_settings(path, {"MQGATE_MAPPINGS": "[a.yaml, b.yaml]"})
+    said = {key: origin for key, _, origin in display(settings)}
+    assert said["mqtt.max_qos"] == f"{path}:3"
+    assert said["listeners.0.port"] == said["listeners.0.versions.0"] == f"{path}:2"
+    assert said["mqtt.max_packet"] == said["listeners.0.unix"] == said["mqtt.versions.0"] == "default"
+    assert said["mappings.1"] == "environment MQGATE_MAPPINGS"
+
+
 def test_an_option_changes_the_default_listener_and_does_not_empty_it():
     settings = load_settings(overrides={"listeners.0.port": 0})
     assert [(one.name, one.port) for one in settings.listeners] == [("plain", 0)]

@@ -37,6 +37,7 @@ export default function overview(target, _rest, page, every) {
     { title: "Listener", cell: (each) => each.name },
     { title: "Address", cell: (each) => `${each.address} (${each.transport.replace("_", " ")})` },
     { title: "Connections", cell: (each) => `${each.connections} of ${format.count(each.limit)}`, value: (each) => each.connections, number: true },
+    { title: "Sessions", cell: (each) => `${format.count(each.sessions)} of ${format.count(each.session_limit)}`, value: (each) => each.sessions, number: true },
     { title: "Certificate", cell: (each) => (each.certificate_not_after ? `until ${new Date(each.certificate_not_after * 1000).toLocaleDateString()}` : "–") },
   ], { key: (each) => each.name, empty: "No listener." });
   const facts = h("div");

@@ -4,7 +4,7 @@ import { call } from "../api.js";
 import { badge, breakable, format, h, link, panel, put, Table } from "../dom.js";
 
 function failed(rule) {
-  const parts = [["dead-lettered", rule.dead_lettered, "warn"], ["dropped", rule.dropped, "bad"], ["not built", rule.transform_errors, "warn"]].filter(([, count]) => count);
+  const parts = [["held", rule.held, "warn"], ["dead-lettered", rule.dead_lettered, "warn"], ["dropped", rule.dropped, "bad"], ["not built", rule.transform_errors, "warn"]].filter(([, count]) => count);
   return parts.length ? h("span", { class: "stack" }, parts.map(([what, count, kind]) => badge(`${format.count(count)} ${what}`, kind)), rule.last_error && h("small", {}, `last: ${rule.last_error}`)) : "–";
 }
 
@@ -24,7 +24,7 @@ export default function rules(target, _rest, _page, every) {
     { title: "Rate", cell: (rule) => format.rate(rates.get(rule.name) ?? null), value: (rule) => rates.get(rule.name) ?? 0, number: true },
     { title: "Matched", cell: (rule) => format.count(rule.matched), value: (rule) => rule.matched, number: true },
     { title: "Done", cell: (rule) => format.count(rule.done), value: (rule) => rule.done, number: true },
-    { title: "Failed", cell: failed, value: (rule) => rule.dead_lettered + rule.dropped + rule.transform_errors },
+    { title: "Failed", cell: failed, value: (rule) => rule.held + rule.dead_lettered + rule.dropped + rule.transform_errors },
     { title: "Last", cell: (rule) => format.ago(rule.last_matched), value: (rule) => rule.last_matched ?? 0, number: true },
   ], { key: (rule) => `${rule.direction} ${rule.name}`, empty: "No rules: publications reach local subscribers only. `mqgate init` writes an example." });
   const source = h("p", { class: "soft" });
