@@ -1,20 +1,27 @@
 #!/bin/sh
-# One job on Kubernetes without an operator. MASTER, IMAGE and NAMESPACE may be set; arguments go to the job.
-#   MASTER=k8s://https://kubernetes.default.svc deploy/spark/submit.sh /etc/mqgate/job/job.yaml
+# One job on Kubernetes without an operator. The job's file lies on the claim, with its tables; arguments go to the job:
+#   MASTER=k8s://https://kubernetes.default.svc deploy/spark/submit.sh /lake/jobs/telemetry.yaml
+# May be set: IMAGE, NAMESPACE, CLAIM (shared by driver and executors), TOKEN_SECRET (the gateway's admin token, key `token`,
+# mounted at /etc/mqgate/token), EXECUTORS, SERVICE_ACCOUNT.
 # On YARN or a standalone cluster: --master yarn (or spark://host:7077) and, where the image is not used,
 #   --archives environment.tar.gz#environment --conf spark.pyspark.python=./environment/bin/python
 set -eu
-mounts="spark.kubernetes.%s.volumes.persistentVolumeClaim.lake"
-driver=$(printf "$mounts" driver)
-executor=$(printf "$mounts" executor)
+claim=${CLAIM:-mqgate-lake}
+token=${TOKEN_SECRET:-mqgate-admin-token}
+driver=spark.kubernetes.driver
+executor=spark.kubernetes.executor
 exec spark-submit \
     --master "${MASTER:?set MASTER, for instance k8s://https://kubernetes.default.svc}" --deploy-mode cluster \
     --name mqgate-pipeline \
     --conf "spark.kubernetes.namespace=${NAMESPACE:-default}" \
     --conf "spark.kubernetes.container.image=${IMAGE:-mqgate-spark:latest}" \
-    --conf spark.kubernetes.authenticate.driver.serviceAccountName=spark \
-    --conf "$driver.options.claimName=mqgate-lake" --conf "$driver.mount.path=/lake" \
-    --conf "$executor.options.claimName=mqgate-lake" --conf "$executor.mount.path=/lake" \
-    --conf spark.executor.instances=2 --conf spark.dynamicAllocation.enabled=false \
+    --conf "spark.kubernetes.authenticate.driver.serviceAccountName=${SERVICE_ACCOUNT:-spark}" \
+    --conf "$driver.volumes.persistentVolumeClaim.lake.options.claimName=$claim" \
+    --conf "$driver.volumes.persistentVolumeClaim.lake.mount.path=/lake" \
+    --conf "$executor.volumes.persistentVolumeClaim.lake.options.claimName=$claim" \
+    --conf "$executor.volumes.persistentVolumeClaim.lake.mount.path=/lake" \
+    --conf "$driver.secrets.$token=/etc/mqgate/token" \
+    --conf "$executor.secrets.$token=/etc/mqgate/token" \
+    --conf "spark.executor.instances=${EXECUTORS:-2}" --conf spark.dynamicAllocation.enabled=false \
     --conf spark.task.maxFailures=8 --conf spark.executor.memoryOverheadFactor=0.4 \
     local:///opt/mqgate/job.py "$@"
