@@ -144,6 +144,8 @@ class Committer:
         """One frame for everybody who waits: calls on several threads, and the batch port."""
         gathered = self._gather()
         calls, self._calls = self._calls, []
+        if not calls:
+            return gathered
         batches = calls if gathered is None else [*calls, gathered]
         return together(batches) if len(batches) != 1 else batches[0]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from gateway.backends.embedded.completing import complete
 from gateway.backends.embedded.local_queue import LocalQueue
@@ -19,41 +18,25 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.ports.batch import MQMD_LENGTH, Outcome, Unit
+from gateway.ports.inspection import QueueRow, Seen
 
 KINDS = {"QLOCAL": "local", "QALIAS": "alias", "QREMOTE": "remote", "QMODEL": "model"}
 
 
-class Seen(NamedTuple):
-    """A message as it lies on its queue."""
-
-    token: int
-    md: bytes
-    data: bytes
-    put_time: float
-    backout: int
-    expiry: float
-    """When it expires; 0: never."""
-    locked: bool
-
-
-class QueueRow(NamedTuple):
-    """A queue in one line."""
-
-    name: str
-    kind: str
-    depth: int | None
-    max_depth: int | None
-    oldest: float | None
-    """When its oldest message was put."""
-    attributes: dict[str, str]
-
-
 class Inspection:
-    """An operator's view of an embedded queue manager."""
+    """Implements `ports.inspection.Inspects`."""
 
     def __init__(self, queue_manager: EmbeddedQueueManager) -> None:
         self._queue_manager = queue_manager
         self._core = queue_manager.core
+
+    def close(self) -> None:
+        """It has nothing of its own."""
+
+    @staticmethod
+    def token(text: str) -> int:
+        """The number of a message in its store."""
+        return int(text)
 
     def queues(self, pattern: str = "*") -> list[QueueRow]:
         """Every queue whose name is like `pattern`, by name."""

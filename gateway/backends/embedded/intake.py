@@ -95,6 +95,8 @@ class Intake:
 
     def _gather(self) -> Batch | None:
         """As many waiting units as make one frame."""
+        if not self._waiting:
+            return None
         entries: list[_Entry] = []
         joined = StoreUnit()
         states: States = {}

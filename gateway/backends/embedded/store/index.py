@@ -356,4 +356,10 @@ def visible(lane: Lane, after: int, hidden: Numbers | None) -> Iterator[Run]:
 
 def chain_depth(index: Index, queue: str, key: bytes) -> int:
     """How many messages a key has."""
-    return sum(lane.depth for lane in index.chain(queue, key))
+    known = index.queues.get(queue)
+    lane = known.lanes.get(key) if known else None
+    depth = 0
+    while lane is not None:
+        depth += lane.depth
+        lane = lane.lower
+    return depth
