@@ -47,6 +47,8 @@ _LIGHT = {USER_PROPERTY, MESSAGE_EXPIRY}
 class _NoTails(dict[int, bytes]):
     """For messages without an `mqtt` folder: nothing depends on the packet identifier."""
 
+    close, width = b"", 0
+
     def __missing__(self, packet_id: int) -> bytes:
         return b""
 

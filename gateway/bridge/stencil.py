@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from gateway.bridge import assembly
 from gateway.bridge import descriptor as descriptors
-from gateway.bridge.assembly import NO_TAILS, Made, Scope
+from gateway.bridge.assembly import NO_TAILS, Destination, Made, Scope
 from gateway.bridge.origin import Origin
 from gateway.errors import HeaderError, Refused
 from gateway.mq import mqmd, rfh2
@@ -25,6 +25,8 @@ from gateway.rules.templates import Slot, Template, render
 _CLIENT, _USER, _TOPIC = "\ue000", "\ue001", "\ue002"
 """Marks: characters for private use. A rule that has one in its own text gets no stencil."""
 _LENGTH = struct.Struct("<i").pack
+MAX_CLIENTS = 4096
+_OF_CLIENT = ("client", "user", "user_or_client")
 _TEXTS = ("level", "rest", "client", "user", "user_or_client", "topic", "listener")
 """Placeholders whose value is text as it stands."""
 _BEFORE_LENGTH = 12
@@ -33,6 +35,35 @@ _BEFORE_LENGTH = 12
 Around = tuple[str, str, Slot]
 """A property that is the text of one placeholder: what stands before and behind it."""
 Part = str | Around | PropertyRule
+
+
+class TopicPart(NamedTuple):
+    """What a topic says of a message, whoever publishes there."""
+
+    destination: Destination
+    front: bytes
+    """The MQRFH2 from Encoding to the last folder that does not name the client; empty: there is no MQRFH2."""
+
+
+class ClientPart(NamedTuple):
+    """What a client says of its messages, wherever it publishes."""
+
+    before: bytes
+    """The descriptor and the MQRFH2 up to StrucLength."""
+    alone: bytes
+    """The descriptor of a message without MQRFH2."""
+    folder: bytes
+    """The folder with its name, up to the packet identifier; empty: there is none."""
+    tails: dict[int, bytes]
+    length: int
+    """Bytes of that folder with what follows the packet identifier."""
+
+    def head(self, part: TopicPart) -> bytes:
+        """The head of a message of this client on that topic."""
+        front = part.front
+        if not front:
+            return self.alone
+        return b"".join((self.before, _LENGTH(_BEFORE_LENGTH + len(front) + self.length), front, self.folder))
 
 
 class Stencil(NamedTuple):
@@ -58,39 +89,64 @@ class Stencil(NamedTuple):
     priority: int
     persistent: bool
 
+    is_shared: bool
+    """Whether a message is a topic's part and a client's: neither depends on the other."""
+    clients: dict[tuple[str, str], ClientPart]
+    """Parts of the clients met last, if so."""
+
     def fill(self, match: Match, origin: Origin, scope: Scope) -> Made:
         """The message of this origin; refused as `Recipe.make` refuses."""
+        part = self.topic_part(match, origin, scope)
+        try:
+            client = self.clients.get((origin.client_id, origin.username)) or self._client_part(origin, scope)
+        except (HeaderError, UnicodeEncodeError) as error:
+            raise _cannot_be_written(error) from None
+        tails = client.tails if part.front else NO_TAILS
+        return Made(part.destination, self.priority, self.persistent, client.head(part), tails)
+
+    def topic_part(self, match: Match, origin: Origin, scope: Scope) -> TopicPart:
+        """The topic's part of this origin's messages."""
         try:
             destination = assembly.destination_of(match.rule, scope)
             usr = "".join([one if isinstance(one, str) else _property(one, scope) for one in self.usr])
-            head, tails = self._message(origin, usr, scope)
+            if not usr and not self.has_header:
+                return TopicPart(destination, b"")
+            pieces = [self.fixed]
+            if usr:
+                pieces += _pair(f"<usr>{usr}</usr>")
+            if len(self.mqps) == 2:
+                pieces += _pair(escape(origin.topic).join(self.mqps))
         except (HeaderError, UnicodeEncodeError) as error:
-            raise Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID) from None
-        return Made(destination, self.priority, self.persistent, head, tails)
+            raise _cannot_be_written(error) from None
+        return TopicPart(destination, b"".join(pieces))
 
-    def _message(self, origin: Origin, usr: str, scope: Scope) -> tuple[bytes, dict[int, bytes]]:
-        tails: dict[int, bytes] = NO_TAILS
-        if not usr and not self.has_header:
-            return self._descriptor(self.alone, self.behind_alone, scope), tails
-        pieces, rest = [self.fixed], 0
-        if usr:
-            pieces += _pair(f"<usr>{usr}</usr>")
-        if len(self.mqps) == 2:
-            pieces += _pair(escape(origin.topic).join(self.mqps))
-        if self.close:
-            client, *user = self.mqtt[1:]
-            text = f"{self.mqtt[0]}{escape(origin.client_id)}{client}"
-            opened = (f"{text}{escape(origin.username)}{user[0]}" if user else text).encode()
-            tails, size = rfh2.tails_behind(len(opened), self.close)
-            pieces += (_LENGTH(size), opened)
-            rest = size - len(opened)
-        length = _LENGTH(_BEFORE_LENGTH + sum(map(len, pieces)) + rest)
-        return b"".join((self._descriptor(self.before, self.behind, scope), length, *pieces)), tails
+    def _client_part(self, origin: Origin, scope: Scope) -> ClientPart:
+        folder, tails, length = self._client_folder(origin)
+        before = self._descriptor(self.before, self.behind, scope)
+        made = ClientPart(before, self._descriptor(self.alone, self.behind_alone, scope), folder, tails, length)
+        if self.is_shared:
+            if len(self.clients) >= MAX_CLIENTS:
+                self.clients.clear()
+            self.clients[origin.client_id, origin.username] = made
+        return made
+
+    def _client_folder(self, origin: Origin) -> tuple[bytes, dict[int, bytes], int]:
+        if not self.close:
+            return b"", NO_TAILS, 0
+        client, *user = self.mqtt[1:]
+        text = f"{self.mqtt[0]}{escape(origin.client_id)}{client}"
+        opened = (f"{text}{escape(origin.username)}{user[0]}" if user else text).encode()
+        tails, size = rfh2.tails_behind(len(opened), self.close)
+        return _LENGTH(size) + opened, tails, 4 + size
 
     def _descriptor(self, before: bytes, behind: bytes, scope: Scope) -> bytes:
         if self.user is None:
             return before
         return before + descriptors.field_of(render(self.user, scope), mqmd.USER_IDENTIFIER) + behind
+
+
+def _cannot_be_written(error: Exception) -> Refused:
+    return Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID)
 
 
 def _property(part: Around | PropertyRule, scope: Scope) -> str:
@@ -138,7 +194,7 @@ def _cut(match: Match, origin: Origin) -> Stencil | None:
     return Stencil(
         user, before, behind, alone, behind_alone, frame.fixed, bool(frame.length),
         tuple(_cut_property(one) for one in rule.properties), mqps, mqtt, close if "mqtt" in wanted else b"",
-        md.priority, md.persistent,
+        md.priority, md.persistent, _is_shared(rule), {},
     )  # fmt: skip
 
 
@@ -149,6 +205,13 @@ def _can_be_cut(rule: InboundRule) -> bool:
     return not any(template is not None and template.slots for template in computed) and not any(
         template is not None and template.per_message for template in written
     )
+
+
+def _is_shared(rule: InboundRule) -> bool:
+    """Whether only the `mqtt` folder and the user identifier name the client, and the latter nothing of the topic."""
+    of_topic = [rule.queue, rule.mq_topic, rule.queue_manager, *(one[1] for one in rule.properties)]
+    names = any(slot.kind in _OF_CLIENT for template in of_topic if template is not None for slot in template.slots)
+    return not names and (rule.user is None or all(slot.kind in _OF_CLIENT for slot in rule.user.slots))
 
 
 def _around_user(md: bytes, user: Template | None) -> tuple[bytes, bytes]:

@@ -1,123 +1,229 @@
 /*
  * Runs of publications, from the bytes of a chunk to the columns of a unit of work.
  *
- * take() reads PUBLISH packets that lie one after the other in a chunk, as long as each has the first byte given (QoS
- * 0 or 1, neither DUP nor RETAIN), no properties, a payload within the limit, and a topic whose cached route leads
- * straight to the run given. For each it appends the route's head, the body (the tail for the packet identifier, then
- * the payload) and the acknowledgement. At anything else, a packet that is not whole included, it stops: the caller
- * goes on there with Publishing.packets, which does the same and everything else, and with which the tests compare it.
+ * take() reads PUBLISH packets of QoS 0 or 1 that lie one after the other in a chunk, stage() those of QoS 2, release()
+ * their PUBRELs: as long as each has the first byte given (neither DUP nor RETAIN), no properties, a payload within the
+ * limit, and a topic whose cached route leads straight to columns that are open. At anything else, a packet that is not
+ * whole included, they stop: the caller opens the columns or goes on with Publishing.packets, which does the same and
+ * everything else, and with which the tests compare them.
  *
  * Nothing is read beyond the chunk: every length is checked against its end before it is used.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <string.h>
+#include <structmember.h>
 
-static PyObject *s_hot, *s_seen, *s_cell, *s_run, *s_head, *s_tails;
+enum { HOT = 1, STAGING = 2 }; /* as in gateway/broker/route.py */
 
-/* What is known of the route in use. All references are held while it is. */
-typedef struct {
-    PyObject *head, *tails;
-    const unsigned char *topic;
-    Py_ssize_t topic_length;
-} route;
+/* -- routes: instances of one class with slots, read where they lie -- */
 
-static void forget(route *known)
+static PyTypeObject *route_type;
+enum { AT_HOT, AT_SEEN, AT_CELL, AT_RUN, AT_HEAD, AT_SHORT, AT_TAILS, AT_STAGED, FIELDS };
+static const char *const field_names[FIELDS] = {"hot", "seen", "cell", "run", "head", "short", "tails", "staged_head"};
+static Py_ssize_t field_offsets[FIELDS];
+
+/* A borrowed reference; NULL, with an error, where there is nothing. */
+static PyObject *field(PyObject *route, int which)
 {
-    Py_CLEAR(known->head);
-    Py_CLEAR(known->tails);
-    known->topic = NULL;
+    PyObject *value = *(PyObject **)((char *)route + field_offsets[which]);
+    if (value == NULL) PyErr_Format(PyExc_AttributeError, "a route without %s", field_names[which]);
+    return value;
 }
 
-/* 1: the route is one that may be used here; 0: it is not; -1: an error is set. */
-static int usable(PyObject *found, PyObject *run)
+PyDoc_STRVAR(routes_doc, "routes(type) -> None\n\nThe class of routes, whose slots are read from now on.");
+
+static PyObject *routes(PyObject *Py_UNUSED(self), PyObject *type)
 {
-    PyObject *hot = PyObject_GetAttr(found, s_hot);
-    if (hot == NULL) return -1;
-    long straight = PyLong_AsLong(hot);
-    Py_DECREF(hot);
-    if (straight != 1) return straight == -1 && PyErr_Occurred() ? -1 : 0;
-
-    PyObject *own = PyObject_GetAttr(found, s_run);
-    if (own == NULL) return -1;
-    Py_DECREF(own); /* compared by identity only; the route holds it */
-    if (own != run) return 0;
-
-    PyObject *seen = PyObject_GetAttr(found, s_seen);
-    PyObject *cell = seen ? PyObject_GetAttr(found, s_cell) : NULL;
-    int same = -1;
-    if (cell != NULL && PyList_CheckExact(cell) && PyList_GET_SIZE(cell) == 1)
-        same = PyObject_RichCompareBool(seen, PyList_GET_ITEM(cell, 0), Py_EQ);
-    else if (cell != NULL)
-        PyErr_SetString(PyExc_TypeError, "a route's cell is a list of one number");
-    Py_XDECREF(seen);
-    Py_XDECREF(cell);
-    return same;
+    if (!PyType_Check(type)) {
+        PyErr_SetString(PyExc_TypeError, "routes() takes a class");
+        return NULL;
+    }
+    Py_ssize_t found[FIELDS];
+    for (int i = 0; i < FIELDS; i++) {
+        PyObject *descriptor = PyObject_GetAttrString(type, field_names[i]);
+        if (descriptor == NULL) return NULL;
+        int is_slot = Py_IS_TYPE(descriptor, &PyMemberDescr_Type);
+        PyMemberDef *member = is_slot ? ((PyMemberDescrObject *)descriptor)->d_member : NULL;
+        found[i] = member != NULL && member->type == T_OBJECT_EX ? member->offset : 0;
+        Py_DECREF(descriptor); /* the class holds it */
+        if (found[i] == 0) {
+            PyErr_Format(PyExc_TypeError, "%s is not a slot of the class", field_names[i]);
+            return NULL;
+        }
+    }
+    memcpy(field_offsets, found, sizeof found);
+    Py_INCREF(type);
+    Py_XSETREF(route_type, (PyTypeObject *)type);
+    Py_RETURN_NONE;
 }
 
-/* Look the topic up. 1: `known` is its route now; 0: none that may be used; -1: an error is set. */
-static int find(route *known, PyObject *cache, PyObject *run, const unsigned char *topic, Py_ssize_t length)
+/* How hot a route is now; 0: not at all, or subscriptions have changed since; -1: an error is set. */
+static long warmth(PyObject *route)
 {
-    forget(known);
+    if (route_type == NULL || !Py_IS_TYPE(route, route_type)) {
+        PyErr_SetString(PyExc_TypeError, "caches hold routes");
+        return -1;
+    }
+    PyObject *hot = field(route, AT_HOT), *seen = field(route, AT_SEEN), *cell = field(route, AT_CELL);
+    if (hot == NULL || seen == NULL || cell == NULL) return -1;
+    if (!PyLong_CheckExact(hot) || !PyLong_CheckExact(seen) || !PyList_CheckExact(cell) || PyList_GET_SIZE(cell) != 1) {
+        PyErr_SetString(PyExc_TypeError, "hot and seen are numbers, and a route's cell is a list of one");
+        return -1;
+    }
+    if (seen != PyList_GET_ITEM(cell, 0)) {
+        int same = PyObject_RichCompareBool(seen, PyList_GET_ITEM(cell, 0), Py_EQ);
+        if (same != 1) return same;
+    }
+    return PyLong_AsLong(hot);
+}
+
+/* The route of a topic. 1: here it is (a new reference); 0: none of that warmth. */
+static int look_up(PyObject *cache, const unsigned char *topic, Py_ssize_t length, long wanted, PyObject **route)
+{
     PyObject *key = PyBytes_FromStringAndSize((const char *)topic, length);
     if (key == NULL) return -1;
     PyObject *found = PyDict_GetItemWithError(cache, key);
     Py_DECREF(key);
     if (found == NULL) return PyErr_Occurred() ? -1 : 0;
-    Py_INCREF(found);
-    int good = usable(found, run);
-    if (good == 1) {
-        known->head = PyObject_GetAttr(found, s_head);
-        known->tails = known->head ? PyObject_GetAttr(found, s_tails) : NULL;
-        if (known->tails == NULL) good = -1;
-        else if (!PyDict_Check(known->tails)) {
-            PyErr_SetString(PyExc_TypeError, "a route's tails are a dict");
-            good = -1;
-        }
-    }
-    Py_DECREF(found);
-    if (good != 1) {
-        forget(known);
-        return good;
-    }
-    known->topic = topic;
-    known->topic_length = length;
+    long hot = warmth(found);
+    if (hot == -1 && PyErr_Occurred()) return -1;
+    if (hot != wanted) return 0;
+    Py_XSETREF(*route, Py_NewRef(found));
     return 1;
 }
 
-/* The tail for a packet identifier: a new reference. */
+/* -- columns -- */
+
+typedef struct {
+    PyObject *run, *heads, *bodies, *released; /* references are held; released may be Py_None */
+} columns;
+
+static void close_columns(columns *open)
+{
+    Py_CLEAR(open->run);
+    Py_CLEAR(open->heads);
+    Py_CLEAR(open->bodies);
+    Py_CLEAR(open->released);
+}
+
+/* 1: the columns of this very run are open now; 0: they are not among those prepared; -1: an error is set. */
+static int open_columns(columns *open, PyObject *prepared, PyObject *run)
+{
+    if (open->run == run) return 1;
+    close_columns(open);
+    PyObject *entry = PyDict_GetItemWithError(prepared, run);
+    if (entry == NULL) return PyErr_Occurred() ? -1 : 0;
+    if (!PyTuple_CheckExact(entry) || PyTuple_GET_SIZE(entry) != 4 || !PyList_CheckExact(PyTuple_GET_ITEM(entry, 1)) ||
+        !PyList_CheckExact(PyTuple_GET_ITEM(entry, 2))) {
+        PyErr_SetString(PyExc_TypeError, "columns are (run, heads, bodies, released)");
+        return -1;
+    }
+    if (PyTuple_GET_ITEM(entry, 0) != run) return 0; /* an equal run of another rule: to be aimed */
+    open->run = Py_NewRef(run);
+    open->heads = Py_NewRef(PyTuple_GET_ITEM(entry, 1));
+    open->bodies = Py_NewRef(PyTuple_GET_ITEM(entry, 2));
+    open->released = Py_NewRef(PyTuple_GET_ITEM(entry, 3));
+    return 1;
+}
+
+/* -- tails: what stands between head and payload, with the packet identifier -- */
+
+static PyObject *s_close, *s_width;
+
+typedef struct {
+    PyObject *tails;  /* a reference is held */
+    PyObject *close;  /* likewise; NULL: to be asked for by number */
+    Py_ssize_t width; /* 0: there is none */
+} tail;
+
+static void forget_tail(tail *of)
+{
+    Py_CLEAR(of->tails);
+    Py_CLEAR(of->close);
+}
+
+static int learn_tail(tail *of, PyObject *tails)
+{
+    if (of->tails == tails) return 0;
+    forget_tail(of);
+    if (!PyDict_Check(tails)) {
+        PyErr_SetString(PyExc_TypeError, "a route's tails are a dict");
+        return -1;
+    }
+    PyObject *close = PyObject_GetAttr(tails, s_close), *width = close ? PyObject_GetAttr(tails, s_width) : NULL;
+    Py_ssize_t wide = width != NULL ? PyLong_AsSsize_t(width) : -1;
+    if (wide >= 0 && PyBytes_CheckExact(close)) {
+        of->width = wide;
+        of->close = Py_NewRef(close);
+    }
+    Py_XDECREF(close);
+    Py_XDECREF(width);
+    PyErr_Clear(); /* any dict will do */
+    of->tails = Py_NewRef(tails);
+    return 0;
+}
+
+/* The tail for a packet identifier from the dict: a new reference. */
 static PyObject *tail_of(PyObject *tails, unsigned packet_id)
 {
     PyObject *number = PyLong_FromLong((long)packet_id);
     if (number == NULL) return NULL;
-    PyObject *tail = PyDict_GetItemWithError(tails, number);
-    if (tail != NULL) Py_INCREF(tail);
-    else if (!PyErr_Occurred()) tail = PyObject_GetItem(tails, number); /* __missing__ makes it */
+    PyObject *found = PyDict_GetItemWithError(tails, number);
+    if (found != NULL) Py_INCREF(found);
+    else if (!PyErr_Occurred()) found = PyObject_GetItem(tails, number); /* __missing__ makes it */
     Py_DECREF(number);
-    if (tail != NULL && !PyBytes_CheckExact(tail)) {
+    if (found != NULL && !PyBytes_CheckExact(found)) {
         PyErr_SetString(PyExc_TypeError, "a tail is bytes");
-        Py_CLEAR(tail);
+        Py_CLEAR(found);
     }
-    return tail;
+    return found;
 }
 
-static int append(route *known, unsigned packet_id, const unsigned char *payload, Py_ssize_t length, PyObject *heads,
-                  PyObject *bodies)
+/* A body: `before`, the tail, the payload. A new reference. */
+static PyObject *body_of(tail *of, unsigned packet_id, const char *before, Py_ssize_t before_length,
+                         const unsigned char *payload, Py_ssize_t length)
 {
-    PyObject *tail = tail_of(known->tails, packet_id);
-    if (tail == NULL) return -1;
-    Py_ssize_t before = PyBytes_GET_SIZE(tail);
-    PyObject *body = PyBytes_FromStringAndSize(NULL, before + length);
-    if (body != NULL) {
-        memcpy(PyBytes_AS_STRING(body), PyBytes_AS_STRING(tail), (size_t)before);
-        memcpy(PyBytes_AS_STRING(body) + before, payload, (size_t)length);
+    char digits[8];
+    int count = 0;
+    PyObject *found = NULL;
+    Py_ssize_t width = of->width;
+    if (of->close != NULL && width > 0) {
+        unsigned rest = packet_id;
+        do digits[7 - count++] = (char)('0' + rest % 10);
+        while ((rest /= 10) != 0);
     }
-    Py_DECREF(tail);
-    if (body == NULL) return -1;
-    int failed = PyList_Append(bodies, body);
-    Py_DECREF(body);
-    return failed ? -1 : PyList_Append(heads, known->head);
+    if (of->close == NULL || count + PyBytes_GET_SIZE(of->close) > width) {
+        if ((found = tail_of(of->tails, packet_id)) == NULL) return NULL;
+        width = PyBytes_GET_SIZE(found);
+    }
+    PyObject *body = PyBytes_FromStringAndSize(NULL, before_length + width + length);
+    if (body != NULL) {
+        char *at = PyBytes_AS_STRING(body);
+        memcpy(at, before, (size_t)before_length);
+        at += before_length;
+        if (found != NULL) memcpy(at, PyBytes_AS_STRING(found), (size_t)width);
+        else if (width > 0) {
+            Py_ssize_t closing = PyBytes_GET_SIZE(of->close);
+            memcpy(at, digits + 8 - count, (size_t)count);
+            memcpy(at + count, PyBytes_AS_STRING(of->close), (size_t)closing);
+            memset(at + count + closing, ' ', (size_t)(width - count - closing));
+        }
+        memcpy(at + width, payload, (size_t)length);
+    }
+    Py_XDECREF(found);
+    return body;
 }
+
+static int append(PyObject *list, PyObject *stolen)
+{
+    if (stolen == NULL) return -1;
+    int failed = PyList_Append(list, stolen);
+    Py_DECREF(stolen);
+    return failed;
+}
+
+/* -- packets -- */
 
 /*
  * Where the frame at `at` ends, and in *start where its body begins; 0: not whole, longer than allowed, or malformed.
@@ -139,69 +245,409 @@ static Py_ssize_t frame(const unsigned char *data, Py_ssize_t at, Py_ssize_t end
     return 0;
 }
 
+typedef struct {
+    const unsigned char *data;
+    Py_ssize_t end, max_packet, max_payload;
+    int first, version_5;
+} reading;
+
+typedef struct {
+    const unsigned char *topic, *payload;
+    Py_ssize_t topic_length, length, stop;
+    unsigned packet_id;
+} publication;
+
+/* Whether a plain publication lies at `at`. */
+static int read_publication(const reading *from, Py_ssize_t at, publication *found)
+{
+    const unsigned char *data = from->data;
+    if (at + 4 > from->end || data[at] != from->first) return 0;
+    Py_ssize_t start, stop = frame(data, at, from->end, from->max_packet, &start);
+    if (stop == 0 || start + 2 > stop) return 0;
+    Py_ssize_t topic_length = (Py_ssize_t)data[start] << 8 | data[start + 1];
+    Py_ssize_t mark = start + 2 + topic_length, body = mark + (from->first & 6 ? 2 : 0);
+    if (body > stop) return 0;
+    if (from->version_5) {
+        if (body == stop || data[body] != 0) return 0;
+        body++;
+    }
+    found->packet_id = from->first & 6 ? (unsigned)data[mark] << 8 | data[mark + 1] : 0;
+    found->topic = data + start + 2;
+    found->topic_length = topic_length;
+    found->payload = data + body;
+    found->length = stop - body;
+    found->stop = stop;
+    return !((from->first & 6 && found->packet_id == 0) || found->length > from->max_payload);
+}
+
+static int same_topic(const publication *one, const publication *other)
+{
+    return one->topic_length == other->topic_length &&
+           memcmp(one->topic, other->topic, (size_t)one->topic_length) == 0;
+}
+
+static int reading_of(PyObject *const *args, int first, reading *from, Py_ssize_t *at)
+{
+    if (!PyBytes_CheckExact(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "a chunk is bytes");
+        return -1;
+    }
+    *at = PyLong_AsSsize_t(args[1]);
+    from->data = (const unsigned char *)PyBytes_AS_STRING(args[0]);
+    from->end = PyBytes_GET_SIZE(args[0]);
+    from->first = first;
+    from->version_5 = PyObject_IsTrue(args[2]);
+    from->max_packet = PyLong_AsSsize_t(args[3]);
+    from->max_payload = PyLong_AsSsize_t(args[4]);
+    if (!PyErr_Occurred() && *at < 0) PyErr_SetString(PyExc_TypeError, "an offset is not negative");
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* -- acknowledgements: one object for a run of them -- */
+
+typedef struct {
+    PyObject *bytes;
+    Py_ssize_t used;
+} answers;
+
+static int begin_answers(answers *to, Py_ssize_t most)
+{
+    to->used = 0;
+    to->bytes = PyBytes_FromStringAndSize(NULL, 4 * most);
+    return to->bytes == NULL ? -1 : 0;
+}
+
+static void answer(answers *to, unsigned char first, unsigned packet_id)
+{
+    unsigned char *at = (unsigned char *)PyBytes_AS_STRING(to->bytes) + to->used;
+    at[0] = first;
+    at[1] = 2;
+    at[2] = (unsigned char)(packet_id >> 8);
+    at[3] = (unsigned char)packet_id;
+    to->used += 4;
+}
+
+static int end_answers(answers *to, PyObject *replies)
+{
+    if (to->used == 0 || _PyBytes_Resize(&to->bytes, to->used) < 0) {
+        int failed = to->used != 0;
+        Py_CLEAR(to->bytes);
+        return failed ? -1 : 0;
+    }
+    int failed = PyList_Append(replies, to->bytes);
+    Py_CLEAR(to->bytes);
+    return failed;
+}
+
+static PyObject *result(int failed, Py_ssize_t at, Py_ssize_t rows)
+{
+    return failed ? NULL : Py_BuildValue("nn", at, rows);
+}
+
+/* -- QoS 0 and 1 -- */
+
+/* 1: one more row; 0: it is not for these columns; -1: an error is set. */
+static int take_one(const reading *from, const publication *one, const publication *before, int is_first,
+                    PyObject *cache, PyObject *prepared, PyObject **route, columns *open, tail *of)
+{
+    int is_new = before->topic == NULL || !same_topic(one, before), is_alone = 0;
+    if (is_new) {
+        int found = look_up(cache, one->topic, one->topic_length, HOT, route);
+        if (found != 1) return found;
+        PyObject *run = field(*route, AT_RUN), *tails = field(*route, AT_TAILS);
+        if (run == NULL || tails == NULL) return -1;
+        if ((found = open_columns(open, prepared, run)) != 1) return found;
+        if (learn_tail(of, tails) < 0) return -1;
+        publication next;
+        if (one->stop == from->end) is_alone = !is_first; /* the only one of a chunk has nothing to differ from */
+        else is_alone = !(read_publication(from, one->stop, &next) && same_topic(one, &next));
+    }
+    PyObject *head = field(*route, AT_HEAD), *shared = field(*route, AT_SHORT);
+    if (head == NULL || shared == NULL) return -1;
+    if (!PyBytes_CheckExact(head) || !PyBytes_CheckExact(shared) || PyBytes_GET_SIZE(shared) > PyBytes_GET_SIZE(head)) {
+        PyErr_SetString(PyExc_TypeError, "heads are bytes, and `short` is the beginning of one");
+        return -1;
+    }
+    Py_ssize_t cut = is_alone ? PyBytes_GET_SIZE(shared) : PyBytes_GET_SIZE(head);
+    PyObject *body = body_of(of, one->packet_id, PyBytes_AS_STRING(head) + cut, PyBytes_GET_SIZE(head) - cut,
+                             one->payload, one->length);
+    if (append(open->bodies, body) < 0) return -1;
+    return PyList_Append(open->heads, is_alone ? shared : head) < 0 ? -1 : 1;
+}
+
 PyDoc_STRVAR(take_doc,
-"take(data, offset, first, version_5, max_packet, max_payload, cache, run, heads, bodies, pubacks, replies) -> int\n\n"
-"Append a run of publications to the columns; returns the offset of the first packet that is not one.");
+"take(data, offset, version_5, max_packet, max_payload, first, cache, prepared, replies) -> (int, int)\n\n"
+"Append a run of publications of QoS 0 or 1 to the columns prepared for their runs; returns the offset of the first\n"
+"packet that is not one, and how many there were.");
 
 static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 12) {
-        PyErr_SetString(PyExc_TypeError, "take() takes 12 arguments");
+    reading from;
+    Py_ssize_t at, rows = 0;
+    if (nargs != 9) {
+        PyErr_SetString(PyExc_TypeError, "take() takes 9 arguments");
         return NULL;
     }
-    Py_ssize_t at = PyLong_AsSsize_t(args[1]);
-    long first = PyLong_AsLong(args[2]);
-    int version_5 = PyObject_IsTrue(args[3]);
-    Py_ssize_t max_packet = PyLong_AsSsize_t(args[4]), max_payload = PyLong_AsSsize_t(args[5]);
-    if (PyErr_Occurred()) return NULL;
-    PyObject *cache = args[6], *run = args[7], *heads = args[8], *bodies = args[9], *pubacks = args[10],
-             *replies = args[11];
-    if (!PyBytes_CheckExact(args[0]) || !PyDict_CheckExact(cache) || !PyList_CheckExact(heads) ||
-        !PyList_CheckExact(bodies) || !PyList_CheckExact(pubacks) || !PyList_CheckExact(replies) || at < 0 ||
-        (first != 0x30 && first != 0x32)) {
-        PyErr_SetString(PyExc_TypeError, "take(bytes, int, 0x30 or 0x32, bool, int, int, dict, run, list, list, list, list)");
+    long first = PyLong_AsLong(args[5]);
+    if (first == -1 && PyErr_Occurred()) return NULL;
+    PyObject *cache = args[6], *prepared = args[7], *replies = args[8];
+    if ((first != 0x30 && first != 0x32) || !PyDict_CheckExact(cache) || !PyDict_CheckExact(prepared) ||
+        !PyList_CheckExact(replies)) {
+        PyErr_SetString(PyExc_TypeError, "take(bytes, int, bool, int, int, 0x30 or 0x32, dict, dict, list)");
+        return NULL;
+    }
+    if (reading_of(args, (int)first, &from, &at) < 0) return NULL;
+    publication one, before = {NULL, NULL, 0, 0, 0, 0};
+    PyObject *route = NULL;
+    columns open = {NULL, NULL, NULL, NULL};
+    tail of = {NULL, NULL, 0};
+    answers to = {NULL, 0};
+    int more = 1;
+    while (more == 1 && read_publication(&from, at, &one)) {
+        if (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) more = -1;
+        else more = take_one(&from, &one, &before, at == 0, cache, prepared, &route, &open, &of);
+        if (more != 1) break;
+        if (one.packet_id) answer(&to, 0x40, one.packet_id);
+        before = one;
+        at = one.stop;
+        rows++;
+    }
+    Py_XDECREF(route);
+    close_columns(&open);
+    forget_tail(&of);
+    if (more < 0) Py_CLEAR(to.bytes);
+    else if (end_answers(&to, replies) < 0) more = -1;
+    return result(more < 0, at, rows);
+}
+
+/* -- QoS 2: staged at PUBLISH -- */
+
+PyDoc_STRVAR(stage_doc,
+"stage(data, offset, version_5, max_packet, max_payload, cache, inbound, ids, heads, bodies, replies) -> (int, int)\n\n"
+"Append a run of publications of QoS 2 to what a session stages; returns as take() does.");
+
+/* 1: one more is staged; 0: it is not for here; -1: an error is set. */
+static int stage_one(const publication *one, PyObject *key, PyObject *head, PyObject *inbound, PyObject *ids,
+                     PyObject *heads, PyObject *bodies)
+{
+    PyObject *number = PyLong_FromLong((long)one->packet_id), *payload = NULL, *kept = NULL, *body = NULL;
+    int done = -1;
+    if (number == NULL) return -1;
+    int known = PyDict_Contains(inbound, number);
+    if (known != 0) done = known < 0 ? -1 : 0;
+    else if ((payload = PyBytes_FromStringAndSize((const char *)one->payload, one->length)) != NULL &&
+             (kept = Py_BuildValue("OOi", key, payload, 0x34)) != NULL &&
+             (body = PyBytes_FromStringAndSize(NULL, 2 + one->length)) != NULL) {
+        char *at = PyBytes_AS_STRING(body);
+        at[0] = (char)one->packet_id;
+        at[1] = (char)(one->packet_id >> 8);
+        memcpy(at + 2, one->payload, (size_t)one->length);
+        if (PyDict_SetItem(inbound, number, kept) == 0 && PyList_Append(ids, number) == 0 &&
+            PyList_Append(heads, head) == 0 && PyList_Append(bodies, body) == 0)
+            done = 1;
+    }
+    Py_DECREF(number);
+    Py_XDECREF(payload);
+    Py_XDECREF(kept);
+    Py_XDECREF(body);
+    return done;
+}
+
+static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+{
+    reading from;
+    Py_ssize_t at, rows = 0;
+    if (nargs != 11) {
+        PyErr_SetString(PyExc_TypeError, "stage() takes 11 arguments");
+        return NULL;
+    }
+    PyObject *cache = args[5], *inbound = args[6];
+    int lists = 1;
+    for (int i = 7; i < 11; i++) lists = lists && PyList_CheckExact(args[i]);
+    if (!PyDict_CheckExact(cache) || !PyDict_CheckExact(inbound) || !lists) {
+        PyErr_SetString(PyExc_TypeError, "stage(bytes, int, bool, int, int, dict, dict, list, list, list, list)");
+        return NULL;
+    }
+    if (reading_of(args, 0x34, &from, &at) < 0) return NULL;
+    publication one, before = {NULL, NULL, 0, 0, 0, 0};
+    PyObject *key = NULL, *head = NULL, *route = NULL;
+    answers to = {NULL, 0};
+    int more = 1;
+    while (more == 1 && read_publication(&from, at, &one)) {
+        if (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) more = -1;
+        else if (before.topic == NULL || !same_topic(&one, &before)) {
+            if ((more = look_up(cache, one.topic, one.topic_length, STAGING, &route)) == 1) {
+                Py_XSETREF(head, Py_XNewRef(field(route, AT_STAGED)));
+                if (head == NULL) more = -1;
+                else if (!PyBytes_CheckExact(head) || PyBytes_GET_SIZE(head) == 0) more = 0; /* to be made */
+                else {
+                    Py_XSETREF(key, PyBytes_FromStringAndSize((const char *)one.topic, one.topic_length));
+                    if (key == NULL) more = -1;
+                }
+            }
+        }
+        if (more == 1) more = stage_one(&one, key, head, inbound, args[7], args[8], args[9]);
+        if (more != 1) break;
+        answer(&to, 0x50, one.packet_id);
+        before = one;
+        at = one.stop;
+        rows++;
+    }
+    Py_XDECREF(route);
+    Py_XDECREF(key);
+    Py_XDECREF(head);
+    if (more < 0) Py_CLEAR(to.bytes);
+    else if (end_answers(&to, args[10]) < 0) more = -1;
+    return result(more < 0, at, rows);
+}
+
+/* -- QoS 2: released at PUBREL -- */
+
+/* What a packet identifier stands for. */
+typedef struct {
+    PyObject *number, *kept, *token; /* references are held */
+} staged;
+
+static void forget_staged(staged *one)
+{
+    Py_CLEAR(one->number);
+    Py_CLEAR(one->kept);
+    Py_CLEAR(one->token);
+}
+
+/* 1: a plain publication that is stored; 0: something else; -1: an error is set. */
+static int find_staged(unsigned packet_id, PyObject *inbound, PyObject *tokens, staged *one)
+{
+    if ((one->number = PyLong_FromLong((long)packet_id)) == NULL) return -1;
+    PyObject *kept = PyDict_GetItemWithError(inbound, one->number);
+    if (kept == NULL) return PyErr_Occurred() ? -1 : 0;
+    if (!PyTuple_CheckExact(kept) || PyTuple_GET_SIZE(kept) != 3 || !PyBytes_CheckExact(PyTuple_GET_ITEM(kept, 0)) ||
+        !PyBytes_CheckExact(PyTuple_GET_ITEM(kept, 1)) || !PyLong_CheckExact(PyTuple_GET_ITEM(kept, 2)))
+        return 0;
+    PyObject *token = PyDict_GetItemWithError(tokens, one->number);
+    if (token == NULL) return PyErr_Occurred() ? -1 : 0;
+    one->kept = Py_NewRef(kept);
+    one->token = Py_NewRef(token);
+    return 1;
+}
+
+/* Make the columns of its route the open ones, unless they are. */
+static int aim(const staged *one, PyObject *caches, PyObject *prepared, staged *before, PyObject **route, columns *open,
+               tail *of)
+{
+    PyObject *topic = PyTuple_GET_ITEM(one->kept, 0);
+    if (before->kept != NULL && PyTuple_GET_ITEM(before->kept, 2) == PyTuple_GET_ITEM(one->kept, 2)) {
+        PyObject *last = PyTuple_GET_ITEM(before->kept, 0);
+        if (last == topic || (PyBytes_GET_SIZE(last) == PyBytes_GET_SIZE(topic) &&
+                              !memcmp(PyBytes_AS_STRING(last), PyBytes_AS_STRING(topic), (size_t)PyBytes_GET_SIZE(topic))))
+            return 1;
+    }
+    long first = PyLong_AsLong(PyTuple_GET_ITEM(one->kept, 2));
+    if (first == -1 && PyErr_Occurred()) return -1;
+    PyObject *cache = PyTuple_GET_ITEM(caches, first & 7);
+    if (!PyDict_CheckExact(cache)) {
+        PyErr_SetString(PyExc_TypeError, "caches are dicts");
+        return -1;
+    }
+    PyObject *found = PyDict_GetItemWithError(cache, topic);
+    if (found == NULL) return PyErr_Occurred() ? -1 : 0;
+    long hot = warmth(found);
+    if (hot != STAGING) return hot == -1 && PyErr_Occurred() ? -1 : 0;
+    PyObject *run = field(found, AT_RUN), *tails = field(found, AT_TAILS);
+    if (run == NULL || tails == NULL) return -1;
+    Py_XSETREF(*route, Py_NewRef(found));
+    int opened = open_columns(open, prepared, run);
+    if (opened == 1 && !PyDict_CheckExact(open->released)) {
+        close_columns(open);
+        return 0;
+    }
+    return opened == 1 && learn_tail(of, tails) < 0 ? -1 : opened;
+}
+
+static int release_one(const staged *one, unsigned packet_id, PyObject *route, columns *open, tail *of,
+                       PyObject *session, PyObject *taken)
+{
+    PyObject *payload = PyTuple_GET_ITEM(one->kept, 1), *head = field(route, AT_HEAD);
+    if (head == NULL) return -1;
+    PyObject *row = PyLong_FromSsize_t(PyList_GET_SIZE(open->heads));
+    PyObject *mark = row ? PyTuple_Pack(3, session, one->number, one->token) : NULL;
+    int failed = mark == NULL || PyDict_SetItem(open->released, row, mark) < 0;
+    Py_XDECREF(row);
+    Py_XDECREF(mark);
+    if (failed || PyList_Append(taken, one->token) < 0) return -1;
+    PyObject *body = body_of(of, packet_id, "", 0, (const unsigned char *)PyBytes_AS_STRING(payload),
+                             PyBytes_GET_SIZE(payload));
+    if (append(open->bodies, body) < 0) return -1;
+    return PyList_Append(open->heads, head);
+}
+
+PyDoc_STRVAR(release_doc,
+"release(data, offset, caches, inbound, tokens, prepared, session, taken, replies) -> (int, int)\n\n"
+"Append what a run of PUBRELs releases to the columns prepared; returns as take() does.");
+
+static PyObject *release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 9 || !PyBytes_CheckExact(args[0]) || !PyTuple_CheckExact(args[2]) || PyTuple_GET_SIZE(args[2]) != 8 ||
+        !PyDict_CheckExact(args[3]) || !PyDict_CheckExact(args[4]) || !PyDict_CheckExact(args[5]) ||
+        !PyList_CheckExact(args[7]) || !PyList_CheckExact(args[8])) {
+        PyErr_SetString(PyExc_TypeError, "release(bytes, int, tuple of 8 dicts, dict, dict, dict, object, list, list)");
         return NULL;
     }
     const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(args[0]);
-    Py_ssize_t end = PyBytes_GET_SIZE(args[0]);
-    Py_ssize_t with_id = first == 0x32 ? 2 : 0;
-    route known = {NULL, NULL, NULL, 0};
-    int failed = 0;
-
-    while (at + 4 <= end && data[at] == first) {
-        Py_ssize_t start, stop = frame(data, at, end, max_packet, &start);
-        if (stop == 0 || start + 2 > stop) break;
-        Py_ssize_t topic_length = (Py_ssize_t)data[start] << 8 | data[start + 1];
-        const unsigned char *topic = data + start + 2;
-        Py_ssize_t mark = start + 2 + topic_length, body = mark + with_id;
-        if (body > stop) break;
-        if (version_5) {
-            if (body == stop || data[body] != 0) break;
-            body++;
-        }
-        unsigned packet_id = with_id ? (unsigned)data[mark] << 8 | data[mark + 1] : 0;
-        if ((with_id && packet_id == 0) || stop - body > max_payload) break;
-        if (known.topic == NULL || known.topic_length != topic_length || memcmp(known.topic, topic, (size_t)topic_length)) {
-            int found = find(&known, cache, run, topic, topic_length);
-            if (found < 0) failed = 1;
-            if (found != 1) break;
-        }
-        if (append(&known, packet_id, data + body, stop - body, heads, bodies) < 0) {
-            failed = 1;
-            break;
-        }
-        if (with_id) {
-            if ((Py_ssize_t)packet_id >= PyList_GET_SIZE(pubacks)) {
-                PyErr_SetString(PyExc_TypeError, "pubacks has an entry for each packet identifier");
-                failed = 1;
-            } else if (PyList_Append(replies, PyList_GET_ITEM(pubacks, packet_id)) < 0)
-                failed = 1;
-            if (failed) break;
-        }
-        at = stop;
+    Py_ssize_t end = PyBytes_GET_SIZE(args[0]), at = PyLong_AsSsize_t(args[1]), rows = 0;
+    if (at == -1 && PyErr_Occurred()) return NULL;
+    if (at < 0) {
+        PyErr_SetString(PyExc_TypeError, "an offset is not negative");
+        return NULL;
     }
-    forget(&known);
-    return failed ? NULL : PyLong_FromSsize_t(at);
+    PyObject *inbound = args[3], *tokens = args[4], *route = NULL;
+    columns open = {NULL, NULL, NULL, NULL};
+    tail of = {NULL, NULL, 0};
+    answers to = {NULL, 0};
+    staged one = {NULL, NULL, NULL}, before = one;
+    int more = 1;
+    for (; at + 4 <= end && data[at] == 0x62 && data[at + 1] == 2; at += 4, rows++) {
+        unsigned packet_id = (unsigned)data[at + 2] << 8 | data[at + 3];
+        if (to.bytes == NULL && begin_answers(&to, (end - at) / 4) < 0) more = -1;
+        else if ((more = find_staged(packet_id, inbound, tokens, &one)) == 1)
+            more = aim(&one, args[2], args[5], &before, &route, &open, &of);
+        if (more == 1 && (release_one(&one, packet_id, route, &open, &of, args[6], args[7]) < 0 ||
+                          PyDict_DelItem(inbound, one.number) < 0 || PyDict_DelItem(tokens, one.number) < 0))
+            more = -1;
+        if (more != 1) break;
+        answer(&to, 0x70, packet_id);
+        forget_staged(&before);
+        before = one;
+        memset(&one, 0, sizeof one);
+    }
+    forget_staged(&one);
+    forget_staged(&before);
+    Py_XDECREF(route);
+    close_columns(&open);
+    forget_tail(&of);
+    if (more < 0) Py_CLEAR(to.bytes);
+    else if (end_answers(&to, args[8]) < 0) more = -1;
+    return result(more < 0, at, rows);
+}
+
+PyDoc_STRVAR(length_doc, "length(column) -> int\n\nThe bytes of a column's values together.");
+
+static PyObject *length(PyObject *Py_UNUSED(self), PyObject *column)
+{
+    Py_ssize_t sum = 0;
+    if (!PyList_CheckExact(column)) {
+        PyErr_SetString(PyExc_TypeError, "a column is a list");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(column); i++) {
+        PyObject *value = PyList_GET_ITEM(column, i);
+        if (!PyBytes_CheckExact(value)) {
+            PyErr_SetString(PyExc_TypeError, "a column's values are bytes");
+            return NULL;
+        }
+        sum += PyBytes_GET_SIZE(value);
+    }
+    return PyLong_FromSsize_t(sum);
 }
 
 PyDoc_STRVAR(topic_doc,
@@ -223,8 +669,12 @@ static PyObject *topic(PyObject *Py_UNUSED(self), PyObject *args)
 }
 
 static PyMethodDef methods[] = {
+    {"routes", routes, METH_O, routes_doc},
+    {"length", length, METH_O, length_doc},
     {"topic", topic, METH_VARARGS, topic_doc},
     {"take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, take_doc},
+    {"stage", (PyCFunction)(void (*)(void))stage, METH_FASTCALL, stage_doc},
+    {"release", (PyCFunction)(void (*)(void))release, METH_FASTCALL, release_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -235,10 +685,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__kernel(void)
 {
-    struct { PyObject **where; const char *name; } names[] = {
-        {&s_hot, "hot"}, {&s_seen, "seen"}, {&s_cell, "cell"}, {&s_run, "run"}, {&s_head, "head"}, {&s_tails, "tails"},
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((*names[i].where = PyUnicode_InternFromString(names[i].name)) == NULL) return NULL;
+    if ((s_close = PyUnicode_InternFromString("close")) == NULL || (s_width = PyUnicode_InternFromString("width")) == NULL)
+        return NULL;
     return PyModule_Create(&module);
 }

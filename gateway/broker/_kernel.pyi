@@ -1,19 +1,50 @@
-from gateway.broker.route import Route
-from gateway.broker.turn import Run
+from typing import Any, TypeAlias
 
+from gateway.broker.route import Route
+from gateway.broker.turn import Released, Run
+from gateway.ports.batch import Token
+from gateway.session.session import Session
+
+Prepared: TypeAlias = dict[Run, tuple[Run, list[bytes], list[bytes], dict[int, Released] | None]]
+
+def routes(type_: type[Route], /) -> None: ...
 def take(
     data: bytes,
     offset: int,
+    version_5: bool,
+    max_packet: int,
+    max_payload: int,
     first: int,
+    cache: dict[bytes, Route],
+    prepared: Prepared,
+    replies: list[bytes],
+    /,
+) -> tuple[int, int]: ...
+def stage(
+    data: bytes,
+    offset: int,
     version_5: bool,
     max_packet: int,
     max_payload: int,
     cache: dict[bytes, Route],
-    run: Run,
+    inbound: dict[int, Any],
+    ids: list[int],
     heads: list[bytes],
     bodies: list[bytes],
-    pubacks: list[bytes],
     replies: list[bytes],
     /,
-) -> int: ...
+) -> tuple[int, int]: ...
+def release(
+    data: bytes,
+    offset: int,
+    caches: tuple[dict[bytes, Route], ...],
+    inbound: dict[int, Any],
+    tokens: dict[int, Token],
+    prepared: Prepared,
+    session: Session,
+    taken: list[Token],
+    replies: list[bytes],
+    /,
+) -> tuple[int, int]: ...
 def topic(data: bytes, offset: int, max_packet: int, /) -> bytes | None: ...
+def length(column: list[bytes], /) -> int: ...

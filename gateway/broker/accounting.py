@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from gateway.broker.runs import length_of
+
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
     from gateway.broker.turn import Row, Run, Turn
@@ -118,8 +120,8 @@ def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, in
     for policy, rows in policies:
         rule, last = instead or policy.rule, first + rows
         counters.mq_put_messages[queue_manager, rule] += rows
-        bodies = puts.bodies if alone else puts.bodies[first:last]
-        counters.mq_put_bytes[queue_manager, rule] += rows * len(puts.heads[0]) + sum(map(len, bodies))
+        for column in (puts.heads, puts.bodies):
+            counters.mq_put_bytes[queue_manager, rule] += length_of(column if alone else column[first:last])
         if turn.parked is None and not instead:
             second = len(released) if alone else sum(first <= row < last for row in released)
             _received(counters, rule, 2, second)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Route:
         "first",
         "head",
         "hot",
-        "plan",
+        "later",
         "policies",
         "receivers",
         "rows",
@@ -67,10 +68,12 @@ class Route:
         "run",
         "seen",
         "shared",
+        "short",
         "staged_head",
         "stored",
         "tails",
         "topic",
+        "whole_plan",
         "wire_topic",
     )
 
@@ -81,15 +84,20 @@ class Route:
         self.error = 0
         """A reason code when the publication is refused: 0x90 topic name, 0x87 not authorised."""
         self.error_text = ""
-        self.plan: Plan | None = None
-        """What the rules make of it; None: no rule, or refused before the rules were asked."""
+        self.whole_plan: Plan | None = None
+        self.later: Callable[[Route], None] | None = None
+        """Makes plan and rows of a route that was put together from parts: few publications ask for them."""
         self.policies: tuple[Policy, ...] = ()
         self.rows: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...] | None = None
-        """Where each message goes when nothing is to be evaluated per message: run, policy, head, tails."""
+        """Where each message goes when nothing is to be evaluated per message: run, policy, head, tails. Ask for
+        `plan` first."""
         self.stored: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
         """Heads of what durable sessions store of publications without properties."""
         self.run: Run = ("", "", 0, False, b"", True, False)
         self.head = b""
+        self.short = b""
+        """The beginning of `head` that publications on other topics share, for those that do not repeat their topic:
+        the rest of the head is then the beginning of their bodies."""
         self.tails: dict[int, bytes] = {}
         self.receivers: tuple[Receiver, ...] = ()
         self.shared: tuple[Shared, ...] = ()
@@ -100,6 +108,14 @@ class Route:
         self.cell: list[int] = [0]
         """Counts changes to subscriptions that could concern this topic; `receivers` holds while `seen` equals it."""
         self.seen = -1
+
+    @property
+    def plan(self) -> Plan | None:
+        """What the rules make of it; None: no rule, or refused before the rules were asked."""
+        if self.later is not None:
+            later, self.later = self.later, None
+            later(self)
+        return self.whole_plan
 
     @property
     def interested(self) -> bool:

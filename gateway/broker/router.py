@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.bridge import inbound
 from gateway.bridge.trace import NewSpan
 from gateway.broker.route import HOT, RELAYED, STAGING, Policy, Receiver, Route, Shared
+from gateway.broker.signposts import Signposts, followed
 from gateway.broker.turn import Run
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
@@ -51,6 +52,8 @@ class Router:
         self._rules_generation = 0
         self._cells: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
+        self._shorts: dict[bytes, bytes] = {}
+        self._signposts = Signposts()
         self._runs: dict[tuple[Run, Policy], Run] = {}
         self.engine: Engine | None = None
         self.new_span = new_span
@@ -74,6 +77,21 @@ class Router:
 
     def route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
         """The answer for one topic of one client; `first` holds the QoS and RETAIN bits."""
+        sign = self._signposts.find(publisher, wire_topic, first, self.generation)
+        if sign is not None and self._may_publish(publisher, sign.topic):
+            route = followed(sign, publisher, wire_topic, first)
+            if route is not None:
+                route.short = self._short(route.head)
+                route.later = lambda route: self._find_destinations(route, publisher)
+                return route
+        route = self._whole_route(publisher, wire_topic, first)
+        self._signposts.keep(publisher, route, self.table)
+        return route
+
+    def _may_publish(self, publisher: Publisher, topic: str) -> bool:
+        return self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic)
+
+    def _whole_route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
         problem = self._topic_error(publisher.listener, wire_topic)
         if problem is not None:
             route = Route("", wire_topic, first)
@@ -83,8 +101,7 @@ class Router:
             return route
         topic = wire_topic.decode()
         route = Route(topic, wire_topic, first)
-        own = topic.startswith(_RESERVED)
-        if own or not self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic):
+        if topic.startswith(_RESERVED) or not self._may_publish(publisher, topic):
             route.error, route.error_text = reasons.NOT_AUTHORIZED, "the access list does not allow this topic"
             route.seen = 0
             return route
@@ -107,7 +124,7 @@ class Router:
         plan = inbound.plan(self.table, origin, {})
         if not plan.prepared and not plan.dead_letter:
             return
-        route.plan = plan
+        route.whole_plan = plan
         route.policies = tuple(policy_of(one) for one in plan.prepared)
         route.rule = plan.prepared[0].rule.name if plan.prepared else ""
         if plan.simple and not any(one.request is not None for one in plan.prepared):
@@ -119,6 +136,16 @@ class Router:
             only = plan.prepared[0]
             route.run = self._run(run_of(only, alone=True), route.policies[0])
             route.head, route.tails = only.head, only.tails
+            route.short = self._short(only.head)
+
+    def _short(self, head: bytes) -> bytes:
+        """What heads of other topics have in common with this one: the descriptor. Equal ones are one object."""
+        if len(head) <= MQMD_LENGTH:
+            return head
+        md = head[:MQMD_LENGTH]
+        if len(self._shorts) >= _MAX_PLANS:
+            self._shorts.clear()
+        return self._shorts.setdefault(md, md)
 
     def _run(self, run: Run, policy: Policy) -> Run:
         """The same object for equal runs of equal policy: the hot loops ask by identity whether a run goes on."""

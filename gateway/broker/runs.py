@@ -1,8 +1,11 @@
 """Runs of plain publications straight from the bytes of a chunk, where the compiled kernel is there.
 
-The kernel does in C what `Reader` and `Publishing.packets` do for a PUBLISH of QoS 0 or 1 without properties on a hot
-route, which is nearly all that devices send. Whatever else is in the chunk is returned and goes the usual way; so does
-everything where there is no kernel, with the same result.
+The kernel does in C what `Reader` and `Publishing.packets` do for a PUBLISH without properties on a hot route, and for
+the PUBREL of one, which is nearly all that devices send. Whatever else is in the chunk is returned and goes the usual
+way; so does everything where there is no kernel, with the same result.
+
+A publication whose neighbours are on other topics shares only the descriptor with other messages: that is its head
+then, and the rest of what its rule writes the beginning of its body, so that a frame has not a descriptor a message.
 """
 
 from __future__ import annotations
@@ -10,13 +13,16 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from gateway.broker.publishing import PUBACKS
-from gateway.broker.route import HOT
+from gateway.broker.route import HOT, STAGING, Route
+from gateway.broker.turn import STAGED, Run
 from gateway.mqtt.packets import V5
 from gateway.session.connection import Connection
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
+    from gateway.broker.turn import Released
+
+    _Columns = tuple[Run, list[bytes], list[bytes], dict[int, Released] | None]
 
 kernel: ModuleType | None
 """The compiled module; None where there was no compiler when the gateway was installed."""
@@ -24,16 +30,24 @@ try:
     from gateway.broker import _kernel
 
     kernel = _kernel
-except ImportError:
+    kernel.routes(Route)
+except (ImportError, AttributeError):  # AttributeError: it was built from older sources
     kernel = None
 
-QOS_0, QOS_1 = 0x30, 0x32
+QOS_0, QOS_1, QOS_2 = 0x30, 0x32, 0x34
 """First bytes of a PUBLISH with neither DUP nor RETAIN."""
+PUBREL = 0x62
+_MARKS = {first: number for number, first in enumerate((QOS_0, QOS_1, QOS_2, PUBREL))}
 
 
 def compiled() -> bool:
     """Whether the kernel is there."""
     return kernel is not None
+
+
+def length_of(column: list[bytes]) -> int:
+    """The bytes of a column's values together."""
+    return sum(map(len, column)) if kernel is None else int(kernel.length(column))
 
 
 def take(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
@@ -42,54 +56,137 @@ def take(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
         return chunk
     reader = connection.reader
     data = chunk if reader.held is None else reader.joined(chunk)
-    if not data or (data[0] != QOS_1 and data[0] != QOS_0):
+    if not data or data[0] not in _MARKS:
         return data
-    first, publishing, turn, limits = data[0], engine.publishing, engine.turn, connection.limits
     if connection.generation != engine.router.generation:
-        publishing.forget_routes(connection)
-    cache, v5 = connection.caches[first & 7], connection.version == V5
-    longest = limits.max_payload or limits.max_packet
-    known = turn.replies.get(connection)
-    replies = [] if known is None else known
-    offset, rows = 0, 0
-    while True:
-        topic = kernel.topic(data, offset, reader.max_packet)
+        engine.publishing.forget_routes(connection)
+    taking = Taking(engine, connection, data)
+    taking.run()
+    return data[taking.offset :] if taking.offset else data
+
+
+class Taking:
+    """One chunk on its way into the open turn."""
+
+    __slots__ = ("connection", "data", "engine", "limits", "offset", "prepared", "replies", "rows")
+
+    def __init__(self, engine: Engine, connection: Connection, data: bytes) -> None:
+        self.engine = engine
+        self.connection = connection
+        self.data = data
+        self.offset = 0
+        self.prepared: dict[Run, _Columns] = {}
+        """The columns of the runs that have been met, as the kernel wants them."""
+        self.replies: list[bytes] = []
+        self.rows = [0, 0, 0, 0]
+        """How many of what is in `_MARKS`."""
+        longest = connection.limits.max_payload or connection.limits.max_packet
+        self.limits = connection.version == V5, connection.reader.max_packet, longest
+
+    def run(self) -> None:
+        """As far as the kernel goes."""
+        data, end = self.data, len(self.data)
+        while self.offset < end:
+            first = data[self.offset]
+            if first in {QOS_0, QOS_1}:
+                more = self._take(first)
+            elif first == QOS_2:
+                more = self._stage()
+            else:
+                more = first == PUBREL and self.release()
+            if not more:
+                break
+        self._account()
+
+    def _went(self, first: int, went: tuple[int, int]) -> bool:
+        """Whether the kernel got anywhere."""
+        stop, rows = went
+        self.rows[_MARKS[first]] += rows
+        if stop == self.offset:
+            return False
+        self.offset = stop
+        return True
+
+    def _route(self, first: int) -> Route | None:
+        """The route of the PUBLISH that is next."""
+        topic = kernel.topic(self.data, self.offset, self.limits[1])  # type: ignore[union-attr]
         if topic is None:
-            break
-        route = cache.get(topic)
+            return None
+        route: Route | None = self.connection.caches[first & 7].get(topic)
         if route is None or route.seen != route.cell[0]:
-            route = publishing.route(connection, first, topic)
-        if route.hot != HOT:
-            break
-        run = route.run
+            return self.engine.publishing.route(self.connection, first, topic)
+        return route
+
+    def _open(self, route: Route, released: dict[int, Released] | None = None) -> None:
+        """Prepare the columns of a route's run."""
+        turn, run = self.engine.turn, route.run
         puts = turn.run(run)
         turn.aim(run, route.policies[0])
-        turn.contribute(run, connection)
-        heads = puts.heads
-        before = len(heads)
-        stop = kernel.take(
-            data, offset, first, v5, reader.max_packet, longest, cache, run, heads, puts.bodies, PUBACKS, replies
+        turn.contribute(run, self.connection)
+        self.prepared[run] = (run, puts.heads, puts.bodies, released)
+
+    def _take(self, first: int) -> bool:
+        route = self._route(first)
+        if route is None or route.hot != HOT:
+            return False
+        known = self.prepared.get(route.run)
+        if known is None or known[0] is not route.run:
+            self._open(route)
+        cache = self.connection.caches[first & 7]
+        return self._went(
+            first,
+            kernel.take(self.data, self.offset, *self.limits, first, cache, self.prepared, self.replies),  # type: ignore[union-attr]
         )
-        rows += len(heads) - before
-        if stop == offset:
-            break
-        offset = stop
-        if offset == len(data) or data[offset] != first:
-            break
-    if rows:
-        _account(engine, connection, replies, rows if first == QOS_1 else 0)
-        connection.session.received += 0 if first == QOS_1 else rows
-        turn.rows += rows
-        engine.counters.packets_in[3] += rows
-    return data[offset:] if offset else data
 
+    def _stage(self) -> bool:
+        route, connection, publishing = self._route(QOS_2), self.connection, self.engine.publishing
+        if route is None or route.hot != STAGING:
+            return False
+        session = connection.session
+        publishing.staged_head(route, session.client_id)
+        puts, ids = self.engine.turn.staging(session)
+        went = kernel.stage(  # type: ignore[union-attr]
+            self.data, self.offset, *self.limits, connection.caches[QOS_2 & 7], session.inbound, ids, puts.heads,
+            puts.bodies, self.replies,
+        )  # fmt: skip
+        return self._went(QOS_2, went)
 
-def _account(engine: Engine, connection: Connection, replies: list[bytes], acknowledged: int) -> None:
-    """What the acknowledgements of a run change."""
-    if not acknowledged:
-        return
-    turn = engine.turn
-    turn.replies[connection] = replies
-    turn.answered[4] += acknowledged
-    connection.inbound_pending += acknowledged
-    turn.pending[connection] = turn.pending.get(connection, 0) + acknowledged
+    def release(self) -> bool:
+        """PUBRELs."""
+        engine, connection, turn = self.engine, self.connection, self.engine.turn
+        session = connection.session
+        staged = session.inbound.get(int.from_bytes(self.data[self.offset + 2 : self.offset + 4], "big"))
+        if engine.trace is not None or type(staged) is not tuple:
+            return False
+        topic, _, first = staged
+        route = connection.caches[first & 7].get(topic)
+        if route is None or route.seen != route.cell[0] or not route.hot:
+            return False
+        known = self.prepared.get(route.run)
+        if known is None or known[0] is not route.run or known[3] is None:
+            self._open(route, turn.released.setdefault(route.run, {}))
+        taken = turn.taken(STAGED, session.key)
+        went = kernel.release(  # type: ignore[union-attr]
+            self.data, self.offset, connection.caches, session.inbound, session.staged_tokens, self.prepared, session,
+            taken, self.replies,
+        )  # fmt: skip
+        return self._went(PUBREL, went)
+
+    def _account(self) -> None:
+        """What the packets of a run change."""
+        engine, connection = self.engine, self.connection
+        turn, (unanswered, acknowledged, received, completed) = engine.turn, self.rows
+        if self.replies:
+            turn.replies.setdefault(connection, []).extend(self.replies)
+        if acknowledged:
+            connection.inbound_pending += acknowledged
+            turn.pending[connection] = turn.pending.get(connection, 0) + acknowledged
+        answered, packets_in = turn.answered, engine.counters.packets_in
+        answered[4] += acknowledged
+        answered[5] += received
+        answered[7] += completed
+        connection.session.received += unanswered + received
+        published = unanswered + acknowledged + received
+        packets_in[3] += published
+        packets_in[6] += completed
+        turn.rows += published + completed

@@ -134,11 +134,11 @@ class Tails(dict[int, bytes]):
     """Number to the end of a header with it; filled as numbers are met (packet identifiers: at most 65535 entries)."""
 
     def __init__(self, close: bytes, width: int) -> None:
-        self._close, self._width = close, width
+        self.close, self.width = close, width
 
     def __missing__(self, number: int) -> bytes:
-        tail = (b"%d%b" % (number, self._close)).ljust(self._width)
-        if len(tail) > self._width:
+        tail = (b"%d%b" % (number, self.close)).ljust(self.width)
+        if len(tail) > self.width:
             raise HeaderError("MQRFH2", "NameValueData", 0, f"{number} has more digits than the template has room for")
         self[number] = tail
         return tail

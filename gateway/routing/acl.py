@@ -21,6 +21,9 @@ MAX_REMEMBERED, MAX_TOPIC = 32, 256
 """Decisions kept per client and direction, and the longest topic that is: callers remember what is frequent, and a
 client that makes up topics must not fill the memory."""
 MAX_SUBJECTS = 2048
+MAX_COMMON, MAX_REMEMBERED_IN_COMMON = 64, 8192
+"""Sets of entries that name no client or user of their own, whose subjects have their rights in common: decisions about
+a topic then hold for all of them."""
 _UNSAFE = set("/+#\0")
 
 
@@ -67,13 +70,24 @@ class _Clause(NamedTuple):
 class Rights:
     """What one subject may do; made when it connects, made anew when the list is reloaded."""
 
-    __slots__ = ("_clauses", "_remembered", "_tries", "subject")
+    __slots__ = ("_clauses", "_most", "_remembered", "_tries", "subject")
 
     def __init__(self, subject: Subject, clauses: dict[str, list[_Clause]]) -> None:
         self.subject = subject
+        self._most = MAX_REMEMBERED
         self._clauses = clauses
         self._tries = {action: _trie(found) for action, found in clauses.items()}
         self._remembered: dict[str, dict[str, bool]] = {PUBLISH: {}, SUBSCRIBE: {}}
+
+    def common(self) -> tuple[tuple[_Clause, ...], ...] | None:
+        """What other subjects' rights must be equal to these in; None: the client or user is named in them."""
+        if any(clause.written != clause.filter for clauses in self._clauses.values() for clause in clauses):
+            return None
+        return tuple(tuple(self._clauses[action]) for action in (PUBLISH, SUBSCRIBE))
+
+    def share(self) -> None:
+        """Many subjects ask these rights."""
+        self._most = MAX_REMEMBERED_IN_COMMON
 
     def publish(self, topic: str) -> bool:
         """Whether the subject may publish to `topic`; wills too."""
@@ -89,7 +103,7 @@ class Rights:
         if known is None:
             clause = self._deciding(action, topic)
             known = clause is not None and clause.allows
-            if len(remembered) >= MAX_REMEMBERED:
+            if len(remembered) >= self._most:
                 remembered.clear()
             if len(topic) <= MAX_TOPIC:
                 remembered[topic] = known
@@ -151,7 +165,7 @@ class Acl:
     thousand devices costs a connection no more than a short one.
     """
 
-    __slots__ = ("_by_client", "_by_user", "_entries", "_others", "_recent")
+    __slots__ = ("_by_client", "_by_user", "_common", "_entries", "_others", "_recent")
 
     def __init__(self, entries: Sequence[AclEntry] | None) -> None:
         self._entries = None if entries is None else [_Entry(index, entry) for index, entry in enumerate(entries)]
@@ -161,6 +175,7 @@ class Acl:
         for entry in self._entries or ():
             self._file(entry)
         self._recent: dict[Subject, Rights] = {}
+        self._common: dict[tuple[tuple[_Clause, ...], ...], Rights] = {}
 
     def _file(self, entry: _Entry) -> None:
         user, client = entry.spec.user, entry.spec.client
@@ -187,8 +202,21 @@ class Acl:
         if rights is None:
             if len(self._recent) >= MAX_SUBJECTS:
                 del self._recent[next(iter(self._recent))]
-            rights = self._recent[subject] = self.of(subject)
+            rights = self._recent[subject] = self._in_common(self.of(subject))
         return rights
+
+    def _in_common(self, rights: Rights) -> Rights:
+        """The rights of all subjects of whom the list says the same."""
+        common = rights.common()
+        if common is None:
+            return rights
+        known = self._common.get(common)
+        if known is None:
+            if len(self._common) >= MAX_COMMON:
+                self._common.clear()
+            known = self._common[common] = rights
+            rights.share()
+        return known
 
     def may_publish(self, listener: str, client_id: str, user: str | None, topic: str) -> bool:
         """Whether this client may publish to `topic`."""

@@ -67,7 +67,7 @@ class Match(NamedTuple):
 class Table:
     """Rules by topic. Immutable once compiled: a reload makes a new one."""
 
-    __slots__ = ("_property_readers", "_trie", "dead_letter_unmatched", "gateway", "outbound", "routes")
+    __slots__ = ("_askers", "_property_readers", "_trie", "dead_letter_unmatched", "gateway", "outbound", "routes")
 
     def __init__(self, mappings: Mappings, gateway: str = "") -> None:
         self.gateway = gateway
@@ -76,6 +76,7 @@ class Table:
         self.outbound: tuple[OutboundRule, ...] = mappings.to_mqtt
         self.dead_letter_unmatched = mappings.dead_letter_unmatched
         self._property_readers = {id(route) for route in self.routes if _reads_properties(route.rule)}
+        self._askers = {id(route) for route in self.routes if _asks_who(route.rule.spec.when)}
         self._trie: FilterTrie[list[Route]] = FilterTrie()
         for route in self.routes:
             levels = route.rule.levels
@@ -97,6 +98,11 @@ class Table:
         readers = self._property_readers
         return bool(readers) and any(id(route) in readers for route in self.candidates(topic))
 
+    def asks_who(self, topic: str) -> bool:
+        """Whether a rule for this topic looks at the client or its user: others may be led elsewhere."""
+        askers = self._askers
+        return bool(askers) and any(id(route) in askers for route in self.candidates(topic))
+
     def match(self, topic: str, context: Context) -> list[Match]:
         """The rules that apply, in order. Those with `pending` apply only if the payload agrees (see `settle`)."""
         matches: list[Match] = []
@@ -112,6 +118,10 @@ class Table:
 def _reads_properties(rule: InboundRule) -> bool:
     slots = (slot for template in templates_of(rule) for slot in template.slots)
     return bool(rule.spec.when.properties) or any(slot.kind == "property" for slot in slots)
+
+
+def _asks_who(when: When) -> bool:
+    return when.client is not None or when.user is not None
 
 
 def settle(matches: Iterable[Match], agrees: Callable[[Match], bool]) -> list[Match]:

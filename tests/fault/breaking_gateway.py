@@ -81,7 +81,7 @@ def install(wire: Wire) -> None:
     from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
     from gateway.backends.ibm.client import IbmQueueManager
     from gateway.backends.ibm.worker import Worker
-    from gateway.broker import releasing
+    from gateway.broker import releasing, runs
     from gateway.broker.engine import Engine
     from gateway.broker.publishing import Publishing
 
@@ -131,6 +131,7 @@ def install(wire: Wire) -> None:
     before(Engine, "done", done)
     before(Publishing, "pubrel", lambda *_: wire.reach(RELEASED))
     before(releasing, "plain", lambda _engine, _connection, packets, at: pubrel(packets[at]))
+    before(runs.Taking, "release", lambda *_: wire.reach(RELEASED))
 
     def pubrel(packet: Any) -> None:
         if packet[0] >> 4 == 6:

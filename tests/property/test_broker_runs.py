@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.broker import runs
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
+from gateway.ports.batch import MQMD_LENGTH
 
 KERNEL = runs.kernel
 MAPPING = """
@@ -23,6 +24,7 @@ to_mq:
   - {name: all, topic: 'q/#', queue: Q2, properties: {topic: '{topic}'}}
 """
 VERSIONS = (3, 4, 5)
+IDS = st.lists(st.integers(1, 8), min_size=1, max_size=8, unique=True)
 
 pytestmark = pytest.mark.skipif(KERNEL is None, reason="no compiler where the gateway was installed")
 
@@ -35,18 +37,19 @@ def test_the_kernel_is_there():
 def packet(draw, version):
     kind = draw(st.sampled_from(["publish"] * 10 + ["ack", "ping", "rubbish"]))
     if kind == "ack":
-        return writer.encode_acks(draw(st.sampled_from([p.PUBACK, p.PUBREL])), [draw(st.integers(1, 3))])
+        return writer.encode_acks(draw(st.sampled_from([p.PUBACK, p.PUBREL, p.PUBREL])), draw(IDS))
     if kind == "ping":
         return b"\xc0\x00"
     if kind == "rubbish":
         return draw(st.binary(min_size=1, max_size=8))
-    qos = draw(st.sampled_from([1, 1, 1, 1, 0, 0, 2]))
+    qos = draw(st.sampled_from([1, 1, 1, 1, 0, 0, 2, 2]))
     properties = draw(st.sampled_from([b""] * 6 + [b"\x26\x00\x01a\x00\x01b"]))
     made = writer.encode_publish(
         version, draw(st.sampled_from([b"q/1", b"q/1", b"q/1", b"q/2", b"q/dear", b"q/other", b"not", b"q/+", b""])),
         draw(st.one_of(st.binary(max_size=20), st.binary(min_size=120, max_size=150))), qos,
         retain=draw(st.integers(0, 9)) == 9, dup=qos > 0 and draw(st.integers(0, 9)) == 9,
-        packet_id=draw(st.integers(1, 300)) if qos else 0, properties=properties if version == 5 else b"",
+        packet_id=draw(st.integers(1, 300 if qos == 1 else 8)) if qos else 0,
+        properties=properties if version == 5 else b"",
     )  # fmt: skip
     if draw(st.integers(0, 30)) == 30:  # a byte that is wrong: an identifier of 0, a length that does not fit
         at = draw(st.integers(0, len(made) - 1))
@@ -61,6 +64,11 @@ def streams(draw):
     data = b"".join(draw(st.lists(packet(version), max_size=12)))
     cuts = sorted(draw(st.sets(st.integers(0, len(data)), max_size=5)) | {0, len(data)})
     return version, [data[start:stop] for start, stop in itertools.pairwise(cuts)]
+
+
+def plain(one):
+    """What is kept of a publication of QoS 2."""
+    return one if isinstance(one, tuple) else (one.topic, one.payload, one.qos, one.retain, one.properties)
 
 
 class Side:
@@ -91,10 +99,14 @@ class Side:
             connection.close_reason,
             connection.inbound_pending,
             {name: list(rows.values()) for name, rows in self.bench.queues.rows.items()},
+            {number: plain(one) for number, one in connection.session.inbound.items()},
+            connection.session.staged_tokens,
+            connection.session.received,
             counters.packets_in,
             counters.packets_out,
             counters.bytes_in,
             dict(counters.mq_put_messages),
+            dict(counters.mq_put_bytes),
         )
 
 
@@ -119,23 +131,43 @@ def test_the_kernel_does_what_python_does(stream, then):
 @settings(max_examples=300)
 @given(st.binary(max_size=60), st.integers(0, 60), st.sampled_from([0x30, 0x32]), st.booleans())
 def test_any_bytes_are_left_alone(data, offset, first, version_5):
-    heads: list[bytes] = []
-    stop = KERNEL.take(data, offset, first, version_5, 1000, 1000, {}, (), heads, [], [], [])
-    assert (stop, heads) == (offset, [])
+    replies: list[bytes] = []
+    limits = (version_5, 1000, 1000)
+    assert KERNEL.take(data, offset, *limits, first, {}, {}, replies) == (offset, 0)
+    assert KERNEL.stage(data, offset, *limits, {}, {}, [], [], [], replies) == (offset, 0)
+    assert KERNEL.release(data, offset, ({},) * 8, {}, {}, {}, None, [], replies) == (offset, 0)
+    assert replies == []
     topic = KERNEL.topic(data, offset, 1000)
     assert topic is None or topic in data
 
 
-COLUMNS = ({}, (), [], [], [], [])
+LIMITS = (False, 99, 99)
+PUBLISH = writer.encode_publish(4, b"q/1", b"x", 1, packet_id=9)
+TWICE = writer.encode_publish(4, b"q/1", b"x", 2, packet_id=9)
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [(), (1,) * 12, (b"", 0, 0x34, False, 9, 9, *COLUMNS), (b"", -1, 0x32, False, 9, 9, *COLUMNS)],
-)
-def test_wrong_arguments_are_type_errors(arguments):
+    ("call", "arguments"),
+    [
+        ("take", ()), ("take", (1,) * 9), ("take", (b"", 0, *LIMITS, 0x34, {}, {}, [])),
+        ("take", (b"", -1, *LIMITS, 0x32, {}, {}, [])), ("take", (PUBLISH, 0, *LIMITS, 0x32, {b"q/1": 1}, {}, [])),
+        ("stage", ()), ("stage", (1,) * 11), ("stage", (b"", -1, *LIMITS, {}, {}, [], [], [], [])),
+        ("stage", (TWICE, 0, *LIMITS, {b"q/1": 1}, {}, [], [], [], [])),
+        ("release", ()), ("release", (1,) * 9), ("release", (b"", -1, ({},) * 8, {}, {}, {}, None, [], [])),
+        ("release", (b"", 0, ({},) * 7, {}, {}, {}, None, [], [])),
+        ("release", (b"\x62\x02\0\1", 0, (1,) * 8, {1: (b"t", b"", 4)}, {1: 1}, {}, None, [], [])),
+        ("length", ((b"",),)), ("length", (["a"],)),
+        ("routes", (1,)), ("routes", (int,)), ("routes", (type("Bare", (), {"hot": 1}),)),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_errors(call, arguments):
+    if call == "routes":
+        arguments = arguments[0]
+        with pytest.raises((TypeError, AttributeError)):
+            KERNEL.routes(arguments)
+        return
     with pytest.raises(TypeError):
-        KERNEL.take(*arguments)
+        getattr(KERNEL, call)(*arguments)
 
 
 def test_a_run_is_taken_whole():
@@ -145,12 +177,30 @@ def test_a_run_is_taken_whole():
     assert sender.bench.engine.turn.rows == 8
 
 
-def test_an_acknowledgement_that_does_not_exist():
+def test_a_window_of_qos_2_is_taken_whole():
     sender = Side(4, KERNEL)
-    sender.take(writer.encode_publish(4, b"q/1", b"x", 1, packet_id=1), flushed=True)
-    route = sender.device.connection.caches[2][b"q/1"]
-    with pytest.raises(TypeError, match="pubacks"):
-        KERNEL.take(
-            writer.encode_publish(4, b"q/1", b"x", 1, packet_id=9), 0, 0x32, False, 99, 99, {b"q/1": route}, route.run,
-            [], [], [b""] * 9, [],
-        )  # fmt: skip
+    chunk = b"".join(writer.encode_publish(4, b"q/1", b"x" * n, 2, packet_id=n) for n in range(1, 9))
+    assert runs.take(sender.bench.engine, sender.device.connection, chunk) == b""
+    sender.bench.engine.flush()
+    sender.bench.queues.commit()
+    released = writer.encode_acks(p.PUBREL, range(1, 9))
+    assert runs.take(sender.bench.engine, sender.device.connection, released + chunk) == b""
+    assert sender.bench.engine.turn.rows == 16
+    assert len(next(iter(sender.bench.engine.turn.released.values()))) == 8
+
+
+def heads_of(*topics):
+    """What the rows of publications on these topics share with others, by row."""
+    sender = Side(4, KERNEL)
+    chunk = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(topics, 1))
+    runs.take(sender.bench.engine, sender.device.connection, chunk)
+    (puts,) = sender.bench.engine.turn.runs.values()
+    return [len(head) == MQMD_LENGTH for head in puts.heads]
+
+
+def test_only_what_repeats_is_a_head():
+    one, two, three = b"q/1", b"q/2", b"q/3"
+    assert heads_of(one) == [False]
+    assert heads_of(one, one, one) == [False] * 3
+    assert heads_of(one, two, three) == [True] * 3
+    assert heads_of(one, two, two, three) == [True, False, False, True]
