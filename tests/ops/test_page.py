@@ -305,7 +305,7 @@ def test_tables_keep_focus_while_they_refresh_and_sort_by_heading(opened: Any, w
     visit(opened, well, "queues")
     opened.click("th button:text-is('Depth')")
     assert opened.get_attribute("th:has-text('Depth')", "aria-sort") == "descending"
-    assert opened.inner_text("tbody tr:first-child td:first-child") == "TELEMETRY.CUSCO"
+    opened.wait_for_selector("tbody tr:first-child td:first-child:has-text('TELEMETRY.CUSCO')")
     opened.focus("tbody tr:first-child a")
     opened.wait_for_timeout(4500)
     assert opened.evaluate("document.activeElement.textContent") == "TELEMETRY.CUSCO"

@@ -56,7 +56,7 @@ export function shown(value) {
 export class Table {
   // columns: {title, value(row), cell(row) -> text | node, number, mono}; a node cell is built once for a row
   constructor(caption, columns, { key, empty = "Nothing here.", sort = null, descending = false } = {}) {
-    Object.assign(this, { columns, key, sort, descending, rows: new Map(), items: [] });
+    Object.assign(this, { columns, key, sort, descending, rows: new Map(), items: [], known: false });
     this.body = h("tbody");
     this.none = h("tr", {}, h("td", { class: "none", colspan: columns.length }, marked(empty)));
     this.heads = columns.map((column, at) => h("th", { scope: "col", class: column.number ? "number" : "" }, button(column.title, () => this.sortBy(at))));
@@ -68,7 +68,7 @@ export class Table {
     this.descending = this.sort === at ? !this.descending : Boolean(this.columns[at].number);
     this.sort = at;
     this.mark();
-    this.update(this.items);
+    if (this.known) this.update(this.items); // before the first answer nothing is not none
   }
 
   mark() {
@@ -80,6 +80,7 @@ export class Table {
 
   update(items) {
     this.items = items;
+    this.known = true;
     const sorted = this.sort === null ? items : [...items].sort((a, b) => this.compare(a, b));
     const wanted = sorted.map((item) => this.row(item));
     const keep = new Set(wanted);
