@@ -18,7 +18,6 @@ from gateway.backends.embedded.journal import StoreOptions
 from gateway.backends.embedded.mqi.server import MqiServer
 from gateway.backends.embedded.mqi.threads import ThreadScheduler
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
-from gateway.backends.ibm import client as ibm_client
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings, load
 from gateway.backends.ibm.identifiers import message_ids
@@ -27,7 +26,6 @@ from gateway.mq import mqmd
 from gateway.ports.batch import BatchQueueManager, Outcome, Unit
 from gateway.ports.counters import Counters
 
-ibm_client.LINGER_SECONDS = 0.1  # tests put several gateways on one queue manager, and know it
 STATE = (Path(__file__).parents[1] / "deploy" / "mq" / "state.mqsc").read_text()
 OBJECTS = f"{STATE}\n" + "\n".join(
     f"DEFINE QLOCAL({name}) DEFPSIST(YES) REPLACE" for name in ("APP.Q", "OTHER.Q", "MQGATE.STATE")

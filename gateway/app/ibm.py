@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gateway.app import notices
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.backends.ibm.worker import Backoff
@@ -30,8 +31,10 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
         connections=ibm.connections,
         backoff=Backoff(ibm.reconnect_from, ibm.reconnect_to),
         told=lambda text: log.warning("connection", text),
+        lease=ibm.lease,
         attempted=lambda reason: count_attempt(counters, queue_manager.name, reason),
     )
+    queue_manager.on_superseded = notices.superseded
     queue_manager.start()
     problems = queue_manager.examine(*queues_of(table), settings.mqtt.max_packet)
     for problem in problems:

@@ -25,6 +25,12 @@ def fatal(error: Exception) -> None:
     os._exit(70)
 
 
+def superseded(text: str) -> None:
+    """Another gateway has this one's sessions: nothing can be committed any more, so nobody is kept waiting."""
+    log.error("superseded", f"{text}: it ends and has to be started again")
+    os._exit(75)
+
+
 def defect(error: Exception, peer: str) -> None:
     """A connection was lost to it; the others go on."""
     log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in

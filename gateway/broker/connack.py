@@ -8,9 +8,21 @@ from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, V31, V311, Connect, Properties
 from gateway.mqtt.topics import name_error
 from gateway.ports.access import Verdict
+from gateway.ports.counters import ConnectResult
 from gateway.session.registry import Registry
 
 Refusal = tuple[int, str]
+RESULTS: dict[int, ConnectResult] = {
+    reasons.UNSUPPORTED_PROTOCOL_VERSION: "bad_protocol",
+    reasons.CLIENT_IDENTIFIER_NOT_VALID: "bad_client_id",
+    reasons.BAD_USER_NAME_OR_PASSWORD: "bad_credentials",
+    reasons.NOT_AUTHORIZED: "not_authorized",
+    reasons.BANNED: "banned",
+    reasons.SERVER_UNAVAILABLE: "unavailable",
+    reasons.SERVER_BUSY: "too_many",
+    reasons.QUOTA_EXCEEDED: "too_many",
+}
+"""What a refused CONNECT is counted as."""
 
 
 def refusal(connect: Connect, limits: Limits) -> Refusal | None:

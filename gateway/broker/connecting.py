@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker import sharing
-from gateway.broker.connack import connack_properties, no_room, refusal
+from gateway.broker.connack import RESULTS, connack_properties, no_room, refusal
 from gateway.broker.keep_alive import KeepAlive
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, Auth, Connack, Connect, Will
 from gateway.ports.access import Verdict
-from gateway.ports.counters import ConnectResult, DisconnectReason, Protocol
+from gateway.ports.counters import DisconnectReason, Protocol
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection, Publisher
 from gateway.session.record import encode_json
 from gateway.session.session import Session, session_expiry, will_record
@@ -71,7 +71,7 @@ class Connecting:
             )
         if code is not None and (connection.version or reason == reasons.UNSUPPORTED_PROTOCOL_VERSION or version == V5):
             self.send_refusal(connection, version or 4, code, text)
-        result = _RESULTS.get(reason, "malformed" if malformed else "other")
+        result = RESULTS.get(reason, "malformed" if malformed else "other")
         engine.counters.mqtt_connects[connection.link.listener, PROTOCOLS.get(version, "3.1.1"), result] += 1
         connection.rejected = True
         engine.close(connection, "protocol_error" if malformed else "not_authorized", text)
@@ -101,14 +101,19 @@ class Connecting:
             self.refuse_connect(connection, verdict.reason, verdict.text)
         else:
             self.accept(connection, connect, verdict)
-            held, connection.held = connection.held, []
-            if held and connection.state == ONLINE:
-                engine.publishing.packets(connection, held)
+            self.release(connection)
         if not self._asking:
             engine.flush()
 
-    def accept(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
-        """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2]"""
+    def release(self, connection: Connection) -> None:
+        """What came behind CONNECT, once it is accepted."""
+        if connection.state == ONLINE and connection.held:
+            held, connection.held = connection.held, []
+            self.engine.publishing.packets(connection, held)
+
+    def accept(self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False) -> None:
+        """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2] `asked`: no
+        other gateway has it."""
         engine = self.engine
         client_id = verdict.client_id or connect.client_id
         assigned = not client_id
@@ -118,6 +123,9 @@ class Connecting:
         connection.publisher = Publisher(connection.link.listener, client_id, verdict.user, connect.version)
         if connect.will is not None and not self.will_allowed(connection, connect.will):
             self.refuse_connect(connection, reasons.NOT_AUTHORIZED, "the will's topic is not allowed to this client")
+            return
+        owning = None if asked or assigned else engine.owning
+        if owning is not None and owning.holds_up(connection, connect, verdict, client_id):
             return
         session, present = self.claim(connection, connect, client_id)
         connection.session, connection.state = session, ONLINE
@@ -176,7 +184,8 @@ class Connecting:
             session = Session(client_id, connect.version)
             engine.sessions.add(session)
         session.version = connect.version
-        session.will, session.will_at, session.ends_at = None, 0.0, 0.0  # [MQTT5-3.1.3-9]
+        self.drop_will(session)  # [MQTT5-3.1.3-9]
+        session.will_at, session.ends_at = 0.0, 0.0
         was_durable = session.durable
         session.expiry = session_expiry(
             connect.version, connect.clean_start, connect.properties, engine.limits.session_expiry_max
@@ -214,11 +223,16 @@ class Connecting:
         if connect.will is not None:
             delay = connect.will.properties.get(prop.WILL_DELAY_INTERVAL, 0)
             record = will_record(session, connect.will, int(delay) if isinstance(delay, int) else 0)
+            if self.engine.owning is not None:
+                record |= self.engine.owning.name(session)
             self.engine.turn.replace(WILLS, session.key, encode_json(record))
 
     def persist(self, session: Session) -> None:
         """The session's record, as it is now, with the open turn."""
-        self.engine.turn.replace(SESSIONS, session.key, encode_json(session.to_record(self.engine.now)))
+        record = session.to_record(self.engine.now)
+        if self.engine.owning is not None:
+            record |= self.engine.owning.name(session)
+        self.engine.turn.replace(SESSIONS, session.key, encode_json(record))
 
     # -- AUTH ----------------------------------------------------------------------------------------------------------
 
@@ -376,18 +390,6 @@ class Connecting:
                 self.fire_will(session)
             if session.ends_at and session.ends_at <= engine.now:
                 self.end_due(session)
-
-
-_RESULTS: dict[int, ConnectResult] = {
-    reasons.UNSUPPORTED_PROTOCOL_VERSION: "bad_protocol",
-    reasons.CLIENT_IDENTIFIER_NOT_VALID: "bad_client_id",
-    reasons.BAD_USER_NAME_OR_PASSWORD: "bad_credentials",
-    reasons.NOT_AUTHORIZED: "not_authorized",
-    reasons.BANNED: "banned",
-    reasons.SERVER_UNAVAILABLE: "unavailable",
-    reasons.SERVER_BUSY: "too_many",
-    reasons.QUOTA_EXCEEDED: "too_many",
-}
 
 
 def _auth(verdict: Verdict, connect: Connect) -> Auth:

@@ -15,6 +15,7 @@ from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
 from gateway.broker.limits import Limits
+from gateway.broker.owning import owning_of
 from gateway.broker.parking import Parking
 from gateway.broker.pings import Pings
 from gateway.broker.publishing import Publishing
@@ -82,6 +83,8 @@ class Engine:
         self.first: list[Turn] = []
         """Turns that go before the open one: attempts of what was parked."""
         self.sys_topics = SysTopics(self)
+        self.owning = owning_of(self, queue_manager)
+        """Set where other gateways keep their sessions on the same state queues."""
         self.draining = False
         self.dead_letter_queue = ""
         """Where undeliverable messages go: the queue manager's DEADQ."""

@@ -31,6 +31,10 @@ class Expiry:
         if publication.expires:
             self._due[session] = min(publication.expires, self._due.get(session, publication.expires))
 
+    def forget(self, session: Session) -> None:
+        """It is not this gateway's any more."""
+        self._due.pop(session, None)
+
     def tick(self, now: float) -> None:
         """Look at the sessions whose next message is due; a connected client's are looked at when they are sent."""
         for session in [session for session, due in self._due.items() if due <= now]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.broker.connecting import SESSIONS, WILLS
 from gateway.broker.delivery import OUT
@@ -10,7 +10,6 @@ from gateway.broker.retained import RETAINED
 from gateway.broker.subscribing import Subscribing
 from gateway.broker.turn import STAGED
 from gateway.ports.batch import Stored
-from gateway.ports.sources import Shared
 from gateway.session.record import decode_json, decode_publication, encode_json
 from gateway.session.session import NEVER, Session, will_from_record
 
@@ -19,30 +18,47 @@ if TYPE_CHECKING:
 
 
 def recover(engine: Engine) -> dict[str, int]:
-    """Bring everything back; what was found, for the log. Queues wills of connections that a kill had ended."""
+    """Bring everything back that is this gateway's; what was found, for the log. Queues wills of connections that a
+    kill had ended."""
     found = {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0}
-    manager = engine.queue_manager
-    alone = not (isinstance(manager, Shared) and manager.others)
+    owning = engine.owning
+    heritage = owning.owners.heritage() if owning is not None else []
+    alone = owning is None or not owning.owners.peers()
     by_key: dict[bytes, Session] = {}
     for _, stored in engine.queue_manager.load(SESSIONS):
-        session = _session(engine, stored)
-        by_key[session.key] = session
-        found["sessions"] += 1
+        record = decode_json(stored.data)
+        if owning is None or owning.is_own(record):
+            session = restore_session(engine, record)
+            by_key[session.key] = session
+            found["sessions"] += 1
+            if owning is not None:
+                owning.sign(session, record)
     for _, stored in engine.queue_manager.load(RETAINED):
         publication, _, _, _ = decode_publication(stored.data)
         engine.retained.restore(publication)
         found["retained"] += 1
     for key, stored in engine.queue_manager.load(STAGED):
-        found["staged" if _staged(engine, by_key.get(key), key, stored, alone=alone) else "orphans"] += 1
-    for key, stored in engine.queue_manager.load(WILLS) if alone else ():  # theirs are for those who have the clients
-        _will(engine, by_key.get(key), key, stored)
-        found["wills"] += 1
+        if (staging := by_key.get(key)) is not None:
+            restore_staged(staging, stored)
+            found["staged"] += 1
+            continue
+        found["orphans"] += 1
+        if alone:  # its session had ended with the process: the client begins anew and sends it again
+            engine.turn.take(STAGED, key, stored.token)
+    for key, stored in engine.queue_manager.load(WILLS):
+        record = decode_json(stored.data)
+        if owning is None or owning.is_own(record):
+            restore_will(engine, by_key.get(key), key, record)
+            found["wills"] += 1
+    if owning is not None:
+        owning.settle(heritage)
+        owning.attend()
     engine.counters.spool_recovered_messages += sum(found.values())
     return found
 
 
-def _session(engine: Engine, stored: Stored) -> Session:
-    record = decode_json(stored.data)
+def restore_session(engine: Engine, record: dict[str, Any]) -> Session:
+    """A stored session, without its client."""
     session = Session.from_record(record)
     if record["connected"]:  # its connection ended with the process: the time runs from now
         session.ends_at = 0.0 if session.expiry == NEVER else engine.now + session.expiry
@@ -88,20 +104,15 @@ def end_of_ids(used: set[int]) -> int:
     return max(gaps, key=lambda gap: gap[1] - gap[0])[0]
 
 
-def _staged(engine: Engine, session: Session | None, key: bytes, stored: Stored, *, alone: bool) -> bool:
-    if session is None:  # its session had ended with the process: the client begins anew and sends it again
-        if alone:  # another gateway's client may be about to release it
-            engine.turn.take(STAGED, key, stored.token)
-        return False
+def restore_staged(session: Session, stored: Stored) -> None:
+    """A QoS 2 publication between PUBREC and PUBREL."""
     publication, packet_id, _, _ = decode_publication(stored.data)
     session.inbound[packet_id] = publication
     session.staged_tokens[packet_id] = stored.token
-    return True
 
 
-def _will(engine: Engine, session: Session | None, key: bytes, stored: Stored) -> None:
+def restore_will(engine: Engine, session: Session | None, key: bytes, record: dict[str, Any]) -> None:
     """A will that is still stored belongs to a connection that did not end in order."""
-    record = decode_json(stored.data)
     owner = session if session is not None else Session(record["client"], record["version"])
     owner.user = record["user"]
     if session is None:
@@ -111,6 +122,8 @@ def _will(engine: Engine, session: Session | None, key: bytes, stored: Stored) -
     if delay and session is not None and session.expiry:
         session.will_at = engine.now + min(delay, session.expiry)
         record["delay"] = delay
+        if engine.owning is not None:
+            record |= engine.owning.name(session)
         engine.turn.replace(WILLS, key, encode_json(record))
         engine.sessions.watch_until(session, session.will_at)
     else:

@@ -89,6 +89,11 @@ class Ibm(Part):
     connections: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="Connections (one thread each).")
     reconnect_from: Duration = Field(default=1.0, description="First wait before connecting again.")
     reconnect_to: Duration = Field(default=30.0, description="Longest wait.")
+    lease: Annotated[Duration, Field(ge=1)] = Field(
+        default=10.0,
+        description="After so long without a word from a gateway on the same queue manager the others take over its "
+        "sessions. It is renewed three times as often.",
+    )
 
     @model_validator(mode="after")
     def _reachable(self) -> Ibm:

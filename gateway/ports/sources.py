@@ -33,14 +33,6 @@ class Claims(Protocol):
 
 
 @runtime_checkable
-class Shared(Protocol):
-    """Implemented by queue managers whose state queues several gateways may use at the same time."""
-
-    others: bool
-    """Whether another gateway was using them when this one came: what it finds there may be at work elsewhere."""
-
-
-@runtime_checkable
 class Sources(Protocol):
     """Implemented by queue managers that applications put to."""
 

@@ -37,6 +37,7 @@ class Session:
         "delivered",
         "durable",
         "ends_at",
+        "epoch",
         "expiry",
         "inbound",
         "key",
@@ -85,6 +86,8 @@ class Session:
         """Messages its client has acknowledged since the process began."""
         self.received = 0
         """Publications of its client since then."""
+        self.epoch = 0
+        """How often it has changed its owner, where several gateways share the state queues."""
         self.connection: Connection | None = None
         self.will: Will | None = None
         self.will_at = 0.0
@@ -121,6 +124,7 @@ class Session:
         session.user = record["user"]
         session.listener = record.get("listener", "")
         session.durable = True
+        session.epoch = record.get("epoch", 0)
         session.expiry = record["expiry"]
         if session.expiry != NEVER:
             session.ends_at = record["since"] + session.expiry

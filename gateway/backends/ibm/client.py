@@ -13,24 +13,24 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from gateway.backends.ibm.connection import Connection
-from gateway.backends.ibm.driver import ConnectSettings, Driver, Session, load
+from gateway.backends.ibm.driver import ConnectSettings, Driver, load
 from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, Problem, dead_letter_queue, look, require
 from gateway.backends.ibm.identifiers import message_ids
+from gateway.backends.ibm.membership import Membership
 from gateway.backends.ibm.ordering import Queue, Submission
 from gateway.backends.ibm.reading import Reader
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.splitting import Division, largest
 from gateway.backends.ibm.watching import Watcher
-from gateway.backends.ibm.work import MARKERS, Marker, rows_of
+from gateway.backends.ibm.work import Marker, marker_key, rows_of
 from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
+from gateway.ports.ownership import Letter
 from gateway.ports.sources import Backout, Subscribed
 
 _STOP_SECONDS = 10.0
-LINGER_SECONDS = 3.0
-"""How long handles of a gateway that was killed may outlive it before they are taken for another one's."""
 SUBSCRIPTIONS = "MQGATE.SUBSCRIPTIONS"
 """Where publications on MQ topics arrive that rules subscribe to."""
 _MAXUMSGS = 10_000
@@ -50,10 +50,11 @@ class IbmQueueManager:
         backoff: Backoff | None = None,
         told: Callable[[str], None] = lambda _text: None,
         attempted: Callable[[int], None] = lambda _reason: None,
+        lease: float = 0.0,
     ) -> None:
         """`told` gets a line for the operator at each loss and return of a connection, in any thread; `attempted` the
-        reason of each attempt to connect again (0: it worked), in the reactor's.
-        DriverUnavailable when no binding loads."""
+        reason of each attempt to connect again (0: it worked), in the reactor's. With a `lease` (seconds) the state
+        queues are shared with other gateways. DriverUnavailable when no binding loads."""
         self.name = settings.name
         self._settings = settings
         self._scheduler = scheduler
@@ -62,25 +63,41 @@ class IbmQueueManager:
         self._told = told
         self._attempted = attempted
         instance = os.urandom(12)
+        self.instance = instance.hex() if lease else ""
+        """This gateway's name among those that share the state queues; empty: it has them for itself."""
+        self.on_superseded: Callable[[str], None] = lambda _text: None
+        """Another gateway has taken over, and nothing is committed any more: called in any thread."""
         self._new_id = message_ids(time.time(), instance[:4])
         self._queue = Queue(connections)
         self._under_way: dict[int, Submission] = {}
-        self._workers = [self._worker(number, instance) for number in range(connections)]
+        self._workers = [self._worker(number, instance.hex()) for number in range(connections)]
         self._reader = Reader(self._driver, settings, self._new_id)
         self._watchers: dict[str, Watcher] = {}
         self._lengths: dict[str, int] = {}
         self.dead_letter_queue = OWN_DEAD_LETTERS
-        self.others = False
-        """Whether another gateway was using the state queues when this one came."""
+        self._membership = self._member(connections, lease) if lease else None
+        self._unread: list[Letter] = []
+        self._letter: Callable[[Letter], None] = self._unread.append
         self.most_rows = largest(_MAXUMSGS)
         """Messages of one unit of work; a larger unit is committed in parts."""
 
-    def _worker(self, number: int, instance: bytes) -> Worker:
-        marker = Marker(b"worker" + number.to_bytes(2, "big") + instance)
+    def _worker(self, number: int, instance: str) -> Worker:
         return Worker(
-            self._driver, self._settings, marker, self._new_id, self._finished, backoff=self._backoff, told=self._told,
+            self._driver, self._settings, Marker(marker_key(number, instance), fence=bool(self.instance)), self._new_id,
+            self._finished, backoff=self._backoff, told=self._told, superseded=self._end,
             attempted=lambda reason: self._scheduler.soon(lambda: self._attempted(reason)),
         )  # fmt: skip
+
+    def _member(self, workers: int, lease: float) -> Membership:
+        member = Membership(
+            self._driver, self._settings, self._new_id, self.instance, workers, lease,
+            backoff=self._backoff, told=self._told, superseded=self._end,
+        )  # fmt: skip
+        member.letter = lambda letter: self._scheduler.soon(lambda: self._letter(letter))
+        return member
+
+    def _end(self, text: str) -> None:
+        self.on_superseded(text)
 
     @property
     def driver(self) -> str:
@@ -99,7 +116,6 @@ class IbmQueueManager:
             if not self.name:
                 self.name = str(first.inquire("", mq.MQCA_Q_MGR_NAME))
             require(first)
-            self.others = _others(first)
             self.dead_letter_queue = dead_letter_queue(first)
             with suppress(MQError):
                 self.most_rows = largest(int(first.inquire("", mq.MQIA_MAX_UNCOMMITTED_MSGS)))
@@ -108,6 +124,8 @@ class IbmQueueManager:
             for worker, connection in zip(self._workers, connections, strict=True):
                 worker.most_rows = min(worker.most_rows, self.most_rows)
                 worker.start(connection)
+            if self._membership is not None:
+                self._membership.join()
         except MQError as error:
             raise MQError(error.reason, explain(error.reason, str(error)), error.comp_code) from None
 
@@ -121,13 +139,42 @@ class IbmQueueManager:
             watcher.stop()
         for worker in self._workers:
             worker.stop()
+        if self._membership is not None:
+            self._membership.stop()
         threads = [worker.thread for worker in self._workers]
         threads += [watcher.thread for watcher in self._watchers.values()]
+        threads += [self._membership.thread] if self._membership is not None else []
         until = time.monotonic() + _STOP_SECONDS  # for all of them: a call that hangs in the client is left behind
         for thread in threads:
             if thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
+        if self._membership is not None:
+            self._membership.leave()
         self._reader.close()
+
+    # Among other gateways
+
+    def peers(self) -> frozenset[str]:
+        """Every other gateway that may own a session, living or not taken over yet."""
+        return self._membership.peers() if self._membership is not None else frozenset()
+
+    def heritage(self) -> list[str]:
+        """Owners whose sessions and wills are this gateway's now and do not say so yet."""
+        return self._membership.heritage() if self._membership is not None else []
+
+    def settled(self, owner: str) -> None:
+        """All that `owner` left says now whose it is."""
+        if self._membership is not None:
+            self._membership.settled(owner)
+
+    def attend(self, letter: Callable[[Letter], None], changed: Callable[[], None]) -> None:
+        """Have `letter` called with what other gateways write, and `changed` when peers or heritage have."""
+        self._letter = letter
+        if self._membership is not None:
+            self._membership.changed = lambda: self._scheduler.soon(changed)
+        for each in self._unread:
+            letter(each)
+        self._scheduler.soon(changed)
 
     # The batch port
 
@@ -217,13 +264,3 @@ class IbmQueueManager:
                     limits.append(int(self._reader.inquire(name, mq.MQIA_MAX_MSG_LENGTH)))
             self._lengths[queue] = min(limits, default=4_194_304)
         return self._lengths[queue]
-
-
-def _others(session: Session) -> bool:
-    """Whether somebody has the markers open, as every gateway at work has."""
-    until = time.monotonic() + LINGER_SECONDS
-    while int(session.inquire(MARKERS, mq.MQIA_OPEN_INPUT_COUNT)):
-        if time.monotonic() > until:
-            return True
-        time.sleep(0.1)
-    return False

@@ -205,18 +205,18 @@ class Connection:
         self.calls += len(tokens)
         return tokens
 
-    def exchange(self, queue: str, key: bytes, taken: bytes | None) -> bytes:
-        """A state message without data for another with the same key: what every unit of work does with its marker."""
-        if taken is not None:
-            self._drop(self.input(queue), taken, NO_ID, self._drop_one(), queue)
+    def exchange(self, queue: str, key: bytes, taken: bytes | None, expiry: int) -> tuple[bool, bytes]:
+        """A state message without data for another with the same key: what every unit of work does with its marker.
+        Whether the old one was gone, and the MsgId of the new one."""
+        gone = taken is not None and not self._drop(self.input(queue), taken, NO_ID, self._drop_one(), queue)
         token = self._new_id(0)
-        md = keyed_md(state_md(MARKER_EXPIRY), 0, True, token, key)  # noqa: FBT003 -- persistent
+        md = keyed_md(state_md(expiry), 0, True, token, key)  # noqa: FBT003 -- persistent
         options = self._options(asynchronous=True, identity=False)()
         answer = self.session.mqput(self.session.handle, self.output(queue), md, options, b"")
         if answer[-2] == mq.MQCC_FAILED:
             raise MQError(int(answer[-1]), f"putting to {queue}")
         self.calls += 1
-        return token
+        return gone, token
 
     def take(self, takes: Takes) -> None:
         """Remove messages by their MsgIds; one that is gone already is what was wanted."""
@@ -230,12 +230,14 @@ class Connection:
         if replace.body is not None:
             self.put_run(state_put(replace.queue, replace.key, replace.body), asynchronous=True)
 
-    def _drop(self, handle: int, msg_id: bytes, key: bytes, options: bytes, queue: str) -> None:
+    def _drop(self, handle: int, msg_id: bytes, key: bytes, options: bytes, queue: str) -> bool:
+        """Whether it was there."""
         self.calls += 1
         answer = self.session.mqget(self.session.handle, handle, match_md(msg_id, key), options, 0)
         reason = int(answer[-1])
         if answer[-2] == mq.MQCC_FAILED and reason != mq.MQRC_NO_MSG_AVAILABLE:
             raise MQError(reason, f"taking from {queue}")
+        return reason != mq.MQRC_NO_MSG_AVAILABLE
 
     def move(self, moves: Moves, asynchronous: bool) -> None:
         """Take staged messages and put them where they are to be seen. What has been moved before stays moved."""

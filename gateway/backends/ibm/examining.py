@@ -17,6 +17,7 @@ from gateway.backends.ibm.structures import object_descriptor
 from gateway.backends.ibm.work import MARKERS
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.ports.ownership import GATEWAYS
 
 STATE_QUEUES = (
     "MQGATE.SESSIONS",
@@ -27,6 +28,7 @@ STATE_QUEUES = (
     "MQGATE.REQUESTS",
     "MQGATE.SUBSCRIPTIONS",
     MARKERS,
+    GATEWAYS,
 )
 """What deploy/mq/state.mqsc defines; a test holds the two together."""
 OWN_DEAD_LETTERS = "MQGATE.DEAD.LETTER"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.backends.ibm.connection import Connection
+from gateway.backends.ibm.connection import MARKER_EXPIRY, Connection
 from gateway.backends.ibm.structures import get_options, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -21,11 +21,23 @@ _BY_KEY = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_COR
 _BY_ID = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_MSG_ID)
 
 
+def marker_key(number: int, instance: str) -> bytes:
+    """The key of the marker of one of a gateway's connections."""
+    return b"worker" + number.to_bytes(2, "big") + bytes.fromhex(instance)
+
+
+class Superseded(Exception):
+    """Another gateway has taken over what was this one's: it must not commit anything any more."""
+
+
 class Marker:
     """The marker of one connection: its key, and the MsgIds of the last two."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, *, fence: bool = False) -> None:
+        """`fence`: the marker stays until another gateway takes it, and then this one commits nothing any more."""
         self.key = key
+        self.fence = fence
+        self._expiry = -1 if fence else MARKER_EXPIRY
         self.settled: bytes | None = None
         """The one that is on the queue for sure."""
         self.offered: bytes | None = None
@@ -38,15 +50,20 @@ class Marker:
         self.offered = None
 
     def advance(self, connection: Connection) -> None:
-        """Replace the marker within the open unit."""
-        self.offered = connection.exchange(MARKERS, self.key, self.settled)
+        """Replace the marker within the open unit. Superseded when another gateway has it."""
+        gone, offered = connection.exchange(MARKERS, self.key, self.settled, self._expiry)
+        if gone and self.fence:
+            raise Superseded
+        self.offered = offered
 
     def begin(self, connection: Connection) -> None:
         """On a new connection without doubts: a marker to start from. Those of earlier connections go as far as they
         can be seen; one that a dying unit of work still holds expires."""
+        connection.input(MARKERS)  # held from now on: by it a gateway that starts knows that another is at work
+        if self.fence and self.settled is not None:
+            return  # it is on the queue, or this gateway is superseded
         self.settled = self.offered = None
         try:
-            connection.input(MARKERS)  # held from now on: by it a gateway that starts knows that another is at work
             while (found := _first(connection, self.key)) is not None:
                 connection.take(Takes(MARKERS, self.key, [found]))
                 connection.session.commit()
@@ -59,7 +76,7 @@ class Marker:
 
     def remove(self, connection: Connection) -> None:
         """Leave nothing behind: the worker is about to end and everything is committed."""
-        if self.settled is not None:
+        if self.settled is not None and not self.fence:
             connection.take(Takes(MARKERS, self.key, [self.settled]))
             connection.session.commit()
             self.settled = None

@@ -17,7 +17,16 @@ from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.reasons import Action, action_for, explain
-from gateway.backends.ibm.work import Marker, PutFailed, apply, has_volatile_puts, is_placed, rows_of, waits
+from gateway.backends.ibm.work import (
+    Marker,
+    PutFailed,
+    Superseded,
+    apply,
+    has_volatile_puts,
+    is_placed,
+    rows_of,
+    waits,
+)
 from gateway.errors import MQError
 from gateway.ports.batch import Failure, Outcome, Puts, Token, Unit
 
@@ -57,9 +66,12 @@ class Worker:
         backoff: Backoff | None = None,
         told: Callable[[str], None] = lambda _text: None,
         attempted: Callable[[int], None] = lambda _reason: None,
+        superseded: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """`told` gets one line at each loss and at each return of the connection, `attempted` the reason of each
-        attempt to connect again (0: it worked)."""
+        attempt to connect again (0: it worked); `superseded` is called when another gateway has taken over: nothing is
+        committed any more."""
+        self._superseded = superseded
         self._driver = driver
         self._settings = settings
         self._marker = marker
@@ -99,8 +111,13 @@ class Worker:
     # The thread
 
     def _run(self) -> None:
-        while (batch := self._next()) is not None:
-            self._commit_batch(batch)
+        try:
+            while (batch := self._next()) is not None:
+                self._commit_batch(batch)
+        except Superseded:
+            self._drop_connection()
+            self._superseded("another gateway has taken over from this one, which was not heard of in time")
+            return
         if self._connection is not None:
             with suppress(MQError):
                 self._marker.remove(self._connection)

@@ -201,3 +201,16 @@ def test_more_pages_than_one_come_in_order_through_a_small_window():
             device = bench.device(4, "s").connect(clean=False)
     assert got == list(range(1, 501))
     assert not bench.queues.rows["MQGATE.OUT"]
+
+
+def test_a_delayed_will_whose_device_came_back_is_gone_for_good():
+    bench = Bench('version: 1\nto_mq:\n  - {name: w, topic: "will/#", queue: W.Q}\n')
+    will = p.Will("will/s", b"gone", 1, retain=False, properties={0x18: 60})
+    device = bench.device(5, "s").connect(clean=False, will=will)
+    device.drop()
+    again = bench.device(5, "s").connect(clean=False)
+    assert again.take()[0][1].session_present
+    assert not bench.queues.rows["MQGATE.WILLS"]
+    bench.kill()
+    bench.advance(120)
+    assert not bench.queues.rows.get("W.Q")

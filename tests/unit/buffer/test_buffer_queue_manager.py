@@ -20,6 +20,7 @@ from gateway.backends.ibm.work import MARKERS
 from gateway.errors import MQError
 from gateway.mq import dlh, mqmd
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
+from gateway.ports.ownership import GATEWAYS
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def _released(token: object, body: bytes, key: bytes = b"device") -> Unit:
 
 
 def test_the_state_queues_are_those_of_the_gateway() -> None:
-    assert {*ALL_STATE_QUEUES} == STATE_QUEUES | {MARKERS, SUBSCRIPTIONS}
+    assert {*ALL_STATE_QUEUES} == STATE_QUEUES | {MARKERS, SUBSCRIPTIONS, GATEWAYS}
 
 
 def test_while_connected_nothing_is_written_to_the_buffer_for_plain_puts(rig: Rig) -> None:

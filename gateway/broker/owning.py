@@ -1,0 +1,323 @@
+"""Several gateways on the same state queues: a session is one gateway's, and a device takes it along. Pure.
+
+What is stored of a session or a will names its owner. A gateway knows the sessions it owns and touches no others.
+Before it gives a session to a device that comes, it asks every other gateway: the owner closes the older connection
+(0x8E) and signs the session over, in one unit of work with its answer. What a gateway that is gone has left comes as
+heritage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from gateway.broker import recovery
+from gateway.broker.connecting import SESSIONS, WILLS
+from gateway.broker.turn import STAGED
+from gateway.errors import MQError
+from gateway.mqtt import reasons
+from gateway.mqtt.packets import Connect
+from gateway.ports.access import Verdict
+from gateway.ports.batch import BatchQueueManager
+from gateway.ports.ownership import GATEWAYS, Letter, Owners, letter_key
+from gateway.session.connection import AUTHENTICATING, Connection
+from gateway.session.record import decode_json, encode_json, key_of
+from gateway.session.session import Session, will_from_record, will_record
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+_SLICE = 50
+"""So many sessions are taken over before others get their turn."""
+_AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
+
+
+class Claim:
+    """A CONNECT that waits until no other gateway has the client's session."""
+
+    __slots__ = ("connect", "connection", "number", "verdict", "waiting")
+
+    def __init__(self, connection: Connection, connect: Connect, verdict: Verdict, number: int) -> None:
+        self.connection = connection
+        self.connect = connect
+        self.verdict = verdict
+        self.number = number
+        self.waiting: set[str] = set()
+        """Gateways that have not answered."""
+
+
+class Owning:
+    """See the module."""
+
+    def __init__(self, engine: Engine, owners: Owners) -> None:
+        self.engine = engine
+        self.owners = owners
+        self.instance = owners.instance
+        self.taken_over = 0
+        """Sessions that came from other gateways."""
+        self.signed_over = 0
+        """Sessions that went to others."""
+        self._claims: dict[str, Claim] = {}
+        self._number = 0
+        self._loading: Iterator[None] | None = None
+        self._deferred: list[Letter] = []
+        """Questions that cannot be answered yet."""
+
+    def attend(self) -> None:
+        """From now on others are answered."""
+        self.owners.attend(self.letter, self.changed)
+
+    # What is written
+
+    def name(self, session: Session) -> dict[str, Any]:
+        """Whose it is, for its record."""
+        return {"owner": self.instance, "epoch": session.epoch}
+
+    def is_own(self, record: dict[str, Any]) -> bool:
+        """Whether a stored session or will is this gateway's, or its heritage."""
+        owner = record.get("owner", "")
+        return owner == self.instance or owner in self.owners.heritage()
+
+    def sign(self, session: Session, record: dict[str, Any]) -> None:
+        """A session that was stored by another life or gateway says from now on whose it is."""
+        if record.get("owner", "") == self.instance:
+            return
+        session.epoch = record.get("epoch", 0) + 1
+        record = record | self.name(session)
+        if record["connected"]:
+            record |= {"connected": False, "since": self.engine.now, "sent": session.outflow.redelivered}
+        self.engine.turn.replace(SESSIONS, session.key, encode_json(record))
+
+    def settle(self, heritage: list[str]) -> None:
+        """Once the open turn is committed, nothing of this heritage is left under its old name."""
+        for owner in heritage:
+            self.engine.turn.after.append(lambda owner=owner: self.owners.settled(owner))  # type: ignore[misc]
+
+    # A device comes
+
+    def holds_up(self, connection: Connection, connect: Connect, verdict: Verdict, client_id: str) -> bool:
+        """Whether this CONNECT has to wait for an answer; then it goes on by itself."""
+        if self.engine.sessions.get(client_id) is not None and client_id not in self._claims:
+            return False
+        if not self._busy and not self.owners.peers():
+            return False
+        older = self._claims.pop(client_id, None)
+        if older is not None and older.connection is not connection:
+            self._refuse(older.connection, "the same client connected again")
+        self._number += 1
+        claim = self._claims[client_id] = Claim(connection, connect, verdict, self._number)
+        if not self._busy:
+            self._ask(client_id, claim)
+        return True
+
+    def _ask(self, client_id: str, claim: Claim) -> None:
+        claim.waiting = {*self.owners.peers()}
+        for peer in claim.waiting:
+            self._write(peer, {"kind": "ask", "client": client_id, "number": claim.number})
+
+    def _go_on(self, client_id: str) -> None:
+        claim = self._claims.pop(client_id)
+        if claim.connection.state == AUTHENTICATING:
+            self.engine.connecting.accept(claim.connection, claim.connect, claim.verdict, asked=True)
+            self.engine.connecting.release(claim.connection)
+
+    def _refuse(self, connection: Connection, text: str) -> None:
+        if connection.state == AUTHENTICATING:
+            self.engine.connecting.refuse_connect(connection, reasons.SERVER_BUSY, text)
+
+    # Letters
+
+    def letter(self, letter: Letter) -> None:
+        """Another gateway asks or answers."""
+        self.engine.now = self.engine.scheduler.now()
+        kind, client_id = letter["kind"], letter.get("client", "")
+        if kind == "ask":
+            self._asked(letter)
+        elif kind == "yours":
+            try:
+                self._receive(client_id)
+            except MQError:  # it is away for the moment
+                self.engine.scheduler.later(_RETRY_SECONDS, lambda: self.letter(letter))
+                return
+            if client_id in self._claims:
+                self._go_on(client_id)
+        elif kind in {"none", "wait"}:
+            self._answered(letter, kind)
+        self.engine.flush()
+
+    def _answered(self, letter: Letter, kind: str) -> None:
+        client_id = letter["client"]
+        claim = self._claims.get(client_id)
+        if claim is None or claim.number != letter["number"]:
+            return
+        if kind == "wait":  # the same client is connecting there too
+            del self._claims[client_id]
+            self._refuse(claim.connection, "the same client is connecting to another gateway")
+            return
+        claim.waiting.discard(letter["from"])
+        if not claim.waiting:
+            self._go_on(client_id)
+
+    def _asked(self, letter: Letter) -> None:
+        client_id, sender = letter["client"], letter["from"]
+        session = self.engine.sessions.get(client_id)
+        if self._busy or (session is not None and session.releasing):
+            self._defer(letter)
+            return
+        answer = {"kind": "none", "client": client_id, "number": letter["number"]}
+        claim = self._claims.get(client_id)
+        if claim is not None and claim.connection.state != AUTHENTICATING:
+            del self._claims[client_id]
+            claim = None
+        if claim is not None and self.instance < sender:
+            answer["kind"] = "wait"
+        elif claim is not None:
+            del self._claims[client_id]
+            self._refuse(claim.connection, "the same client connected to another gateway")
+        elif session is not None and self._give(session, sender):
+            answer["kind"] = "yours"
+        self._write(sender, answer)
+
+    def _defer(self, letter: Letter) -> None:
+        if not self._deferred and not self._busy:
+            self.engine.scheduler.later(_AGAIN_SECONDS, self._ask_again)
+        self._deferred.append(letter)
+
+    def _ask_again(self) -> None:
+        letters, self._deferred = self._deferred, []
+        for letter in letters:
+            self.letter(letter)
+
+    def _write(self, to: str, letter: Letter) -> None:
+        head = self.engine.router.state_head(encode_json(letter | {"from": self.instance}))
+        self.engine.turn.put((GATEWAYS, "", 0, True, letter_key(to), True, False), head, b"")
+
+    # Giving and taking
+
+    def _give(self, session: Session, to: str) -> bool:
+        """Sign it over in the open turn. False: it has ended with its connection."""
+        engine = self.engine
+        if session.connection is not None:
+            engine.connecting.take_over(session.connection)
+        if engine.sessions.get(session.client_id) is not session:
+            return False
+        owner = {"owner": to, "epoch": session.epoch + 1}
+        record = session.to_record(engine.now) | owner
+        if session.ends_at:
+            record["since"] = session.ends_at - session.expiry
+        engine.turn.replace(SESSIONS, session.key, encode_json(record))
+        if session.will is not None:
+            delay = max(0, int(session.will_at - engine.now))
+            will = will_record(session, session.will, delay) | owner
+            engine.turn.replace(WILLS, session.key, encode_json(will))
+        self.forget(session)
+        self.signed_over += 1
+        return True
+
+    def forget(self, session: Session) -> None:
+        """It is another gateway's now: nothing of it is touched any more."""
+        engine = self.engine
+        engine.subscribing.drop_all(session)
+        engine.sessions.remove(session)
+        engine.delivery.waiting.emptied(session)
+        engine.delivery.expiry.forget(session)
+        engine.refill.pop(session, None)
+
+    def _receive(self, client_id: str) -> None:
+        """The session another gateway has signed over."""
+        manager, key = self.engine.queue_manager, key_of(client_id)
+        for stored in manager.fetch(SESSIONS, key, 1):
+            record = decode_json(stored.data)
+            if record.get("owner") == self.instance and self.engine.sessions.get(client_id) is None:
+                self._restore_will(self._restore(record))
+                self.taken_over += 1
+
+    def _restore(self, record: dict[str, Any]) -> Session:
+        session = recovery.restore_session(self.engine, record)
+        self.sign(session, record)
+        for staged in self.engine.queue_manager.fetch(STAGED, session.key, 0xFFFF):
+            recovery.restore_staged(session, staged)
+        return session
+
+    def _restore_will(self, session: Session) -> None:
+        """One whose delay had begun."""
+        for stored in self.engine.queue_manager.fetch(WILLS, session.key, 1):
+            record = decode_json(stored.data)
+            session.will, session.will_at = will_from_record(record), self.engine.now + record["delay"]
+            self.engine.sessions.watch_until(session, session.will_at)
+
+    # Heritage
+
+    @property
+    def _busy(self) -> bool:
+        """Whether sessions are being taken over: who owns what is not known as long as that takes."""
+        return self._loading is not None or bool(self.owners.heritage())
+
+    def changed(self) -> None:
+        """Somebody has come or gone: take over what is this gateway's, then ask again for what is asked for."""
+        self.engine.now = self.engine.scheduler.now()
+        if self._loading is None and self.owners.heritage():
+            self._loading = self._take_over(self.owners.heritage())
+            self._load()
+        elif self._loading is None:
+            self._resume()
+        self.engine.flush()
+
+    def _load(self) -> None:
+        assert self._loading is not None  # noqa: S101 -- begun by `changed`
+        try:
+            done = next(self._loading, _DONE) is _DONE
+        except MQError:  # it is away: from the beginning when it is back; what is taken over already stays
+            self._loading = None
+            self.engine.scheduler.later(_RETRY_SECONDS, self.changed)
+            return
+        self.engine.flush()
+        if not done:
+            self.engine.scheduler.later(0.0, self._load)
+
+    def _take_over(self, heritage: list[str]) -> Iterator[None]:
+        """A slice at each step."""
+        engine = self.engine
+        wills = [stored for _, stored in engine.queue_manager.load(WILLS)]
+        yield
+        for number, (_, stored) in enumerate(engine.queue_manager.load(SESSIONS)):
+            record = decode_json(stored.data)
+            if record.get("owner", "") in heritage and engine.sessions.get(record["client"]) is None:
+                engine.now = engine.scheduler.now()
+                self._restore(record)
+                self.taken_over += 1
+            if number % _SLICE == _SLICE - 1:
+                yield
+        for stored in wills:
+            record = decode_json(stored.data)
+            if record.get("owner", "") in heritage:
+                session = engine.sessions.get(record["client"])
+                recovery.restore_will(engine, session, key_of(record["client"]), record)
+        self.settle(heritage)
+        engine.turn.after.append(self._taken_over)
+
+    def _taken_over(self) -> None:
+        self._loading = None
+        self.changed()
+
+    def _resume(self) -> None:
+        for client_id, claim in list(self._claims.items()):
+            if claim.connection.state != AUTHENTICATING:
+                del self._claims[client_id]
+            elif self.engine.sessions.get(client_id) is not None or not self.owners.peers():
+                self._go_on(client_id)
+            else:
+                self._number += 1
+                claim.number = self._number
+                self._ask(client_id, claim)
+        self._ask_again()
+
+
+_DONE = object()
+
+
+def owning_of(engine: Engine, queue_manager: BatchQueueManager) -> Owning | None:
+    """None: the state queues are this gateway's alone."""
+    if isinstance(queue_manager, Owners) and queue_manager.instance:
+        return Owning(engine, queue_manager)
+    return None

@@ -1,0 +1,159 @@
+"""Leases on a queue manager: what a gateway that is gone has left goes to exactly one, and it commits nothing more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mqi_clients
+import pytest
+from ibm_rig import HEAD, OBJECTS, BatchRig, served
+
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.backends.ibm.client import IbmQueueManager
+from gateway.backends.ibm.driver import ConnectSettings
+from gateway.backends.ibm.worker import Backoff
+from gateway.errors import MQError
+from gateway.ports.batch import Outcome, Puts, Takes, Unit
+from gateway.ports.ownership import GATEWAYS
+
+pytestmark = pytest.mark.mqi
+LEASE = 2.0
+
+
+class Member(BatchRig):
+    """A gateway's queue manager with a lease."""
+
+    queue_manager: IbmQueueManager
+
+    def __init__(self, driver: str = "ibmmq") -> None:
+        super().__init__()
+        settings = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
+        self.queue_manager = IbmQueueManager(
+            settings, self.scheduler, driver=driver, connections=2, backoff=Backoff(0.05, 0.2), told=self.told.append,
+            lease=LEASE,
+        )  # fmt: skip
+        self.superseded = threading.Event()
+        self.queue_manager.on_superseded = lambda _text: self.superseded.set()
+        self.queue_manager.start()
+        self.name = self.queue_manager.instance
+
+    def die(self) -> None:
+        """Its lease is not renewed any more; its workers could still commit."""
+        membership = self.queue_manager._membership
+        assert membership is not None
+        membership.stop()
+        membership.thread.join(20)
+
+    def heritage(self) -> set[str]:
+        return {*self.queue_manager.heritage()} - {""}
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def queue_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedQueueManager]:
+    mqi_clients.load_bindings()
+    monkeypatch.setenv("MQGATE_MQI", str(tmp_path / "s"))
+    with served(None, tmp_path / "s", OBJECTS) as made:
+        yield made
+
+
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+def test_everybody_knows_everybody(queue_manager: EmbeddedQueueManager, driver: str) -> None:
+    """From the moment on that the last one has started; who came first has what names no owner."""
+    members = [Member(driver) for _ in range(3)]
+    names = {member.name for member in members}
+    for member in members:
+        assert member.queue_manager.peers() == names - {member.name}
+    assert [member.queue_manager.heritage() for member in members] == [[""], [], []]
+    members[0].queue_manager.settled("")
+    assert members[0].queue_manager.heritage() == []
+    for member in members:
+        member.close()
+    assert queue_manager.depth("MQGATE.SESSIONS") == 0
+
+
+def test_one_of_several_inherits_and_the_dead_commits_nothing(queue_manager: EmbeddedQueueManager) -> None:
+    first, second, third = (Member() for _ in range(3))
+    assert not first.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"alive"])])).failures
+    first.die()
+    until(lambda: second.heritage() | third.heritage())
+    until(lambda: first.name not in second.queue_manager.peers() | third.queue_manager.peers())
+    assert [second.heritage(), third.heritage()].count(set()) == 1
+    outcomes: list[Outcome] = []
+    late = Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"late"])])
+    first.queue_manager.submit(late, lambda _unit, outcome: outcomes.append(outcome))
+    assert first.superseded.wait(20)
+    assert not outcomes
+    heir = second if second.heritage() else third
+    heir.queue_manager.settled(first.name)
+    assert heir.heritage() == set()
+    entries = f'"heir":"{heir.name}"'.encode()
+    until(lambda: not any(entries in stored.data for _, stored in queue_manager.load(GATEWAYS)))
+    assert [stored.data for _, stored in queue_manager.load("APP.Q")] == [b"alive"]
+    for member in (second, third):
+        member.close()
+
+
+def test_a_unit_of_work_that_is_open_is_waited_for(queue_manager: EmbeddedQueueManager) -> None:
+    """It could still be committed: its outcome is known before anybody else touches what it touches."""
+    first, second = Member(), Member()
+    worker = first.queue_manager._workers[1]
+    assert worker._connection is not None
+    worker._marker.advance(worker._connection)
+    first.die()
+    time.sleep(2 * LEASE)  # long enough for it to be taken over if it could
+    assert second.heritage() == set()
+    assert second.queue_manager.peers() == {first.name}
+    worker._connection.session.commit()
+    until(lambda: second.heritage() == {first.name})
+    second.close()
+
+
+def test_heritage_goes_on_to_the_next(queue_manager: EmbeddedQueueManager) -> None:
+    """An heir that dies before it has settled anything leaves that too."""
+    first, second, third = (Member() for _ in range(3))
+    first.die()
+    until(lambda: second.heritage() | third.heritage())
+    heir, other = (second, third) if second.heritage() else (third, second)
+    heir.die()
+    until(lambda: other.heritage() == {first.name, heir.name})
+    assert other.queue_manager.peers() == frozenset()
+    other.close()
+
+
+def test_ending_in_order_and_coming_back(queue_manager: EmbeddedQueueManager) -> None:
+    """Nothing is waited for, by those who live or by those who come."""
+    first = Member()
+    first.close()
+    begun = time.monotonic()
+    second, third = Member(), Member()
+    assert second.heritage() == {first.name}
+    second.close()
+    until(lambda: third.heritage() == {first.name, second.name})
+    assert time.monotonic() - begun < 30
+    third.close()
+    assert sum(b"instance" in stored.data for _, stored in queue_manager.load(GATEWAYS)) == 3
+
+
+def test_an_entry_that_is_removed_by_hand_ends_its_gateway(queue_manager: EmbeddedQueueManager) -> None:
+    member = Member()
+    done = threading.Event()
+    clear = [stored.token for _, stored in queue_manager.load(GATEWAYS) if b"instance" in stored.data]
+    queue_manager.submit(Unit(takes=[Takes(GATEWAYS, b"", clear)]), lambda *_: done.set())
+    assert done.wait(10)
+    assert member.superseded.wait(30)
+
+
+def test_a_missing_queue_is_named(queue_manager: EmbeddedQueueManager) -> None:
+    assert queue_manager.mqsc(f"DELETE QLOCAL({GATEWAYS})").ok
+    with pytest.raises(MQError, match=GATEWAYS):
+        Member()

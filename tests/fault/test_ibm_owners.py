@@ -1,0 +1,236 @@
+"""Several gateways on one queue manager: every session is one gateway's, and outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import mqi_clients
+import pytest
+from bridge_estate import Talker
+from gateways import RunningGateway
+from ibm_rig import OBJECTS, served
+
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.mqtt import packets as p
+from gateway.mqtt import writer
+from gateway.session.record import decode_json
+
+pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
+LEASE = 3
+SETTINGS = f"""
+queue_manager:
+  ibm: {{name: QM1, connection: "localhost(1414)", channel: C, user: app, password_file: pw, driver: ibmmq,
+        connections: 2, reconnect_from: 100ms, reconnect_to: 500ms, lease: {LEASE}s}}
+mqtt: {{connect_timeout: 40s}}
+mappings: [map.yaml]
+"""
+MAPPING = """
+version: 1
+to_mq:
+  - {name: up, topic: "up/#", queue: APP.Q, headers: []}
+"""
+
+
+class Fleet:
+    """Gateways by number, and their queue manager."""
+
+    def __init__(self, directory: Path, queue_manager: EmbeddedQueueManager) -> None:
+        self.directory = directory
+        self.queue_manager = queue_manager
+        self.gateways: list[RunningGateway] = []
+
+    def start(self) -> RunningGateway:
+        edge = self.directory / f"g{len(self.gateways)}"
+        edge.mkdir()
+        (edge / "map.yaml").write_text(MAPPING)
+        (edge / "pw").write_text("pw\n")
+        (edge / "pw").chmod(0o600)
+        environ = mqi_clients.program_environment(str(self.directory / "s"), *mqi_clients.BINDINGS)
+        self.gateways.append(RunningGateway(edge, settings=SETTINGS, environ=environ))
+        return self.gateways[-1].start()
+
+    def bodies(self, queue: str) -> list[bytes]:
+        return [stored.data for _, stored in self.queue_manager.load(queue)]
+
+    def sessions(self) -> dict[str, str]:
+        """Owner by client."""
+        records = [decode_json(body) for body in self.bodies("MQGATE.SESSIONS")]
+        return {record["client"]: record["owner"] for record in records}
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "s", OBJECTS) as queue_manager:
+        made = Fleet(tmp_path, queue_manager)
+        yield made
+        for gateway in made.gateways:
+            if gateway.process is not None and gateway.process.poll() is None:
+                gateway.process.send_signal(signal.SIGCONT)
+                gateway.kill()
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def stay(client_id: str, gateway: RunningGateway, **named: object) -> Talker:
+    """A device whose session outlives its connection."""
+    return Talker(gateway.port, client_id, clean=False, **named)
+
+
+def stage(device: Talker, body: bytes) -> None:
+    """A QoS 2 publication up to its PUBREC."""
+    device.socket.sendall(writer.encode_publish(5, b"up/q2", body, 2, packet_id=7, properties=b""))
+    assert device.next(p.PUBREC)[1] == 7
+
+
+def release(device: Talker) -> None:
+    device.socket.sendall(writer.encode_acks(p.PUBREL, [7]))
+    assert device.next(p.PUBCOMP)[1] == 7
+
+
+def test_a_session_goes_with_its_device(fleet: Fleet) -> None:
+    """Online, offline, and back: subscriptions, stored messages and half-done QoS 2 come along, each once."""
+    first = fleet.start()
+    device, other = stay("device", first), stay("other", first)
+    device.subscribe("news", 1)
+    stage(device, b"once")
+    second = fleet.start()
+    assert other.publish("news", b"1") in {0, 0x10}
+    assert device.receive()[1] == b"1"
+    moved = stay("device", second)
+    assert device.next(p.DISCONNECT)[1].reason == 0x8E
+    release(moved)
+    assert fleet.bodies("APP.Q") == [b"once"]
+    assert fleet.bodies("MQGATE.STAGED") == []
+    moved.cut()
+    teller = stay("teller", second)
+    teller.publish("news", b"2")
+    back = stay("device", first)
+    assert back.receive()[1] == b"2"
+    other.publish("news", b"3")
+    assert back.receive()[1] == b"3"
+    teller.publish("news", b"not for sessions of the other gateway")
+    assert back.silent()
+    assert len(set(fleet.sessions().values())) == 2
+    until(lambda: not fleet.bodies("MQGATE.OUT"))
+
+
+def test_a_client_is_at_one_gateway_at_a_time(fleet: Fleet) -> None:
+    """Sessions that nobody stores, too; and the will of the one that is replaced is published."""
+    first, second = fleet.start(), fleet.start()
+    will = p.Will("up/will", b"replaced", 1, retain=False)
+    here = Talker(first.port, "same", will=will)
+    there = Talker(second.port, "same")
+    assert here.next(p.DISCONNECT)[1].reason == 0x8E
+    until(lambda: fleet.bodies("APP.Q") == [b"replaced"])
+    assert there.publish("up/still") == 0
+    again = Talker(first.port, "same")
+    assert there.next(p.DISCONNECT)[1].reason == 0x8E
+    assert again.publish("up/here") == 0
+
+
+def test_what_a_killed_gateway_has_left_is_taken_over_once(fleet: Fleet) -> None:
+    """Two live on: together they publish each will once, and a device finds its session at whichever it comes to."""
+    first = fleet.start()
+    will = p.Will("up/will", b"gone", 1, retain=False)
+    devices = [stay(f"device-{number}", first, will=will) for number in range(6)]
+    for device in devices:
+        device.subscribe("news", 1)
+    stage(devices[0], b"half")
+    others = [fleet.start(), fleet.start()]
+    devices[5].cut()
+    until(lambda: fleet.bodies("APP.Q") == [b"gone"])
+    assert devices[1].publish("news", b"for five") == 0
+    for device in devices[:5]:
+        device.receive()
+    first.kill()
+    back = [stay(f"device-{number}", others[number % 2]) for number in range(6)]  # some while the lease lasts
+    release(back[0])
+    assert back[5].receive()[1] == b"for five"
+    until(lambda: sorted(fleet.bodies("APP.Q")) == [b"gone"] * 6 + [b"half"])
+    until(lambda: len(set(fleet.sessions().values())) == 2)
+    assert len(fleet.sessions()) == 6
+    assert fleet.bodies("MQGATE.WILLS") == []
+    takers = [gateway for gateway in others if "its sessions are taken over" in gateway.log]
+    assert len(takers) == 1
+
+
+def test_a_gateway_that_stops_hands_its_sessions_on_at_once(fleet: Fleet) -> None:
+    first = fleet.start()
+    device = stay("device", first)
+    device.subscribe("news", 1)
+    second = fleet.start()
+    owner = fleet.sessions()["device"]
+    assert first.stop() == 0
+    until(lambda: fleet.sessions()["device"] != owner)
+    teller = stay("teller", second)
+    teller.publish("news", b"kept")
+    assert stay("device", second).receive()[1] == b"kept"
+    assert second.stop() == 0
+    third = fleet.start()  # alone: nothing is waited for
+    assert sorted(set(fleet.sessions())) == ["device", "teller"]
+    assert len(set(fleet.sessions().values())) == 1
+    stay("device", third)
+
+
+def test_one_that_was_only_slow_commits_nothing_any_more(fleet: Fleet) -> None:
+    """Stopped for longer than its lease; what its devices have sent meanwhile is not acknowledged by it."""
+    first = fleet.start()
+    device = stay("device", first)
+    assert device.publish("up/1", b"before") == 0
+    second = fleet.start()
+    assert first.process is not None
+    first.process.send_signal(signal.SIGSTOP)
+    device.socket.sendall(writer.encode_publish(5, b"up/2", b"late", 1, packet_id=9, properties=b""))
+    until(lambda: "its sessions are taken over" in second.log)
+    moved = stay("device", second)
+    assert moved.publish("up/2", b"late") == 0
+    first.process.send_signal(signal.SIGCONT)
+    assert first.wait_killed() == 75
+    assert '"superseded"' in first.log
+    assert [packet for packet in device.packets if packet[0] >> 4 == p.PUBACK] == []
+    assert fleet.bodies("APP.Q") == [b"before", b"late"]
+
+
+def test_a_late_gateway_leaves_sessions_alone_that_live_elsewhere(fleet: Fleet) -> None:
+    """A short session of the first is neither expired nor delivered to by the second, until its device moves."""
+    first = fleet.start()
+    device = stay("device", first)
+    device.subscribe("news", 1)
+    second = fleet.start()
+    before = fleet.sessions()
+    teller = stay("teller", second)
+    teller.publish("news", b"at the second")
+    assert fleet.bodies("MQGATE.OUT") == []
+    assert device.silent()
+    assert fleet.sessions() == before | {"teller": fleet.sessions()["teller"]}
+    assert fleet.sessions()["teller"] != before["device"]
+
+
+@pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: many kills, each waits for a lease")
+def test_devices_wander_while_gateways_are_killed(fleet: Fleet) -> None:
+    """Nothing acknowledged is lost, and QoS 2 is not doubled."""
+    alive = [fleet.start(), fleet.start()]
+    sent: list[bytes] = []
+    for turn in range(12):
+        alive.append(fleet.start())
+        devices = [stay(f"device-{number}", alive[(turn + number) % 3]) for number in range(9)]
+        for number, device in enumerate(devices):
+            body = b"%d.%d" % (turn, number)
+            stage(device, body)
+            sent.append(body)
+        alive.pop(0).kill()
+        moved = [stay(f"device-{number}", alive[number % 2]) for number in range(9)]
+        for device in moved:
+            release(device)
+    assert sorted(fleet.bodies("APP.Q")) == sorted(sent)
+    assert fleet.bodies("MQGATE.STAGED") == []
