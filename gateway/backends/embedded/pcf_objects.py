@@ -338,6 +338,8 @@ def _holds(given: Parameter, value: Value | None) -> bool:
         return like is (given.operator == mq.MQCFOP_LIKE)
     if given.operator in {10, 13}:  # MQCFOP_CONTAINS, MQCFOP_EXCLUDES: of lists
         return (other in text.split(",")) is (given.operator == 10)
+    if given.operator in {26, 29}:  # MQCFOP_CONTAINS_GEN, MQCFOP_EXCLUDES_GEN
+        return any(each.startswith(other.rstrip("*")) for each in text.split(",")) is (given.operator == 26)
     return _compared(given.operator, (text > other) - (text < other))
 
 

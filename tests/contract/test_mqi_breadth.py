@@ -1,0 +1,144 @@
+"""The corners of the MQI and of PCF that other contract tests only pass by: every way to match, to filter, to name a
+report.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from strategies_embedded import md, refused
+
+from gateway.backends.embedded.descriptor import Descriptor
+from gateway.mq import pcf
+from gateway.ports.mqi import ObjectDescriptor
+
+GROUP, SEQUENCE, OFFSET = 4, 8, 16
+IN_GROUP, LAST, SEGMENT, LAST_SEGMENT = 8, 16, 2, 4
+Q_NAME, Q_TYPE, MAX_DEPTH, DESCRIPTION = 2016, 20, 15, 2013
+
+
+@pytest.fixture
+def ask(mqi):
+    """Send a command; the replies as dictionaries."""
+    reply_to = ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="REPLY.*")
+    handle = mqi.connection.open(reply_to, 1).handle
+
+    def run(command, *parameters, fails=0):
+        request = pcf.build(pcf.Message(1, command, parameters))
+        descriptor = md(type=1, format=b"MQADMIN", reply_to_q=reply_to.name.encode())
+        sent = mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", request, descriptor=descriptor)
+        replies = []
+        while not replies or not replies[-1].control:
+            replies.append(pcf.parse(mqi.get(handle, match=2, descriptor=md(correl_id=sent.md[48:72])).data))
+        assert replies[-1].reason == fails
+        return [
+            {one.parameter: one.text() if one.type == pcf.STRING else one.value for one in reply.parameters}
+            for reply in replies
+        ]
+
+    return run
+
+
+def test_match_by_group_sequence_and_offset(mqi):
+    handle = mqi.open("A")
+    for group in (b"g" * 24, b"h" * 24):
+        for sequence in (1, 2, 3):
+            flags = LAST if sequence == 3 else IN_GROUP
+            given = md(version=2, group_id=group, sequence=sequence, flags=flags)
+            mqi.put(handle, group[:1] + b"%d" % sequence, descriptor=given)
+    wanted = md(version=2, group_id=b"h" * 24, sequence=2)
+    assert mqi.get(handle, match=GROUP | SEQUENCE, descriptor=wanted).data == b"h2"
+    with refused(2033):
+        mqi.get(handle, match=GROUP | SEQUENCE, descriptor=wanted)
+    assert mqi.get(handle, match=SEQUENCE, descriptor=md(version=2, sequence=3)).data == b"g3"
+    assert mqi.get(handle, match=GROUP, descriptor=wanted).data == b"h1"
+    parts = ((0, SEGMENT), (2, SEGMENT), (4, LAST_SEGMENT))
+    for offset, flags in parts:
+        given = md(version=2, group_id=b"s" * 24, sequence=1, offset=offset, flags=flags)
+        mqi.put(handle, b"%02d" % offset, descriptor=given)
+    wanted = md(version=2, group_id=b"s" * 24, sequence=1, offset=4)
+    assert mqi.get(handle, match=GROUP | SEQUENCE | OFFSET, descriptor=wanted).data == b"04"
+
+
+@pytest.mark.parametrize(
+    ("options", "same_msg_id", "correl_id"),
+    [(0, False, "msg_id"), (128, True, "msg_id"), (64, False, "correl_id"), (192, True, "correl_id")],
+)
+def test_identifiers_of_reports(mqi, options, same_msg_id, correl_id):
+    handle, replies = mqi.open("A"), mqi.open("B")
+    given = md(report=256 | 2048 | options, reply_to_q=b"B", msg_id=b"m" * 24, correl_id=b"c" * 24)
+    sent = Descriptor(mqi.put(handle, b"data", descriptor=given).md)
+    mqi.get(handle)
+    for feedback in (259, 260):
+        report = Descriptor(mqi.get(replies).md)
+        assert report.feedback == feedback
+        assert (report.msg_id == sent.msg_id) is same_msg_id
+        assert report.correl_id == getattr(sent, correl_id)
+
+
+@pytest.mark.parametrize("notification", [1, 2])
+def test_action_notifications_are_the_applications(mqi, notification):
+    handle = mqi.open("A")
+    sent = mqi.put(handle, b"x", descriptor=md(report=notification, reply_to_q=b"B"))
+    assert Descriptor(mqi.get(handle).md).report == Descriptor(sent.md).report == notification
+    assert mqi.depth("B") == 0
+
+
+@pytest.mark.parametrize(
+    ("operator", "found"),
+    [(1, ["F1"]), (2, ["F2"]), (3, ["F1", "F2"]), (4, ["F3"]), (5, ["F1", "F3"]), (6, ["F2", "F3"])],
+)
+def test_every_comparison_of_numbers(mqi, ask, operator, found):
+    for number in (1, 2, 3):
+        mqi.mqsc(f"DEFINE QLOCAL(F{number}) MAXDEPTH({number})")
+    name, kind = pcf.string(Q_NAME, "F*"), pcf.integer(Q_TYPE, 1)
+    assert [one[Q_NAME] for one in ask(13, name, kind, pcf.integer_filter(MAX_DEPTH, operator, 2))] == found
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "found"),
+    [
+        (1, "bb", ["F1"]), (2, "bb", ["F2"]), (3, "bb", ["F1", "F2"]), (4, "bb", ["F3"]), (5, "bb", ["F1", "F3"]),
+        (6, "bb", ["F2", "F3"]), (18, "b*", ["F2"]), (21, "b*", ["F1", "F3"]),
+    ],
+)  # fmt: skip
+def test_every_comparison_of_texts(mqi, ask, operator, value, found):
+    for number, text in enumerate(("aa", "bb", "cc"), 1):
+        mqi.mqsc(f"DEFINE QLOCAL(F{number}) DESCR('{text}')")
+    name, kind = pcf.string(Q_NAME, "F*"), pcf.integer(Q_TYPE, 1)
+    assert [one[Q_NAME] for one in ask(13, name, kind, pcf.string_filter(DESCRIPTION, operator, value))] == found
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "found"),
+    [(10, "N.B", ["N2"]), (13, "N.B", ["N1"]), (26, "N.*", ["N1", "N2"]), (29, "N.B*", ["N1"])],
+)
+def test_filters_of_lists(mqi, ask, operator, value, found):
+    mqi.mqsc("DEFINE NAMELIST(N1) NAMES(N.A)\nDEFINE NAMELIST(N2) NAMES(N.A, N.B)")
+    replies = ask(36, pcf.string(2010, "N*"), pcf.string_filter(2020, operator, value))
+    assert [one[2010] for one in replies] == found
+
+
+def test_connection_authority_by_pcf(mqi, ask):
+    name = pcf.string(2045, "SYSTEM.DEFAULT.AUTHINFO.IDPWOS")
+    assert ask(83, name)[0][258] == 0  # CHCKCLNT(OPTIONAL)
+    ask(79, name, pcf.integer(66, 3), pcf.integer(258, 3))
+    assert ask(83, name)[0][258] == 3
+    assert "CHCKCLNT(REQUIRED)" in "\n".join(mqi.mqsc("DISPLAY AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) CHCKCLNT"))
+
+
+def test_the_longest_messages(mqi):
+    """100 MB with MQGATE_LONG=1, otherwise ten times the segment: both are larger than any segment of this store."""
+    length = 104_857_600 if os.environ.get("MQGATE_LONG") else 20 << 20
+    mqi.mqsc("ALTER QMGR MAXMSGL(104857600)\nALTER QLOCAL(A) MAXMSGL(104857600)")
+    data = os.urandom(1 << 16) * (length >> 16)
+    with refused(2031):
+        mqi.put("A", bytes(104_857_601))
+    mqi.put("A", data, descriptor=md(persistence=1))
+    mqi.put("A", b"behind it", descriptor=md(persistence=1))
+    mqi.restart()
+    handle = mqi.open("A")
+    got = mqi.get(handle, length=length)
+    assert got.data == data
+    assert mqi.get(handle).data == b"behind it"
