@@ -84,6 +84,14 @@ def test_each_section_fits_at_400_pixels_and_is_labelled(opened: Any, well: Any,
     opened.screenshot(path=str(CACHE / "shots" / f"narrow-{section.replace('/', '-')}.png"))
 
 
+def test_no_table_is_cut_off_on_a_wide_screen(opened: Any, well: Any) -> None:
+    for section in ("overview", "rules", "clients", "queues", "dead-letters", "settings"):
+        visit(opened, well, section)
+        opened.wait_for_selector("tbody tr td:not(.none)")
+        widths = "[...document.querySelectorAll('.scroll')].map((one) => one.scrollWidth - one.clientWidth)"
+        assert max(opened.evaluate(widths)) <= 0, section
+
+
 @pytest.mark.parametrize(("scheme", "sections"), [("light", SECTIONS), ("dark", ["overview", "clients", "try"])])
 def test_axe_finds_nothing_that_keeps_anybody_out(chromium: Any, well: Any, scheme: str, sections: list[str]) -> None:
     size = {"width": 1280, "height": 900}

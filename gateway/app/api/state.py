@@ -94,7 +94,7 @@ class StateViews:
             "subscriptions": len(engine.router.subscriptions),
             "retained": engine.retained.count,
             "inflight": inflight(gateway),
-            "paused": gateway.hub.count if engine.paused else 0,
+            "paused": gateway.hub.count if engine.paused else sum(map(engine.parking.withholds, engine.connections)),
             "spool": _spool(gateway),
             "dead_letters": _dead_letters(gateway),
             "latency_ms": gateway.latency(),

@@ -171,6 +171,7 @@ export const format = {
     const [scale, unit] = Math.abs(value) < 1e6 ? [1e3, "k"] : Math.abs(value) < 1e9 ? [1e6, "M"] : [1e9, "G"];
     return `${(value / scale).toFixed(value / scale < 100 ? 1 : 0)} ${unit}`;
   },
+  messages: (value) => `${format.count(value)} ${value === 1 ? "message" : "messages"}`,
   rate: (value) => (value === null || value === undefined ? "–" : `${format.count(value)}/s`),
   bytes(value) {
     if (value === null || value === undefined) return "–";

@@ -84,7 +84,7 @@ function one(target, id, page, every) {
       [client.connected ? "Connected" : "Last seen"]: client.since === null ? "–" : `${format.time(client.since)} (${format.ago(client.since)})`,
       "Keep alive": client.keep_alive ? `${client.keep_alive} s` : "none",
       Session: client.clean_start && !client.session_expiry_seconds ? "ends with the connection" : client.session_expiry_seconds === null ? "never expires" : `kept for ${format.seconds(client.session_expiry_seconds)}${client.ends ? `, until ${format.time(client.ends)}` : ""}`,
-      Queued: `${client.queued} messages`, Received: format.count(client.received), Sent: format.count(client.sent),
+      Queued: format.messages(client.queued), Received: format.count(client.received), Sent: format.count(client.sent),
       Will: client.will ? `${client.will.topic} (QoS ${client.will.qos}, ${client.will.length} bytes)` : "none",
       Certificate: client.certificate ? `${client.certificate.subject}, until ${format.time(client.certificate.not_after)}` : "none",
     }, "facts"));

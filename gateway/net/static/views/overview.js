@@ -53,7 +53,7 @@ export default function overview(target, _rest, page, every) {
   }, "quiet");
   put(target, h("h1", {}, "Overview"), problems, h("dl", { class: "tiles" }, tiles.map((each) => each.element)),
     h("div", { class: "grid" }, panel("", flow.element), panel("", connections.element), panel("", waiting.element)),
-    h("div", { class: "grid" }, panel("Queue managers", managers.element), panel("Listeners", listeners.element)),
+    panel("Queue managers", managers.element), panel("Listeners", listeners.element),
     panel("Process", facts, h("div", { class: "bar" }, reload)));
 
   let before = null;
@@ -86,8 +86,8 @@ export default function overview(target, _rest, page, every) {
     put(facts, pairs({
       Version: now.version, Backend: now.backend, Started: format.time(now.started),
       "Last reload": `${format.time(now.last_reload.time)}${now.last_reload.ok ? "" : " (refused)"}`,
-      "In flight": `${format.count(now.inflight)} messages`, Retained: `${format.count(now.retained)} messages`,
-      "Held back": now.paused ? `${now.paused} connections` : "nobody", "Not matched": h("span", {}, `${format.count(now.totals.unrouted)} messages (`, link("try out", "#/try"), ")"),
+      "In flight": format.messages(now.inflight), Retained: format.messages(now.retained),
+      "Held back": now.paused ? `${now.paused} ${now.paused === 1 ? "connection" : "connections"}` : "nobody", "Not matched": h("span", {}, `${format.messages(now.totals.unrouted)} (`, link("try out", "#/try"), ")"),
     }, "facts"));
     before = now;
   });
