@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, outbound, trace
+from gateway.bridge.repeated import Known, Repeated
 from gateway.bridge.request import Request
 from gateway.broker import tracing
+from gateway.broker.delivery import Prefixes
 from gateway.broker.route import DEAD, Receiver, Route
 from gateway.broker.turn import Cause
 from gateway.errors import HeaderError, Refused
@@ -45,6 +47,7 @@ class Handover:
         self.gateway = ""
         """The name this gateway gives to what its devices publish; empty: nothing is recognised."""
         self._routes: dict[str, Route] = {}
+        self.repeated = Repeated()
 
     def message(self, source: Source, stored: Stored) -> str:
         """Hand over one message; the name of the rule that took it."""
@@ -52,11 +55,17 @@ class Handover:
         counters = engine.counters
         try:
             self._check_backout(source, stored)
-            rule, made = self._answer(rule, stored) or outbound.first_publication(source.rules, stored.md, stored.data)
+            known = self.repeated.find(source.rules, stored.md, stored.data)
+            if known is None:
+                rule, made = self._made(source, rule, stored)
+            else:
+                made = known.made
             if made.gateway and made.gateway == self.gateway:
                 counters.messages_dropped[rule.name, "loop"] += 1
-            else:
+            elif known is None:
                 self._publish(rule.name, stored, made)
+            else:
+                self._repeat(rule.name, stored, known)
         except Refused as refused:
             self._dead_letter(source, rule, stored, refused.feedback)
         except HeaderError:
@@ -64,6 +73,15 @@ class Handover:
             self._dead_letter(source, rule, stored, _RFH_ERROR)
         counters.route_matched[rule.name] += 1
         return rule.name
+
+    def _made(self, source: Source, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Publication]:
+        """What the rules make of a message that is like none before it."""
+        answer = self._answer(rule, stored)
+        if answer is not None:
+            return answer
+        found = outbound.first_publication(source.rules, stored.md, stored.data)
+        self.repeated.keep(source.rules, stored.md, stored.data, found[1])
+        return found
 
     def _check_backout(self, source: Source, stored: Stored) -> None:
         """A message that was backed out too often is poison: it goes aside, with what came before it undisturbed."""
@@ -101,11 +119,23 @@ class Handover:
         publication = Publication(
             made.topic.encode(), made.payload, made.qos, made.retain, prop.encode(properties), expires
         )
+        self._hand_over(rule_name, stored, made, publication, {})
+
+    def _repeat(self, rule_name: str, stored: Stored, known: Known) -> None:
+        """A message whose headers are known."""
+        made = known.made
+        publication = Publication(known.topic, stored.data[known.start :], made.qos, made.retain, known.block)
+        self._hand_over(rule_name, stored, made, publication, known.prefixes)
+
+    def _hand_over(
+        self, rule_name: str, stored: Stored, made: outbound.Publication, publication: Publication, prefixes: Prefixes
+    ) -> None:
+        engine = self.engine
         receivers, shared = self._receivers(made)
         if not receivers and not shared and not publication.retain and made.qos:
             raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
         if len(receivers) == 1 and not shared:
-            self._for_one(receivers[0], publication, made.report)
+            self._for_one(receivers[0], publication, made.report, prefixes)
             engine.counters.mqtt_publish_sent[rule_name, made.qos] += 1
         else:
             engine.delivery.fan_out(self._route(made.topic), publication, rule_name)
@@ -123,7 +153,7 @@ class Handover:
             raise Refused(f"no device {made.client!r} is known here", Feedback.DEVICE_UNKNOWN)
         return (Receiver(session, 2, True, ()),), False  # noqa: FBT003 -- the message's own RETAIN
 
-    def _for_one(self, receiver: Receiver, publication: Publication, report: bytes) -> None:
+    def _for_one(self, receiver: Receiver, publication: Publication, report: bytes, prefixes: Prefixes) -> None:
         """For one device: its own answer is what is reported. A full or absent session refuses here, where the message
         can still be dead-lettered, not later and silently."""
         engine, session = self.engine, receiver.session
@@ -139,7 +169,7 @@ class Handover:
             engine.counters.messages_dropped["_none", "other"] += 1
         elif qos == 0:
             engine.delivery.reporting.positive(publication)
-        engine.delivery.copy(receiver, publication, {})
+        engine.delivery.copy(receiver, publication, prefixes)
 
     def _route(self, topic: str) -> Route:
         """The local subscribers of a topic."""

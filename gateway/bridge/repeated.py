@@ -1,0 +1,91 @@
+"""What a rule made of a message holds for every other with the same headers: applications put thousands of them.
+
+Kept by rule, by the beginning of the descriptor (report, type, expiry, what describes the data, priority, persistence)
+and by the MQRFH2. What depends on more is not kept: other fields of the descriptor, the body, the moment. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, RESPONSE_TOPIC
+from gateway.bridge.outbound import Publication
+from gateway.bridge.trace import carries
+from gateway.mq import mqmd
+from gateway.mqtt import properties as prop
+from gateway.rules.mappings import OutboundRule
+
+_RFH2, _RFH2_BEGINS = b"MQHRF2  ", b"RFH \2\0\0\0"
+_BODIES = frozenset({b"MQSTR   ", b"        ", bytes(8)})
+"""Formats of data that is no header."""
+_BEGINNING = slice(0, 48)
+_MAX_KNOWN, _LONGEST_HEADER = 4096, 2048
+_NOTHING = bytes(24)
+_VARYING = frozenset({"md", "json", "xqh"})
+"""Kinds of slots whose values are not in the headers that are compared."""
+
+
+class Known:
+    """A publication but for its payload, which is the data from `start` on."""
+
+    __slots__ = ("block", "made", "prefixes", "rule", "start", "topic")
+
+    def __init__(self, rule: OutboundRule, made: Publication, start: int) -> None:
+        self.rule = rule
+        self.made = made._replace(payload=b"")
+        self.start = start
+        self.topic = made.topic.encode()
+        self.block = prop.encode(made.properties)
+        self.prefixes: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
+        """Heads of what durable sessions store of it."""
+
+
+class Repeated:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bytes, bytes], Known] = {}
+
+    def find(self, rules: Sequence[OutboundRule], md: bytes, data: bytes) -> Known | None:
+        """What is known of such a message."""
+        start = _start(md, data)
+        if start < 0 or len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
+            return None
+        return self._known.get((id(rules[0]), md[_BEGINNING], data[:start]))
+
+    def keep(self, rules: Sequence[OutboundRule], md: bytes, data: bytes, made: Publication) -> None:
+        """This is what its rule made of a message."""
+        start = _start(md, data)
+        if start < 0 or len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING or made.payload != data[start:]:
+            return
+        if not _same_for_all(rules[0]) or mqmd.number(md, mqmd.AT_REPORT) or _differs(made):
+            return
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        self._known[id(rules[0]), md[_BEGINNING], data[:start]] = Known(rules[0], made, start)
+
+
+def _start(md: bytes, data: bytes) -> int:
+    """Where the body begins behind one MQRFH2 or none; -1: the message is not as plain as that."""
+    kind = md[mqmd.FORMAT]
+    if kind in _BODIES:
+        return 0
+    if kind != _RFH2 or data[:8] != _RFH2_BEGINS or data[20:28] not in _BODIES:
+        return -1
+    start = int.from_bytes(data[8:12], "little")
+    return start if start <= min(_LONGEST_HEADER, len(data)) else -1
+
+
+def _same_for_all(rule: OutboundRule) -> bool:
+    """Whether nothing but headers decides what the rule makes of a message."""
+    spec = rule.spec
+    templates = (rule.topic, rule.client, rule.order_by, rule.response_topic)
+    slots = [slot.kind for template in templates if template is not None for slot in template.slots]
+    whole = spec.convert is not None or not spec.strip_headers or spec.user_properties == "all"
+    return not whole and spec.transmission_queue is None and _VARYING.isdisjoint(slots)
+
+
+def _differs(made: Publication) -> bool:
+    """Whether it has something of its own that others with these headers have not."""
+    own = {CORRELATION_DATA, MESSAGE_EXPIRY, RESPONSE_TOPIC}
+    return bool(made.report) or not own.isdisjoint(made.properties) or carries(made.properties)
