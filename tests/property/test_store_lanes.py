@@ -84,6 +84,11 @@ def play(actions: list[tuple[str, int, int]]) -> None:
         for number in (where, *list(oracle.places)[:3], oracle.next):
             assert lane.holds(number) is (number in oracle.places)
             assert lane.place(number) == oracle.places.get(number, -1)
+            place = lane.stretch(number, count)
+            if place >= 0:
+                assert all(oracle.places[number + at] == place + at for at in range(count))
+            else:
+                assert lane.gone or list(lane.live(number - 1))[:1] != [(number, count, lane.place(number))]
         after = sorted(number for number in oracle.places if number > where + 90)
         assert [first + at for first, length, _p in lane.live(where + 90) for at in range(length)] == after
         first_run = lane.first()
@@ -147,4 +152,5 @@ def test_numbers_are_a_set(steps: list[tuple[bool, range | list[int]]], first: i
     parts = list(numbers.cut((first, count, 1000 + first)))
     left = [begin + at for begin, length, _place in parts for at in range(length)]
     assert left == [number for number in range(first, first + count) if number not in model]
+    assert sorted(numbers.among(range(first, first + count))) == sorted(model & set(range(first, first + count)))
     assert all(place == 1000 + begin and length > 0 for begin, length, place in parts)

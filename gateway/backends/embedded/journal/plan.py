@@ -199,8 +199,8 @@ def _staying(store: Looker, plan: Plan, tokens: Sequence[int]) -> Sequence[int]:
 
 def _plan_takes(store: Looker, plan: Plan, queue: str, key: bytes, tokens: Sequence[int]) -> None:
     found = store.index.runs_of(queue, key, consecutive(_staying(store, plan, tokens)))
-    plan.links.takes.extend(run for run, volatile in found.runs if not volatile)
-    plan.volatile_takes += [run for run, volatile in found.runs if volatile]
+    for run, volatile in found.runs:
+        (plan.volatile_takes if volatile else plan.links.takes).append(run)
     plan.missing += found.missing
 
 

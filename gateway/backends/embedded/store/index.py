@@ -216,6 +216,10 @@ class Index:
         for first, count in wanted:
             name = (queue, key, first >> NUMBER_BITS)
             lane = self.find(name)
+            place = lane.stretch(first & NUMBER_MASK, count) if lane is not None else -1
+            if place >= 0:  # as nearly always
+                runs.append((TokenRun(name, first & NUMBER_MASK, count), bool(place >> ROW_BITS & VOLATILE)))
+                continue
             shift = first & ~NUMBER_MASK
             begin = first
             for at, length, place in spans(lane, first & NUMBER_MASK, count) if lane is not None else ():

@@ -94,6 +94,13 @@ class Lane:
             return -1
         return self.runs[at + 2] + number - self.runs[at]
 
+    def stretch(self, first: int, count: int) -> int:
+        """Where these messages lie if all are there, one behind the other. -1: perhaps not; `live` says."""
+        at = -1 if self.gone else self.locate(first)
+        if at < 0 or first + count > self.runs[at] + self.runs[at + 1]:
+            return -1
+        return self.runs[at + 2] + first - self.runs[at]
+
     def _behind(self, number: int) -> int:
         """Index of the first run that begins after `number`."""
         runs, start = self.runs, self.start

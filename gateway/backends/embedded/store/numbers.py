@@ -30,10 +30,11 @@ class Numbers:
         return number in self._single or any(number in run for run in self._runs)
 
     def among(self, numbers: range) -> list[int]:
-        """Those of a run that are in the set."""
-        if not self._runs and self._single.isdisjoint(numbers):
-            return []
-        return [number for number in numbers if number in self]
+        """Those of a run that are in the set, in any order."""
+        found = self._single.intersection(numbers) if self._single else set()
+        for run in self._runs:
+            found.update(range(max(run.start, numbers.start), min(run.stop, numbers.stop)))
+        return list(found)
 
     def update(self, numbers: Iterable[int]) -> None:
         """Add them."""
@@ -47,7 +48,9 @@ class Numbers:
         if isinstance(numbers, range):
             if self._single:
                 self._single.difference_update(numbers)
-            if self._runs:
+            if self._runs == [numbers]:
+                self._runs = []
+            elif self._runs:
                 self._runs = [rest for run in self._runs for rest in _without(run, numbers)]
             return
         removed = set(numbers)
