@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -74,6 +75,47 @@ def test_tokens_are_checked_by_signature_audience_and_expiry(gateway: RunningGat
     assert connect(gateway, "token-7", token(exp=time.time() - 60)) == 0x86
     forged = jwt.encode({"sub": "token-7", "aud": "devices", "exp": time.time() + 60}, "k" * 32, "HS256").encode()
     assert connect(gateway, "token-7", forged) == 0x86
+
+
+def test_a_token_that_expires_ends_its_connection(gateway: RunningGateway) -> None:
+    """Whoever comes with a token is let in for as long as the token says, and told why when that is over."""
+    with Device("127.0.0.1", gateway.port, "passing", version=5) as device:
+        assert device.connect("token-7", token(exp=time.time() + 2)) == 0
+        device.publish("t/x", b"1", 1)
+        said = device._next(14)
+        assert said[1].reason == 0x87
+        assert "expired" in said[1].properties[0x1F]
+
+
+def test_new_keys_are_taken_by_a_reload_and_the_old_ones_are_void(gateway: RunningGateway) -> None:
+    path, other = gateway.directory / "keys.json", ec.generate_private_key(ec.SECP256R1())
+    old = path.read_text()
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(other.public_key()))
+    with Device("127.0.0.1", gateway.port, "stays", version=5) as device:
+        assert device.connect("token-7", token()) == 0
+        path.write_text(json.dumps({"keys": [{**public, "kid": "k2", "use": "sig", "alg": "ES256"}]}))
+        reload(gateway, "ok")
+        body = {"sub": "token-7", "aud": "devices", "exp": time.time() + 60}
+        assert connect(gateway, "token-7", jwt.encode(body, other, "ES256", {"kid": "k2"}).encode()) == 0
+        assert connect(gateway, "token-7", token()) == 0x86
+        path.write_text("no key set")
+        reload(gateway, "failed")
+        assert connect(gateway, "token-7", jwt.encode(body, other, "ES256", {"kid": "k2"}).encode()) == 0
+        path.write_text(old)
+        reload(gateway, "ok")
+        assert connect(gateway, "token-7", token()) == 0
+        device.publish("t/x", b"1", 1)  # who is in stays in
+
+
+def reload(gateway: RunningGateway, result: str) -> None:
+    """SIGHUP, until it is counted."""
+    series = f'mqgate_config_reloads_total{{result="{result}"}}'
+    before, until = gateway.metric(series), time.monotonic() + 30
+    assert gateway.process is not None
+    gateway.process.send_signal(signal.SIGHUP)
+    while gateway.metric(series) == before:
+        assert time.monotonic() < until, gateway.log
+        time.sleep(0.02)
 
 
 def test_the_access_list_decides_about_topics(gateway: RunningGateway) -> None:
