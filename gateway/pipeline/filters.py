@@ -1,4 +1,5 @@
-"""Conditions that the reader itself applies: ranges of seq and put_ts. What cannot be taken over stays Spark's."""
+"""Conditions that the reader itself applies: ranges of seq, and of put times given as options. What cannot be taken
+over stays Spark's: put_ts too, since a message may bring a put time of its own that only its descriptor knows."""
 
 from __future__ import annotations
 

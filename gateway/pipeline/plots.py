@@ -48,7 +48,7 @@ def bar_plot(title: str, values: Sequence[tuple[str, float]], unit: str = "") ->
         parts += [
             f'<text x="{label - 8}" y="{y + 14}" text-anchor="end">{shown}</text>',
             f'<rect x="{label}" y="{y + 3}" width="{width:.1f}" height="{row - 8}" fill="{colour}" rx="2"/>',
-            f'<text x="{label + width + 6:.1f}" y="{y + 14}">{value:,.6g} {escape(unit)}</text>',
+            f'<text x="{label + width + 6:.1f}" y="{y + 14}">{short(value)} {escape(unit)}</text>',
         ]
     return _svg(title, parts, height)
 
@@ -56,6 +56,14 @@ def bar_plot(title: str, values: Sequence[tuple[str, float]], unit: str = "") ->
 def empty_plot(title: str) -> str:
     """A plot with nothing to show says so."""
     return _svg(title, [f'<text x="{WIDTH / 2}" y="40" text-anchor="middle">nothing to show</text>'], 64)
+
+
+def short(value: float) -> str:
+    """A number as people write it: never with an exponent."""
+    for size, name in ((1e9, "G"), (1e6, "M")):
+        if abs(value) >= size:
+            return f"{value / size:,.4g} {name}"
+    return f"{value:,.6g}"
 
 
 def nice(most: float) -> float:
@@ -81,7 +89,7 @@ def _frame(title: str, top: float, unit: str) -> str:
         value = top * part / 4
         y = _y(value, top)
         lines.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-        lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.6g}</text>')
+        lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{short(value)}</text>')
     lines.append(f'<text x="{LEFT + 4}" y="{TOP - 4}">{escape(unit)}</text>')
     return "".join(lines)
 
@@ -91,7 +99,7 @@ def _x_axis(right: float, unit: str) -> list[str]:
     y = HEIGHT - BOTTOM + 16
     anchors = ("start", "middle", "middle", "middle", "end")
     return [
-        f'<text x="{_x(x, right):.1f}" y="{y}" text-anchor="{anchor}">{x:,.3g} {unit}</text>'
+        f'<text x="{_x(x, right):.1f}" y="{y}" text-anchor="{anchor}">{short(float(f"{x:.3g}"))} {unit}</text>'
         for x, anchor in zip(steps, anchors, strict=True)
     ]
 

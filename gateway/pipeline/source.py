@@ -159,7 +159,7 @@ class QueueReader(DataSourceReader):
 
 
 class PushdownReader(QueueReader):
-    """The same with conditions on seq, queue, priority and put_ts taken over from Spark."""
+    """The same with conditions on seq taken over from Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Those that are not taken over go back to Spark."""

@@ -31,6 +31,14 @@ SETTINGS = {
     "spark.dynamicAllocation.enabled": "false",
     "spark.log.level": "WARN",
 }
+PLAIN_CHECKPOINT = {
+    # Checkpoints of jobs are on a POSIX folder. Spark's default goes through an interface of Hadoop that starts
+    # twenty processes a batch there (readlink, chmod), which is half of the time its two logs take.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+PLAIN_SINCE = (4, 3)
 LOCAL = {
     # The second number is attempts for a task; with plain local[2] any passing error ends the query.
     "spark.master": "local[2,4]",
@@ -41,8 +49,8 @@ LOCAL = {
 }
 
 
-def check_spark() -> None:
-    """Whether the extra is installed and new enough."""
+def check_spark() -> tuple[int, ...]:
+    """Whether the extra is installed and new enough; its version."""
     for name in ("pyspark", "pyarrow", "numpy"):
         if find_spec(name) is None:
             raise SparkMissing(f"{name} is not installed: pip install 'mqgate[spark]'")
@@ -53,11 +61,12 @@ def check_spark() -> None:
         raise SparkMissing(
             f"pyspark {pyspark.__version__} is too old: 4.2 or later has the streaming calls needed here"
         )
+    return version
 
 
 def make_session(name: str, settings: Mapping[str, str] | None = None, cache: Path | None = None) -> Any:
     """The session of this process. Under spark-submit the submitted settings win over ours."""
-    check_spark()
+    version = check_spark()
     from pyspark.sql import SparkSession
 
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -70,7 +79,8 @@ def make_session(name: str, settings: Mapping[str, str] | None = None, cache: Pa
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     for key, value in ({} if submitted else LOCAL).items():
         builder = builder.config(key, value)
-    for key, value in {**SETTINGS, **(settings or {})}.items():
+    plain = PLAIN_CHECKPOINT if version >= PLAIN_SINCE else {}
+    for key, value in {**SETTINGS, **plain, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

@@ -42,10 +42,30 @@ FIGURES = (
     Figure(
         "queue to Parquet, CPU of Parquet to Parquet", 1.1, True, "x", cpu("queue to parquet", "parquet to parquet")
     ),
+    Figure(
+        "the same through Spark's own writer",
+        0.7,
+        False,
+        "x",
+        speed("queue to parquet, Spark's writer", "parquet to parquet"),
+    ),
     Figure("Arrow path, of the tuple path (CPU)", 4.0, False, "x", cpu("tuples", "arrow")),
     Figure("HTTP read, of local read", 0.5, False, "x", speed("over http", "local")),
     Figure("stream to noop, best batch of 50,000", 150_000, False, "rows/s", lambda found: found["stream to noop"][0]),
-    Figure("stream to Parquet, best batch", 100_000, False, "rows/s", lambda found: found["stream to parquet"][0]),
+    Figure(
+        "stream landed as Parquet, best batch",
+        100_000,
+        False,
+        "rows/s",
+        lambda found: found["stream to landed parquet"][0],
+    ),
+    Figure(
+        "stream to Spark's Parquet sink, best batch",
+        80_000,
+        False,
+        "rows/s",
+        lambda found: found["stream to parquet"][0],
+    ),
     Figure("sink", 150_000, False, "rows/s", lambda found: found["parquet to queue"][0]),
     Figure("gap detection, all in, CPU", 30, True, "us/row", lambda found: found["gap detection"][1]),
     Figure("put to readable at 1,000/s, median", 1.5, True, "s", lambda found: found["put to readable"][0]),

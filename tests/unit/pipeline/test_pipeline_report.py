@@ -5,10 +5,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pipeline.plots import bar_plot, line_plot, nice
+from gateway.pipeline.plots import bar_plot, line_plot, nice, short
 from gateway.pipeline.status import metrics_text, status_lines
 
 STATUS: dict[str, Any] = {
@@ -63,3 +64,10 @@ def test_metrics() -> None:
     assert 'mqgate_pipeline_up{job="plant"} 1\n' in text
     assert 'mqgate_pipeline_lag_messages{group="g"} 7\n' in text
     assert text.count("# TYPE mqgate_pipeline_rows_total counter") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (37.5, "37.5"), (9957, "9,957"), (1e10, "10 G"), (2_500_000, "2.5 M")]
+)
+def test_numbers_are_written_without_exponents(value: float, shown: str) -> None:
+    assert short(value) == shown
