@@ -1,0 +1,71 @@
+"""An operator's view of a queue manager: what the administration API and the command line ask of any backend."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from gateway.ports.batch import Outcome, Unit
+
+
+class Seen(NamedTuple):
+    """A message as it lies on its queue."""
+
+    token: Any
+    """Names it: a number, or on IBM MQ its MsgId in hexadecimal digits."""
+    md: bytes
+    data: bytes
+    put_time: float
+    backout: int
+    expiry: float
+    """When it expires; 0: never."""
+    locked: bool
+
+
+class QueueRow(NamedTuple):
+    """A queue in one line."""
+
+    name: str
+    kind: str
+    depth: int | None
+    max_depth: int | None
+    oldest: float | None
+    """When its oldest message was put."""
+    attributes: dict[str, str]
+
+
+class Inspects(Protocol):
+    """Looking at queues without getting anything from them, and the few acts an operator needs. Every call may raise
+    MQError."""
+
+    def close(self) -> None:
+        """Give back what it has of its own."""
+
+    def token(self, text: str) -> Any:
+        """A token as a listing showed it; ValueError when it is none."""
+
+    def queues(self, pattern: str = "*") -> list[QueueRow]:
+        """The queues whose name is like `pattern`, by name."""
+
+    def queue(self, name: str) -> QueueRow:
+        """One queue."""
+
+    def browse(self, name: str, limit: int = 50, after: Any = None) -> list[Seen]:
+        """The next messages in the order of delivery."""
+
+    def message(self, name: str, token: Any) -> Seen:
+        """One message."""
+
+    def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
+        """Messages by identifier."""
+
+    def remove(self, name: str, tokens: list[Any]) -> int:
+        """Take messages away for good; how many."""
+
+    def clear(self, name: str) -> int:
+        """Remove every message; how many."""
+
+    def commit(self, unit: Unit) -> Outcome:
+        """Commit puts and takes in one unit of work and wait for it."""
+
+    def msg_id_of(self, token: object, head: bytes) -> str:
+        """The MsgId of a message that was put with `head` and got this token."""
