@@ -23,6 +23,8 @@ from gateway.broker.singles import SHORT
 from gateway.net.hub_socket import AGAIN, READ, WRITE, Acceptor, HubSocket
 from gateway.net.rates import Pair, SendRates
 from gateway.net.reactor import HubReactor
+from gateway.net.scheduler import ReactorScheduler
+from gateway.net.waking import Waker
 from gateway.net.wire import read_sockets, write_sockets
 from gateway.ports.link import Link
 from gateway.session.connection import Connection
@@ -55,7 +57,7 @@ class Hub:
         self.engine = engine
         self._epoll = select.epoll()
         self._sockets: dict[int, HubSocket] = {}
-        self._acceptors: dict[int, Acceptor] = {}
+        self._acceptors: dict[int, Acceptor | Waker] = {}
         self._lost: list[HubSocket] = []
         self.streams: set[Pausable] = set()
         """Links that are not behind the epoll and have to keep the same pauses and rates."""
@@ -65,6 +67,10 @@ class Hub:
         self.on_fatal: Callable[[Exception], None] = lambda _error: None
         self.on_defect: Callable[[Exception, str], None] = lambda _error, _peer: None
         self._reactor_fd = -1
+        if isinstance(engine.scheduler, ReactorScheduler):
+            waker = engine.scheduler.waker = Waker()
+            self._acceptors[waker.fd] = waker
+            self._epoll.register(waker.fd, READ)
         if isinstance(reactor, HubReactor):
             reactor.serve_first(self)
         else:

@@ -9,6 +9,8 @@ from typing import Any
 
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 
+from gateway.net.waking import Waker
+
 
 class ReactorScheduler:
     """Time and timers of the running reactor."""
@@ -17,6 +19,8 @@ class ReactorScheduler:
         self._reactor = reactor
         self.now = time.time
         self.monotonic = time.monotonic
+        self.waker: Waker | None = None
+        """The short way from other threads, where there is a hub."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Run `call` after `seconds`; the answer cancels it."""
@@ -30,4 +34,7 @@ class ReactorScheduler:
 
     def soon(self, call: Callable[[], None]) -> None:
         """Run `call` in the reactor thread, from any thread."""
-        self._reactor.callFromThread(call)
+        if self.waker is not None:
+            self.waker.call(call)
+        else:
+            self._reactor.callFromThread(call)
