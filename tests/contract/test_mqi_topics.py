@@ -137,6 +137,21 @@ def test_subscriptions_defined_by_mqsc(mqi):
     assert publish(mqi, "x/y", b"2", 4 | 0x80000).reason == 2550
 
 
+def test_a_subscription_by_a_topic_object_is_to_the_objects_topic(mqi):
+    mqi.mqsc("DEFINE TOPIC(PLANT) TOPICSTR('x')\nDEFINE SUB(BY.OBJECT) TOPICOBJ(PLANT) TOPICSTR('y') DEST(A)")
+    publish(mqi, "x/y", b"1")
+    handle = mqi.open("A")
+    options = RESUME | DURABLE
+    descriptor = SubscriptionDescriptor(options, object_string="x/y", name="BY.OBJECT")
+    made = mqi.connection.subscribe(descriptor, handle)
+    assert descriptor.resolved_string == "x/y"
+    mqi.connection.close(made.subscription_handle)
+    with refused(2510):
+        mqi.connection.subscribe(SubscriptionDescriptor(options, object_string="x/z", name="BY.OBJECT"), handle)
+    assert "TOPICSTR(x/y)" in "\n".join(mqi.mqsc("DISPLAY SBSTATUS(BY.OBJECT)"))
+    assert mqi.drain(handle) == [b"1"]
+
+
 def test_a_full_subscriber_goes_to_the_dead_letter_queue(mqi):
     mqi.mqsc("ALTER QLOCAL(A) MAXDEPTH(1)\nDEFINE SUB(S) TOPICSTR('t') DEST(A)")
     publish(mqi, "t", b"1")

@@ -172,7 +172,7 @@ class StatusCommands:
             rows.append({
                 "SUB": one.name, "SUBID": str(one.extra.get("SUBID", "")),
                 "DURABLE": "YES" if one.number("DURABLE") == 1 else "NO",
-                "TOPICSTR": one.text("TOPICSTR"), "DEST": one.text("DEST"), "ACTCONN": "YES" if in_use else "NO",
+                "TOPICSTR": self._topics.topic_of(one), "DEST": one.text("DEST"), "ACTCONN": "YES" if in_use else "NO",
             })  # fmt: skip
         return self._shown(command, "SBSTATUS", rows)
 

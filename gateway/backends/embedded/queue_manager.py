@@ -302,7 +302,7 @@ class EmbeddedQueueManager:
         with self.core.entered():
             known = self.core.catalogue.get("SUB", name)
             connection = self._connection("mqgate", OWN_USER)
-            if known is not None and self.topics.full(known.text("TOPICOBJ"), known.text("TOPICSTR")) != topic:
+            if known is not None and self.topics.topic_of(known) != topic:
                 subscribing.remove(connection, known)
                 known = None
             if known is None:

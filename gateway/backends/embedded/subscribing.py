@@ -130,14 +130,14 @@ def _resume(
 ) -> tuple[Handle | None, Handle]:
     if connection.authority.subscription_in_use(known.name):
         raise MQError(mq.MQRC_SUBSCRIPTION_IN_USE, f"subscription {known.name!r} has a handle elsewhere")
-    topic = known.text("TOPICSTR")
+    topic = connection.topics.topic_of(known)
     if wanted.object_string or wanted.topic_object:
         asked = connection.topics.full(wanted.topic_object, wanted.object_string)
         if asked != topic:
             raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {known.name!r} is to {topic!r}")
     connection.authorise_topic(topic, "RESUME")
     known = _altered(connection, wanted, known)
-    _fill_in(wanted, known)
+    _fill_in(wanted, known, topic)
     managed = None
     if known.number("DESTCLAS") == mq.MQDC_MANAGED:
         managed = _open_managed(connection, known.text("DEST"))
@@ -146,7 +146,7 @@ def _resume(
     return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, known, subscription=known.name)
 
 
-def _fill_in(wanted: SubscriptionDescriptor, known: Definition) -> None:
+def _fill_in(wanted: SubscriptionDescriptor, known: Definition, topic: str) -> None:
     """MQSO_RESUME gives back what the subscription is."""
     flags = (
         (known.number("DURABLE") == 1, mq.MQSO_DURABLE),
@@ -156,7 +156,7 @@ def _fill_in(wanted: SubscriptionDescriptor, known: Definition) -> None:
     )
     for holds, flag in flags:
         wanted.options |= flag if holds else 0
-    wanted.resolved_string = known.text("TOPICSTR")
+    wanted.resolved_string = topic
     wanted.correl_id = bytes.fromhex(known.text("DESTCORL"))[:24].ljust(24, b"\0")
     wanted.user_data, wanted.selection = known.text("USERDATA"), known.text("SELECTOR")
     wanted.publication_priority, wanted.level = known.number("PUBPRTY"), known.number("SUBLEVEL")

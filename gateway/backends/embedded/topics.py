@@ -173,6 +173,13 @@ class Topics:
             int(definition.extra.get("EXPIRES", 0)),
         )
 
+    def topic_of(self, subscription: Definition) -> str:
+        """What a subscription is to: an administrator may have named a topic object."""
+        try:
+            return self.full(subscription.text("TOPICOBJ"), subscription.text("TOPICSTR"))
+        except MQError:  # SYSTEM.DEFAULT.SUB has none
+            return subscription.text("TOPICSTR")
+
     def matching(self, topic: str) -> Iterator[Subscription]:
         """The subscriptions a publication on this topic is for."""
         yield from self._exact.get(topic, {}).values()
