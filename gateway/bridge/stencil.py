@@ -58,9 +58,8 @@ class ClientPart(NamedTuple):
     length: int
     """Bytes of that folder with what follows the packet identifier."""
 
-    def head(self, part: TopicPart) -> bytes:
-        """The head of a message of this client on that topic."""
-        front = part.front
+    def head(self, front: bytes) -> bytes:
+        """The head of a message of this client on the topic with this front."""
         if not front:
             return self.alone
         return b"".join((self.before, _LENGTH(_BEFORE_LENGTH + len(front) + self.length), front, self.folder))
@@ -102,7 +101,14 @@ class Stencil(NamedTuple):
         except (HeaderError, UnicodeEncodeError) as error:
             raise _cannot_be_written(error) from None
         tails = client.tails if part.front else NO_TAILS
-        return Made(part.destination, self.priority, self.persistent, client.head(part), tails)
+        return Made(part.destination, self.priority, self.persistent, client.head(part.front), tails)
+
+    def front_of(self, origin: Origin, head: bytes) -> bytes | None:
+        """The topic's part of a head that was made for this origin; None: other clients do not share it."""
+        client = self.clients.get((origin.client_id, origin.username))
+        if client is None:
+            return None
+        return b"" if head == client.alone else head[len(client.before) + 4 : len(head) - len(client.folder)]
 
     def topic_part(self, match: Match, origin: Origin, scope: Scope) -> TopicPart:
         """The topic's part of this origin's messages."""

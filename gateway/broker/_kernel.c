@@ -78,18 +78,26 @@ static long warmth(PyObject *route)
     return PyLong_AsLong(hot);
 }
 
-/* The route of a topic. 1: here it is (a new reference); 0: none of that warmth. */
-static int look_up(PyObject *cache, const unsigned char *topic, Py_ssize_t length, long wanted, PyObject **route)
+/*
+ * The route of a topic: the one in the cache, or what `missing(first, topic)` answers. 1: here it is (a new reference);
+ * 0: it is not of that warmth; -1: an error is set.
+ */
+static int look_up(PyObject *cache, PyObject *missing, int first, const unsigned char *topic, Py_ssize_t length,
+                   long wanted, PyObject **route)
 {
     PyObject *key = PyBytes_FromStringAndSize((const char *)topic, length);
     if (key == NULL) return -1;
     PyObject *found = PyDict_GetItemWithError(cache, key);
+    if (found != NULL) Py_INCREF(found);
+    else if (!PyErr_Occurred()) found = PyObject_CallFunction(missing, "iO", first, key);
     Py_DECREF(key);
-    if (found == NULL) return PyErr_Occurred() ? -1 : 0;
+    if (found == NULL) return -1;
     long hot = warmth(found);
-    if (hot == -1 && PyErr_Occurred()) return -1;
-    if (hot != wanted) return 0;
-    Py_XSETREF(*route, Py_NewRef(found));
+    if (hot != wanted) {
+        Py_DECREF(found);
+        return hot == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    Py_XSETREF(*route, found);
     return 1;
 }
 
@@ -348,11 +356,11 @@ static PyObject *result(int failed, Py_ssize_t at, Py_ssize_t rows)
 
 /* 1: one more row; 0: it is not for these columns; -1: an error is set. */
 static int take_one(const reading *from, const publication *one, const publication *before, int is_first,
-                    PyObject *cache, PyObject *prepared, PyObject **route, columns *open, tail *of)
+                    PyObject *cache, PyObject *missing, PyObject *prepared, PyObject **route, columns *open, tail *of)
 {
     int is_new = before->topic == NULL || !same_topic(one, before), is_alone = 0;
     if (is_new) {
-        int found = look_up(cache, one->topic, one->topic_length, HOT, route);
+        int found = look_up(cache, missing, from->first, one->topic, one->topic_length, HOT, route);
         if (found != 1) return found;
         PyObject *run = field(*route, AT_RUN), *tails = field(*route, AT_TAILS);
         if (run == NULL || tails == NULL) return -1;
@@ -376,24 +384,24 @@ static int take_one(const reading *from, const publication *one, const publicati
 }
 
 PyDoc_STRVAR(take_doc,
-"take(data, offset, version_5, max_packet, max_payload, first, cache, prepared, replies) -> (int, int)\n\n"
+"take(data, offset, version_5, max_packet, max_payload, first, cache, missing, prepared, replies) -> (int, int)\n\n"
 "Append a run of publications of QoS 0 or 1 to the columns prepared for their runs; returns the offset of the first\n"
-"packet that is not one, and how many there were.");
+"packet that is not one, and how many there were. Topics that are not in the cache are asked for: missing(first, topic).");
 
 static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
     reading from;
     Py_ssize_t at, rows = 0;
-    if (nargs != 9) {
-        PyErr_SetString(PyExc_TypeError, "take() takes 9 arguments");
+    if (nargs != 10) {
+        PyErr_SetString(PyExc_TypeError, "take() takes 10 arguments");
         return NULL;
     }
     long first = PyLong_AsLong(args[5]);
     if (first == -1 && PyErr_Occurred()) return NULL;
-    PyObject *cache = args[6], *prepared = args[7], *replies = args[8];
+    PyObject *cache = args[6], *missing = args[7], *prepared = args[8], *replies = args[9];
     if ((first != 0x30 && first != 0x32) || !PyDict_CheckExact(cache) || !PyDict_CheckExact(prepared) ||
         !PyList_CheckExact(replies)) {
-        PyErr_SetString(PyExc_TypeError, "take(bytes, int, bool, int, int, 0x30 or 0x32, dict, dict, list)");
+        PyErr_SetString(PyExc_TypeError, "take(bytes, int, bool, int, int, 0x30 or 0x32, dict, callable, dict, list)");
         return NULL;
     }
     if (reading_of(args, (int)first, &from, &at) < 0) return NULL;
@@ -405,7 +413,7 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     int more = 1;
     while (more == 1 && read_publication(&from, at, &one)) {
         if (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) more = -1;
-        else more = take_one(&from, &one, &before, at == 0, cache, prepared, &route, &open, &of);
+        else more = take_one(&from, &one, &before, at == 0, cache, missing, prepared, &route, &open, &of);
         if (more != 1) break;
         if (one.packet_id) answer(&to, 0x40, one.packet_id);
         before = one;
@@ -423,7 +431,8 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
 /* -- QoS 2: staged at PUBLISH -- */
 
 PyDoc_STRVAR(stage_doc,
-"stage(data, offset, version_5, max_packet, max_payload, cache, inbound, ids, heads, bodies, replies) -> (int, int)\n\n"
+"stage(data, offset, version_5, max_packet, max_payload, cache, missing, inbound, ids, heads, bodies, replies) -> (int,\n"
+"int)\n\n"
 "Append a run of publications of QoS 2 to what a session stages; returns as take() does.");
 
 /* 1: one more is staged; 0: it is not for here; -1: an error is set. */
@@ -457,15 +466,15 @@ static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssiz
 {
     reading from;
     Py_ssize_t at, rows = 0;
-    if (nargs != 11) {
-        PyErr_SetString(PyExc_TypeError, "stage() takes 11 arguments");
+    if (nargs != 12) {
+        PyErr_SetString(PyExc_TypeError, "stage() takes 12 arguments");
         return NULL;
     }
-    PyObject *cache = args[5], *inbound = args[6];
+    PyObject *cache = args[5], *missing = args[6], *inbound = args[7];
     int lists = 1;
-    for (int i = 7; i < 11; i++) lists = lists && PyList_CheckExact(args[i]);
+    for (int i = 8; i < 12; i++) lists = lists && PyList_CheckExact(args[i]);
     if (!PyDict_CheckExact(cache) || !PyDict_CheckExact(inbound) || !lists) {
-        PyErr_SetString(PyExc_TypeError, "stage(bytes, int, bool, int, int, dict, dict, list, list, list, list)");
+        PyErr_SetString(PyExc_TypeError, "stage(bytes, int, bool, int, int, dict, callable, dict, list, list, list, list)");
         return NULL;
     }
     if (reading_of(args, 0x34, &from, &at) < 0) return NULL;
@@ -476,7 +485,7 @@ static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssiz
     while (more == 1 && read_publication(&from, at, &one)) {
         if (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) more = -1;
         else if (before.topic == NULL || !same_topic(&one, &before)) {
-            if ((more = look_up(cache, one.topic, one.topic_length, STAGING, &route)) == 1) {
+            if ((more = look_up(cache, missing, 0x34, one.topic, one.topic_length, STAGING, &route)) == 1) {
                 Py_XSETREF(head, Py_XNewRef(field(route, AT_STAGED)));
                 if (head == NULL) more = -1;
                 else if (!PyBytes_CheckExact(head) || PyBytes_GET_SIZE(head) == 0) more = 0; /* to be made */
@@ -486,7 +495,7 @@ static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssiz
                 }
             }
         }
-        if (more == 1) more = stage_one(&one, key, head, inbound, args[7], args[8], args[9]);
+        if (more == 1) more = stage_one(&one, key, head, inbound, args[8], args[9], args[10]);
         if (more != 1) break;
         answer(&to, 0x50, one.packet_id);
         before = one;
@@ -497,7 +506,7 @@ static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssiz
     Py_XDECREF(key);
     Py_XDECREF(head);
     if (more < 0) Py_CLEAR(to.bytes);
-    else if (end_answers(&to, args[10]) < 0) more = -1;
+    else if (end_answers(&to, args[11]) < 0) more = -1;
     return result(more < 0, at, rows);
 }
 

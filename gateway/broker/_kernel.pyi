@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from gateway.broker.route import Route
@@ -16,6 +17,7 @@ def take(
     max_payload: int,
     first: int,
     cache: dict[bytes, Route],
+    missing: Callable[[int, bytes], Route],
     prepared: Prepared,
     replies: list[bytes],
     /,
@@ -27,6 +29,7 @@ def stage(
     max_packet: int,
     max_payload: int,
     cache: dict[bytes, Route],
+    missing: Callable[[int, bytes], Route],
     inbound: dict[int, Any],
     ids: list[int],
     heads: list[bytes],

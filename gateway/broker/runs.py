@@ -10,6 +10,7 @@ then, and the rest of what its rule writes the beginning of its body, so that a 
 
 from __future__ import annotations
 
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def take(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
 class Taking:
     """One chunk on its way into the open turn."""
 
-    __slots__ = ("connection", "data", "engine", "limits", "offset", "prepared", "replies", "rows")
+    __slots__ = ("connection", "data", "engine", "limits", "missing", "offset", "prepared", "replies", "rows")
 
     def __init__(self, engine: Engine, connection: Connection, data: bytes) -> None:
         self.engine = engine
@@ -80,6 +81,7 @@ class Taking:
         self.replies: list[bytes] = []
         self.rows = [0, 0, 0, 0]
         """How many of what is in `_MARKS`."""
+        self.missing = partial(engine.publishing.route, connection)
         longest = connection.limits.max_payload or connection.limits.max_packet
         self.limits = connection.version == V5, connection.reader.max_packet, longest
 
@@ -135,7 +137,7 @@ class Taking:
         cache = self.connection.caches[first & 7]
         return self._went(
             first,
-            kernel.take(self.data, self.offset, *self.limits, first, cache, self.prepared, self.replies),  # type: ignore[union-attr]
+            kernel.take(self.data, self.offset, *self.limits, first, cache, self.missing, self.prepared, self.replies),  # type: ignore[union-attr]
         )
 
     def _stage(self) -> bool:
@@ -146,8 +148,8 @@ class Taking:
         publishing.staged_head(route, session.client_id)
         puts, ids = self.engine.turn.staging(session)
         went = kernel.stage(  # type: ignore[union-attr]
-            self.data, self.offset, *self.limits, connection.caches[QOS_2 & 7], session.inbound, ids, puts.heads,
-            puts.bodies, self.replies,
+            self.data, self.offset, *self.limits, connection.caches[QOS_2 & 7], self.missing, session.inbound, ids,
+            puts.heads, puts.bodies, self.replies,
         )  # fmt: skip
         return self._went(QOS_2, went)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.bridge.assembly import NO_TAILS
-from gateway.bridge.stencil import Stencil, TopicPart, stencil_of
+from gateway.bridge.stencil import Stencil, stencil_of
 from gateway.broker.route import HOT, STAGING, Policy, Route
 from gateway.broker.turn import Run
 from gateway.routing.table import Table
@@ -28,7 +28,8 @@ class Signpost(NamedTuple):
 
     topic: str
     stencil: Stencil
-    part: TopicPart
+    front: bytes
+    """The topic's part of the headers."""
     policies: tuple[Policy, ...]
     run: Run
     hot: int
@@ -41,8 +42,7 @@ class Signposts:
     """Those of the topics met last."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Signpost | None] = {}
-        """None: one client has been there, which does not make it worth one."""
+        self._known: dict[Key, Signpost] = {}
         self._generation = -1
 
     def find(self, publisher: Publisher, wire_topic: bytes, first: int, generation: int) -> Signpost | None:
@@ -57,13 +57,12 @@ class Signposts:
         """Remember what of a route other clients share."""
         if route.hot not in {HOT, STAGING} or len(route.wire_topic) > MAX_TOPIC:
             return
-        key = route.wire_topic, route.first, publisher.listener, bool(publisher.user)
-        if key in self._known:
-            self._known[key] = _made(route, table)
+        made = _made(route, table)
+        if made is None:
             return
         if len(self._known) >= MAX_SIGNPOSTS:
             self._known.clear()
-        self._known[key] = None
+        self._known[route.wire_topic, route.first, publisher.listener, bool(publisher.user)] = made
 
 
 def _made(route: Route, table: Table) -> Signpost | None:
@@ -72,10 +71,10 @@ def _made(route: Route, table: Table) -> Signpost | None:
         return None
     only = plan.prepared[0]
     stencil = stencil_of(only.match, only.origin)
-    if stencil is None or not stencil.is_shared or only.scope is None:
+    front = None if stencil is None else stencil.front_of(only.origin, route.head)
+    if stencil is None or front is None:
         return None
-    part = stencil.topic_part(only.match, only.origin, only.scope)
-    return Signpost(route.topic, stencil, part, route.policies, route.run, route.hot, route.cell, route.seen)
+    return Signpost(route.topic, stencil, front, route.policies, route.run, route.hot, route.cell, route.seen)
 
 
 def followed(sign: Signpost, publisher: Publisher, wire_topic: bytes, first: int) -> Route | None:
@@ -87,6 +86,6 @@ def followed(sign: Signpost, publisher: Publisher, wire_topic: bytes, first: int
     route.policies = sign.policies
     route.rule = sign.policies[0].rule
     route.run, route.hot, route.cell, route.seen = sign.run, sign.hot, sign.cell, sign.seen
-    route.head = client.head(sign.part)
-    route.tails = client.tails if sign.part.front else NO_TAILS
+    route.head = client.head(sign.front)
+    route.tails = client.tails if sign.front else NO_TAILS
     return route

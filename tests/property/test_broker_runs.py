@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.broker import runs
+from gateway.broker.route import Route
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import MQMD_LENGTH
@@ -128,13 +129,18 @@ def test_the_kernel_does_what_python_does(stream, then):
     assert sides[0].state() == sides[1].state()
 
 
+def cold(first, topic):
+    """A route that leads nowhere by itself."""
+    return Route(topic.decode("utf-8", "replace"), topic, first)
+
+
 @settings(max_examples=300)
 @given(st.binary(max_size=60), st.integers(0, 60), st.sampled_from([0x30, 0x32]), st.booleans())
 def test_any_bytes_are_left_alone(data, offset, first, version_5):
     replies: list[bytes] = []
     limits = (version_5, 1000, 1000)
-    assert KERNEL.take(data, offset, *limits, first, {}, {}, replies) == (offset, 0)
-    assert KERNEL.stage(data, offset, *limits, {}, {}, [], [], [], replies) == (offset, 0)
+    assert KERNEL.take(data, offset, *limits, first, {}, cold, {}, replies) == (offset, 0)
+    assert KERNEL.stage(data, offset, *limits, {}, cold, {}, [], [], [], replies) == (offset, 0)
     assert KERNEL.release(data, offset, ({},) * 8, {}, {}, {}, None, [], replies) == (offset, 0)
     assert replies == []
     topic = KERNEL.topic(data, offset, 1000)
@@ -149,10 +155,12 @@ TWICE = writer.encode_publish(4, b"q/1", b"x", 2, packet_id=9)
 @pytest.mark.parametrize(
     ("call", "arguments"),
     [
-        ("take", ()), ("take", (1,) * 9), ("take", (b"", 0, *LIMITS, 0x34, {}, {}, [])),
-        ("take", (b"", -1, *LIMITS, 0x32, {}, {}, [])), ("take", (PUBLISH, 0, *LIMITS, 0x32, {b"q/1": 1}, {}, [])),
-        ("stage", ()), ("stage", (1,) * 11), ("stage", (b"", -1, *LIMITS, {}, {}, [], [], [], [])),
-        ("stage", (TWICE, 0, *LIMITS, {b"q/1": 1}, {}, [], [], [], [])),
+        ("take", ()), ("take", (1,) * 10), ("take", (b"", 0, *LIMITS, 0x34, {}, cold, {}, [])),
+        ("take", (b"", -1, *LIMITS, 0x32, {}, cold, {}, [])),
+        ("take", (PUBLISH, 0, *LIMITS, 0x32, {b"q/1": 1}, cold, {}, [])),
+        ("take", (PUBLISH, 0, *LIMITS, 0x32, {}, 1, {}, [])),
+        ("stage", ()), ("stage", (1,) * 12), ("stage", (b"", -1, *LIMITS, {}, cold, {}, [], [], [], [])),
+        ("stage", (TWICE, 0, *LIMITS, {b"q/1": 1}, cold, {}, [], [], [], [])),
         ("release", ()), ("release", (1,) * 9), ("release", (b"", -1, ({},) * 8, {}, {}, {}, None, [], [])),
         ("release", (b"", 0, ({},) * 7, {}, {}, {}, None, [], [])),
         ("release", (b"\x62\x02\0\1", 0, (1,) * 8, {1: (b"t", b"", 4)}, {1: 1}, {}, None, [], [])),
