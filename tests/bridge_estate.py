@@ -228,7 +228,9 @@ class Estate:
             edge.mkdir()
             (edge / "map.yaml").write_text(mapping)
             environ = mqi_clients.program_environment(str(where), *mqi_clients.BINDINGS)
-            self.gateway = RunningGateway(edge, settings=_IBM + "mappings: [map.yaml]\n", environ=environ)
+            driver = "pymqi" if backend == "pymqi" else "ibmmq"
+            settings = _IBM.replace("driver: ibmmq", f"driver: {driver}")
+            self.gateway = RunningGateway(edge, settings=settings + "mappings: [map.yaml]\n", environ=environ)
         self.where = str(where)
 
     def start(self) -> None:

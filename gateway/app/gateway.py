@@ -19,6 +19,7 @@ from gateway.app import notices
 from gateway.app.access import access_of
 from gateway.app.api import Tracer
 from gateway.app.gauges import gauges_of, totals_of
+from gateway.app.inspecting import inspection_of
 from gateway.app.limits import client_rates, limits_of, take_over
 from gateway.app.listening import open_listeners
 from gateway.app.mappings import read_table
@@ -29,7 +30,6 @@ from gateway.app.spans import open_spans
 from gateway.app.stopping import Stopping
 from gateway.app.watching import Watch, watched_files
 from gateway.backends.buffer.queue_manager import BUFFERING, BufferedQueueManager
-from gateway.backends.embedded.inspection import Inspection
 from gateway.backends.embedded.journal import StoreOptions
 from gateway.backends.embedded.mqi.front import Front
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
@@ -111,8 +111,7 @@ class Gateway:
         self.gauges = gauges_of(self)
         self.history, self.activity, self.recent = History(), Activity(self.counters), Recent(LATENCY_BUCKETS)
         self.tracer = Tracer(self)
-        embedded = self.queue_manager if isinstance(self.queue_manager, EmbeddedQueueManager) else None
-        self.inspection = Inspection(embedded) if embedded is not None else None
+        self.inspection = inspection_of(self)
         self._ticking = LoopingCall(self._tick)
         self._ticking.clock = reactor
         self._ticks = 0
@@ -263,6 +262,8 @@ class Gateway:
         for port in (self.admin_port, self.mqi_port):
             if port is not None:
                 port.stopListening()
+        if self.inspection is not None:
+            self.inspection.close()
         close = getattr(self.queue_manager, "close", None)
         if close is not None:
             close()

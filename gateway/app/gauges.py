@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.app.resources import certificate_ends
 from gateway.backends.buffer.queue_manager import STATES
+from gateway.backends.embedded.inspection import Inspection
 from gateway.errors import MQError
 from gateway.observe.metrics import Gauges, Read, build_info
 from gateway.ports.counters import ROUTE, Counters
@@ -110,7 +111,7 @@ def _depths(gateway: Gateway) -> Values:
 
 def _ages(gateway: Gateway) -> Values:
     inspection, now = gateway.inspection, time.time()
-    if inspection is None:
+    if not isinstance(inspection, Inspection):
         return {}  # IBM MQ's own exporter tells
     put = {name: inspection.oldest(name) for name in queue_names(gateway)}
     return {(name,): max(0.0, now - since) if since else 0.0 for name, since in put.items()}

@@ -104,14 +104,14 @@ def replay(
         if dry_run:
             click.echo(f"{matched} would be replayed")
             return
-        done = 0
+        done, at_once = 0, min(BATCH, max(1, int(rate))) if rate else BATCH
         failed: list[dict[str, Any]] = []
-        for start in track(range(0, matched, BATCH), description="replaying", disable=as_json):
-            answer = there.post("/dlq/replay", {**chosen, "limit": min(BATCH, matched - start) + len(failed)})
+        for start in track(range(0, matched, at_once), description="replaying", disable=as_json):
+            if rate and start:
+                time.sleep(at_once / rate)
+            answer = there.post("/dlq/replay", {**chosen, "limit": min(at_once, matched - start) + len(failed)})
             done += answer["done"]
             failed = answer["failed"]
-            if rate:
-                time.sleep(BATCH / rate)
     result = {"matched": matched, "done": done, "failed": failed}
     if as_json:
         show_json(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,8 +19,9 @@ import click
 
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, StoreError, StoreInUse
+from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
 from gateway.net.api import OPERATOR, Call, Endpoint, Problem
+from gateway.ports.inspection import Inspects
 
 
 class Refused(click.ClickException):
@@ -56,14 +58,18 @@ class LocalClock:
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
 
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Nothing waits here."""
         del seconds, call
         return lambda: None
 
     def soon(self, call: Callable[[], None]) -> None:
-        """At once."""
-        call()
+        """At once; not in the journal's thread, for which this one waits: it looks by itself."""
+        if threading.get_ident() == self._thread:
+            call()
 
 
 def read_settings(config: str | None, data: str | None) -> Settings:
@@ -79,9 +85,10 @@ def read_settings(config: str | None, data: str | None) -> Settings:
 
 def data_directory(settings: Settings) -> Path:
     """Where the gateway of these settings keeps its files."""
-    embedded = settings.queue_manager.embedded
+    embedded, buffer = settings.queue_manager.embedded, settings.queue_manager.buffer
     if embedded is None:
-        return Path("mqgate-data")
+        name = buffer.path if buffer is not None else "./mqgate-data"
+        return Path(settings.resolve(name, "queue_manager.buffer.path"))
     return Path(settings.resolve(embedded.path, "queue_manager.embedded.path"))
 
 
@@ -89,11 +96,40 @@ def data_directory(settings: Settings) -> Path:
 def reach(config: str | None, data: str | None) -> Iterator[Reach]:
     """The running gateway of this data directory, or its store opened here."""
     settings = read_settings(config, data)
-    directory = data_directory(settings)
+    directory = Path(data) if data else data_directory(settings)
+    if settings.queue_manager.ibm is not None:
+        with _ibm(settings, directory) as opened:
+            yield opened
+        return
     if not directory.is_dir():
         raise Refused(f"{directory} does not exist: name the settings (-c FILE) or the data directory (--data)", 3)
     with _opened(settings, directory) as opened:
         yield opened
+
+
+@contextmanager
+def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
+    """The running gateway, which counts what is replayed; or IBM MQ itself, while none runs."""
+    from gateway.app.inspecting import ibm_inspection
+
+    try:
+        there = remote(directory, StoreInUse("the gateway on IBM MQ"))
+        there.get("/dlq", limit=1)
+    except Refused as refused:
+        if vars(refused).get("exit_code") != 3:
+            raise
+    else:
+        yield there
+        return
+    inspection = None
+    try:
+        inspection = ibm_inspection(settings)
+        yield Reach(_asking(inspection, inspection.dead_letter_queue()), running=False)
+    except (MQError, DriverUnavailable, ConfigurationError) as error:
+        raise Refused(str(error), 3) from error
+    finally:
+        if inspection is not None:
+            inspection.close()
 
 
 @contextmanager
@@ -116,12 +152,17 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
 
 
 def _local(queue_manager: Any) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
-    from gateway.app.api.dead_letters import dead_letter_endpoints
-    from gateway.app.api.queues import queue_endpoints
     from gateway.backends.embedded.inspection import Inspection
 
-    inspection = Inspection(queue_manager)
     dead = getattr(queue_manager, "dead_letter_queue", "SYSTEM.DEAD.LETTER.QUEUE")
+    return _asking(Inspection(queue_manager), dead)
+
+
+def _asking(inspection: Inspects, dead: str) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
+    """The API's endpoints without a gateway."""
+    from gateway.app.api.dead_letters import dead_letter_endpoints
+    from gateway.app.api.queues import queue_endpoints
+
     offered: list[Endpoint] = [*queue_endpoints(inspection), *dead_letter_endpoints(inspection, lambda: dead)]
 
     def ask(method: str, path: str, query: dict[str, str], body: dict[str, Any]) -> Any:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gateway.app.api.queues import QueueViews, problem_of, summary
-from gateway.backends.embedded.inspection import Inspection, Seen
 from gateway.bridge import deadletter
 from gateway.bridge.explain import reason_name
 from gateway.bridge.message import read_message
@@ -17,6 +16,7 @@ from gateway.mq import dlh, mqmd
 from gateway.mq.constants import name_of_reason
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.ports.batch import Puts, Takes, Unit
+from gateway.ports.inspection import Inspects, Seen
 
 PAGE = 500
 REPLAY_AT_ONCE = 100
@@ -27,7 +27,7 @@ RuleOf = Callable[[str, str | None], str | None]
 
 
 def dead_letter_endpoints(
-    inspection: Inspection | None,
+    inspection: Inspects | None,
     queue: Callable[[], str],
     rule_of: RuleOf = lambda _destination, _topic: None,
     replayed: Callable[[str | None, bool], None] = lambda _rule, _ok: None,
@@ -46,7 +46,7 @@ class DeadLetterViews(QueueViews):
 
     def __init__(
         self,
-        inspection: Inspection | None,
+        inspection: Inspects | None,
         queue: Callable[[], str],
         rule_of: RuleOf,
         replayed: Callable[[str | None, bool], None],
@@ -64,12 +64,14 @@ class DeadLetterViews(QueueViews):
         limit, after = call.number("limit", 50, PAGE), call.query.get("after")
         counts: Counter[tuple[int, str]] = Counter()
         items: list[dict[str, object]] = []
-        total, following = 0, None
+        total, following, behind = 0, None, after is None
         for seen, header in self._selected(selection):
             total += 1
             counts[header.reason if header else 0, header.dest_q_name if header else ""] += 1
-            if after is not None and seen.token <= int(after):
-                continue
+            if not behind:
+                behind = _reaches(str(seen.token), str(after))
+                if str(seen.token) == after or not behind:
+                    continue
             if len(items) < limit:
                 items.append(self._shown(seen, header))
             else:
@@ -84,7 +86,7 @@ class DeadLetterViews(QueueViews):
         """Dead letters for which all conditions hold, in order."""
         name = str(selection.get("queue") or self._queue())
         tokens = {str(token) for token in selection.get("tokens") or ()}
-        after: int | None = None
+        after: Any = None
         while True:
             try:
                 page = self.inspection.browse(name, PAGE, after)
@@ -174,6 +176,12 @@ class DeadLetterViews(QueueViews):
             for start in range(0, len(tokens), 1000):
                 done += self.inspection.remove(self._queue(), tokens[start : start + 1000])
         return 200, {"matched": len(tokens), "done": done, "failed": []}
+
+
+def _reaches(token: str, after: str) -> bool:
+    """Whether a listing that goes on behind `after` has come so far. Numbers grow, and so the one it stopped at may be
+    gone; MsgIds have no order."""
+    return token == after or (token.isdecimal() and after.isdecimal() and len(token) < 48 and int(token) > int(after))
 
 
 def _origin(seen: Seen) -> tuple[str | None, str | None]:

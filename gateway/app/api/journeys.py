@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING
 
 from gateway.app.api.rules import rule_of
-from gateway.backends.embedded.inspection import Inspection, Seen
 from gateway.bridge.message import read_message
 from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.net.api import READ_ONLY, Call, Endpoint, endpoint
+from gateway.ports.inspection import Inspects, Seen
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
@@ -35,7 +35,7 @@ def journey_endpoints(gateway: Gateway) -> list[Endpoint]:
     return [endpoint("GET", "/journey", READ_ONLY, journey)]
 
 
-def on_queues(gateway: Gateway, inspection: Inspection, msg_id: str) -> list[dict[str, object]]:
+def on_queues(gateway: Gateway, inspection: Inspects, msg_id: str) -> list[dict[str, object]]:
     """Messages with this identifier that still lie on a queue: they say themselves where they came from."""
     wanted = bytes.fromhex(msg_id)
     rows = [

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.backends.embedded.inspection import Inspection, QueueRow, Seen, correl_id_of, hex_of
+from gateway.backends.embedded.inspection import correl_id_of, hex_of
 from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.ports.batch import Outcome, Puts, Unit
+from gateway.ports.inspection import Inspects, QueueRow, Seen
 
 PREVIEW = 80
 _SYSTEM, _STATE = "SYSTEM.", "MQGATE."
@@ -37,7 +38,7 @@ def _no_rules(_queue: str) -> list[str]:
     return []
 
 
-def queue_endpoints(inspection: Inspection | None, rules: RulesNow = lambda: _no_rules) -> list[Endpoint]:
+def queue_endpoints(inspection: Inspects | None, rules: RulesNow = lambda: _no_rules) -> list[Endpoint]:
     """The endpoints of this module. `rules`: asked at each request which rules name a queue."""
     views = QueueViews(inspection, rules)
     return [
@@ -54,16 +55,24 @@ def queue_endpoints(inspection: Inspection | None, rules: RulesNow = lambda: _no
 class QueueViews:
     """What the API says of queues, over an inspection of the queue manager."""
 
-    def __init__(self, inspection: Inspection | None, rules: RulesNow = lambda: _no_rules) -> None:
+    def __init__(self, inspection: Inspects | None, rules: RulesNow = lambda: _no_rules) -> None:
         self._inspection = inspection
         self._rules = rules
 
     @property
-    def inspection(self) -> Inspection:
+    def inspection(self) -> Inspects:
         """The queue manager, if it can be looked into."""
         if self._inspection is None:
             raise Problem(503, "Not offered", "queues of an IBM MQ queue manager are shown by its own tools")
         return self._inspection
+
+    def _token(self, text: str) -> Any:
+        try:
+            if re.fullmatch("[0-9A-Fa-f]{1,48}", text):
+                return self.inspection.token(text)
+        except ValueError:
+            pass
+        raise Problem(404, "Not found", "tokens come from a listing")
 
     def listing(self, call: Call) -> tuple[int, object]:
         """GET /queues."""
@@ -97,7 +106,7 @@ class QueueViews:
         limit, row = call.number("limit", 50, 500), self._row(call)
         after = call.query.get("after")
         try:
-            page = self.inspection.browse(row.name, limit, int(after) if after else None)
+            page = self.inspection.browse(row.name, limit, self._token(after) if after else None)
         except MQError as error:
             raise problem_of(error) from error
         following = str(page[-1].token) if len(page) == limit else None
@@ -106,7 +115,7 @@ class QueueViews:
     def message(self, call: Call) -> tuple[int, object]:
         """GET /queues/{queue}/messages/{token}."""
         try:
-            return 200, decoded(self.inspection.message(call.path["queue"], _token(call)))
+            return 200, decoded(self.inspection.message(call.path["queue"], self._token(call.path["token"])))
         except MQError as error:
             raise problem_of(error) from error
 
@@ -124,7 +133,7 @@ class QueueViews:
     def remove(self, call: Call) -> tuple[int, object]:
         """DELETE /queues/{queue}/messages/{token}."""
         try:
-            if not self.inspection.remove(call.path["queue"], [_token(call)]):
+            if not self.inspection.remove(call.path["queue"], [self._token(call.path["token"])]):
                 raise Problem(409, "Not removed", "somebody has the message in a unit of work, or it is gone")
         except MQError as error:
             raise problem_of(error) from error
@@ -141,12 +150,6 @@ class QueueViews:
             return 200, {"removed": self.inspection.clear(name)}
         except MQError as error:
             raise problem_of(error) from error
-
-
-def _token(call: Call) -> int:
-    if not re.fullmatch("[0-9]{1,20}", call.path["token"]):
-        raise Problem(404, "Not found", "tokens come from a listing")
-    return int(call.path["token"])
 
 
 def role_of(row: QueueRow) -> str:

@@ -1,0 +1,49 @@
+"""Which view an operator has of the queue manager of this gateway, or of one that no gateway runs on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from gateway.backends.embedded.inspection import Inspection
+from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.config.model import Settings
+from gateway.ports.inspection import Inspects
+from gateway.routing.table import Table
+
+if TYPE_CHECKING:
+    from gateway.app.gateway import Gateway
+    from gateway.backends.ibm.inspection import IbmInspection
+
+
+def inspection_of(gateway: Gateway) -> Inspects | None:
+    """The queue manager's own with the embedded one; otherwise a connection to IBM MQ, when it is needed."""
+    if isinstance(gateway.queue_manager, EmbeddedQueueManager):
+        return Inspection(gateway.queue_manager)
+    if gateway.settings.queue_manager.ibm is None:
+        return None
+    return ibm_inspection(gateway.settings, lambda: [gateway.engine.dead_letter_queue, *names_of(gateway.table)])
+
+
+def names_of(table: Table) -> list[str]:
+    """The queues that rules name outright."""
+    from gateway.app.ibm import queues_of  # the drivers are optional
+
+    puts, consumes = queues_of(table)
+    return [*puts, *consumes]
+
+
+def ibm_inspection(settings: Settings, names: Callable[[], Iterable[str]] = list) -> IbmInspection:
+    """A view of the queue manager of these settings. DriverUnavailable where no library is."""
+    from gateway.app.ibm import connect_settings  # the drivers are optional
+    from gateway.backends.ibm.driver import load
+    from gateway.backends.ibm.identifiers import message_ids
+    from gateway.backends.ibm.inspection import IbmInspection
+
+    ibm = settings.queue_manager.ibm
+    assert ibm is not None  # noqa: S101 -- the callers have looked
+
+    new_id = message_ids(time.time(), os.urandom(4))
+    return IbmInspection(load(ibm.driver), connect_settings(settings, ibm), new_id, names)

@@ -1,0 +1,277 @@
+"""Looking at queues of IBM MQ for an operator, and acting on their messages: replay, remove, put, clear.
+
+Connections of its own, made when they are needed: an operator's browse moves no cursor of the gateway, and what is put
+keeps the context it has, where the gateway's user may set it. An act is one unit of work, committed synchronously.
+"""
+
+from __future__ import annotations
+
+import calendar
+import fnmatch
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
+from gateway.backends.ibm.driver import ConnectSettings, Driver
+from gateway.backends.ibm.examining import OWN_DEAD_LETTERS
+from gateway.backends.ibm.identifiers import NewId
+from gateway.backends.ibm.reading import Reader
+from gateway.backends.ibm.reasons import Action, action_for, explain
+from gateway.backends.ibm.structures import MSG_ID, get_options, match_md, object_descriptor, put_options
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.mq import mqmd
+from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Takes, Unit
+from gateway.ports.inspection import QueueRow, Seen
+
+PAGE = 500
+_SEE = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
+_LOOK = get_options(_SEE | mq.MQGMO_BROWSE_FIRST, mq.MQMO_MATCH_MSG_ID)
+_TAKE = get_options(_SEE | mq.MQGMO_SYNCPOINT, mq.MQMO_MATCH_MSG_ID)
+_PUT = mq.MQPMO_SYNCPOINT | mq.MQPMO_SYNC_RESPONSE | mq.MQPMO_FAIL_IF_QUIESCING
+_OPEN = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
+_CONTEXTS = (
+    (mq.MQOO_SET_ALL_CONTEXT, mq.MQPMO_SET_ALL_CONTEXT),
+    (mq.MQOO_SET_IDENTITY_CONTEXT, mq.MQPMO_SET_IDENTITY_CONTEXT),
+    (0, mq.MQPMO_DEFAULT_CONTEXT),
+)
+"""All of a message's context, or as much of it as the user may set."""
+_ATTRIBUTES = {"IPPROCS": mq.MQIA_OPEN_INPUT_COUNT, "OPPROCS": mq.MQIA_OPEN_OUTPUT_COUNT}
+
+_T = TypeVar("_T")
+
+
+class IbmInspection:
+    """Implements `ports.inspection.Inspects` for the queues that are named to it: IBM's own tools show the others."""
+
+    def __init__(
+        self, driver: Driver, settings: ConnectSettings, new_id: NewId, names: Callable[[], Iterable[str]]
+    ) -> None:
+        """`names`: the queues that a list shows. Nothing is connected before it is needed."""
+        self._driver = driver
+        self._settings = settings
+        self._new_id = new_id
+        self._names = names
+        self._reader = Reader(driver, settings, new_id)
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._reader.close()
+        with self._lock:
+            self._drop()
+
+    @staticmethod
+    def token(text: str) -> str:
+        """A MsgId in hexadecimal digits."""
+        if len(bytes.fromhex(text)) != 24:
+            raise ValueError("a token is a MsgId: 48 hexadecimal digits")
+        return text.upper()
+
+    # Queues
+
+    def queues(self, pattern: str = "*") -> list[QueueRow]:
+        """Those of the names that are queues there."""
+        found = []
+        for name in sorted({one for one in self._names() if one and fnmatch.fnmatchcase(one, pattern)}):
+            with suppress(MQError):
+                found.append(self.queue(name))
+        return found
+
+    def queue(self, name: str) -> QueueRow:
+        """One queue, whoever has named it."""
+        inquire = self._reader.inquire
+        kind = int(inquire(name, mq.MQIA_Q_TYPE))
+        attributes = {"PUT": "DISABLED" if inquire(name, mq.MQIA_INHIBIT_PUT) else "ENABLED"}
+        attributes["DESCR"] = str(inquire(name, mq.MQCA_Q_DESC))
+        if kind != mq.MQQT_LOCAL:
+            return QueueRow(name, "alias" if kind == mq.MQQT_ALIAS else "remote", None, None, None, attributes)
+        attributes["GET"] = "DISABLED" if inquire(name, mq.MQIA_INHIBIT_GET) else "ENABLED"
+        attributes |= {word: str(inquire(name, selector)) for word, selector in _ATTRIBUTES.items()}
+        if int(inquire(name, mq.MQIA_USAGE)) == mq.MQUS_TRANSMISSION:
+            attributes["USAGE"] = "XMITQ"
+        depth, most = int(inquire(name, mq.MQIA_CURRENT_Q_DEPTH)), int(inquire(name, mq.MQIA_MAX_Q_DEPTH))
+        first = self.browse(name, 1) if depth else []
+        return QueueRow(name, "local", depth, most, first[0].put_time if first else None, attributes)
+
+    def dead_letter_queue(self) -> str:
+        """The queue manager's own, or the one deploy/mq brings."""
+        with suppress(MQError):
+            return str(self._reader.inquire("", mq.MQCA_DEAD_LETTER_Q_NAME)) or OWN_DEAD_LETTERS
+        return OWN_DEAD_LETTERS
+
+    # Messages
+
+    def browse(self, name: str, limit: int = 50, after: str | None = None) -> list[Seen]:
+        """The next messages in the queue's order."""
+        found = self._reader.fetch(name, b"", limit, None if after is None else bytes.fromhex(after))
+        return [_seen(stored.md, stored.data) for stored in found]
+
+    def message(self, name: str, token: str) -> Seen:
+        """The first message with this MsgId; 2033 when there is none."""
+        return self._act(
+            lambda connection: _seen(*_get(connection, connection.browse(name), name, bytes.fromhex(token), _LOOK))
+        )
+
+    def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
+        """Messages by identifier."""
+        found: list[Seen] = []
+        after = None
+        while page := self.browse(name, PAGE, after):
+            found += [
+                seen
+                for seen in page
+                if (msg_id is None or seen.md[mqmd.MSG_ID] == msg_id)
+                and (correl_id is None or seen.md[mqmd.CORREL_ID] == correl_id)
+            ]
+            after = page[-1].token
+        return found
+
+    # Acts
+
+    def remove(self, name: str, tokens: list[str]) -> int:
+        """Take messages away for good; those that are gone already do not count."""
+
+        def act(connection: Connection) -> int:
+            removed = 0
+            for token in tokens:
+                with suppress(_Gone):
+                    _get(connection, connection.input(name), name, bytes.fromhex(token), _TAKE)
+                    removed += 1
+            connection.session.commit()
+            return removed
+
+        return self._act(act)
+
+    def clear(self, name: str) -> int:
+        """Remove every message that nobody has in a unit of work; how many."""
+        removed = 0
+        while page := self.browse(name, PAGE):
+            count = self.remove(name, [seen.token for seen in page])
+            removed += count
+            if not count:
+                break
+        return removed
+
+    def commit(self, unit: Unit) -> Outcome:
+        """Puts with the context they have and takes, in one unit of work."""
+        failed = -1
+
+        def act(connection: Connection) -> None:
+            nonlocal failed
+            for failed, puts in enumerate(unit.puts):  # noqa: B007 -- the one at fault
+                self._put(connection, puts)
+            failed = -1
+            for takes in unit.takes:
+                _take(connection, takes, unit)
+            connection.session.commit()
+
+        try:
+            self._act(act)
+        except MQError as error:
+            return Outcome([Failure(failed, error.reason, explain(error.reason, str(error)))])
+        return Outcome()
+
+    @staticmethod
+    def _put(connection: Connection, puts: Puts) -> None:
+        session = connection.session
+        handle, how = _open(connection, puts.queue)
+        try:
+            options, tokens = put_options(_PUT | how), []
+            for head, body in zip(puts.heads, puts.bodies, strict=True):
+                data = head[MQMD_LENGTH:] + body
+                answer = session.mqput(session.handle, handle, bytes(bytearray(head[:MQMD_LENGTH])), options(), data)
+                if answer[-2] == mq.MQCC_FAILED:
+                    raise MQError(int(answer[-1]), f"putting to {puts.queue}")
+                tokens.append(answer[0][MSG_ID])
+            puts.tokens = tokens
+        finally:
+            with suppress(MQError):
+                session.close(handle)
+
+    def msg_id_of(self, token: object, head: bytes) -> str:
+        """A token of this backend is the MsgId."""
+        return (token if isinstance(token, bytes) else head[mqmd.MSG_ID]).hex().upper()
+
+    # The connection
+
+    def _act(self, call: Callable[[Connection], _T]) -> _T:
+        """On the connection for acts; what fails is backed out, and a broken connection is not used again."""
+        with self._lock:
+            if self._connection is None:
+                self._connection = Connection(self._driver.connect(self._settings), self._new_id)
+            connection = self._connection
+            try:
+                return call(connection)
+            except MQError as error:
+                with suppress(MQError):
+                    connection.session.back()
+                if action_for(error.reason) is Action.RECONNECT:
+                    self._drop()
+                else:
+                    connection.forget_objects()
+                raise
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.session.disconnect()
+
+
+class _Gone(MQError):
+    """There is no such message (any more)."""
+
+
+def _open(connection: Connection, queue: str) -> tuple[int, int]:
+    """A handle for putting with as much of the context as is allowed, and the option that goes with it."""
+    for last, (opening, putting) in enumerate(_CONTEXTS, 1):
+        try:
+            return connection.session.open(object_descriptor(queue), _OPEN | opening), putting
+        except MQError as error:
+            if error.reason != mq.MQRC_NOT_AUTHORIZED or last == len(_CONTEXTS):
+                raise MQError(error.reason, f"opening {queue} for output") from None
+    raise AssertionError
+
+
+def _get(connection: Connection, handle: int, queue: str, msg_id: bytes, options: Any) -> tuple[bytes, bytes]:
+    """(descriptor, data) of the first message with this MsgId, whatever its length."""
+    session, length = connection.session, FIRST_LENGTH
+    while True:
+        answer = session.mqget(session.handle, handle, match_md(msg_id), options(), length)
+        reason = int(answer[-1])
+        if reason == mq.MQRC_TRUNCATED_MSG_FAILED:
+            length = int(answer[-3])
+            continue
+        if reason == mq.MQRC_NO_MSG_AVAILABLE:
+            raise _Gone(reason, "the message is gone, or in somebody's unit of work")
+        if answer[-2] == mq.MQCC_FAILED:
+            raise MQError(reason, f"looking at {queue}")
+        return answer[1], answer[0]
+
+
+def _take(connection: Connection, takes: Takes, unit: Unit) -> None:
+    """MsgIds need not be unique: what is taken has to be what was put elsewhere, or nothing is."""
+    put = [body for puts in unit.puts for body in puts.bodies]
+    for token in takes.tokens:
+        _, data = _get(connection, connection.input(takes.queue), takes.queue, bytes.fromhex(str(token)), _TAKE)
+        if put and not any(data.endswith(body) for body in put):
+            raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "another message with the same MsgId lies in front of it")
+
+
+def _seen(md: bytes, data: bytes) -> Seen:
+    tenths = mqmd.number(md, mqmd.AT_EXPIRY)
+    expiry = 0.0 if tenths < 0 else time.time() + tenths / 10
+    backout = mqmd.number(md, mqmd.AT_BACKOUT_COUNT)
+    return Seen(md[mqmd.MSG_ID].hex().upper(), md, data, _put_time(md), backout, expiry, locked=False)
+
+
+def _put_time(md: bytes) -> float:
+    text = mqmd.text(md, mqmd.PUT_DATE) + mqmd.text(md, mqmd.PUT_TIME)
+    try:
+        return calendar.timegm(time.strptime(text[:14], "%Y%m%d%H%M%S")) + int(text[14:16] or 0) / 100
+    except ValueError:
+        return 0.0
