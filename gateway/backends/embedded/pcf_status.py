@@ -105,7 +105,8 @@ def subscription_status(connection: Connection, message: pcf.Message) -> Iterabl
     found = [
         [
             pcf.string(mq.MQCACF_SUB_NAME, one.name), _identifier(one),
-            pcf.string(2094, connection.topics.topic_of(one)), pcf.integer(1274, one.number("DURABLE")), pcf.integer(1289, one.number("SUBTYPE")),
+            pcf.string(2094, connection.topics.topic_of(one)), pcf.integer(1274, one.number("DURABLE")),
+            pcf.integer(1289, one.number("SUBTYPE")),
         ]
         for one in connection.core.catalogue.matching(("SUB",), pattern)
     ]  # fmt: skip
