@@ -11,6 +11,7 @@ from gateway.backends.embedded.objects import Definition, checked, defaults, val
 from gateway.backends.embedded.store.unit import LaneTakes, StoreUnit
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.ccsid import codec_of
 
 DEFAULT_OBJECTS = {
     "QLOCAL": "SYSTEM.DEFAULT.LOCAL.QUEUE", "QMODEL": "SYSTEM.DEFAULT.MODEL.QUEUE", "QALIAS":
@@ -26,6 +27,8 @@ MQRCCF_OBJECT_WRONG_TYPE = 4002
 MQRCCF_LIKE_OBJECT_WRONG_TYPE = 4003
 MQRCCF_PARM_SYNTAX_ERROR = 4055
 CLEARED_AT_ONCE = 1000
+BASE_TOPIC = ("TOPIC", "SYSTEM.BASE.TOPIC")
+"""The root of the topic tree is always there."""
 
 
 class AdministrationError(MQError):
@@ -139,7 +142,7 @@ class Administration:
             if queue.uncommitted_puts or (self._core.store.depth(name) and not purge):
                 raise not_empty(name)
             self._discard(name)
-        if definition.kind == "SUB" and self.in_use(name):
+        if (definition.kind == "SUB" and self.in_use(name)) or (definition.kind, name) == BASE_TOPIC:
             raise in_use(name)
         self._core.save((), (definition,))
         self._core.uninstall(definition)
@@ -178,7 +181,7 @@ class Administration:
         for keyword, value in given.items():
             if keyword not in table:
                 raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, f"AMQ8405E: {keyword} is no attribute of a {kind}.")
-            if checked(table[keyword], value) is None:
+            if checked(table[keyword], value) is None or (keyword == "CCSID" and codec_of(int(value)) is None):
                 raise wrong_value(keyword, value)
         return dict(given)
 

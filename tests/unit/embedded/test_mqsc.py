@@ -176,3 +176,11 @@ def test_every_attribute_is_in_the_reference():
         section = next(part for part in text.split("\n### ")[1:] if f"({kind})" in part.splitlines()[0])
         missing = [one.keyword for one in table if f"| {one.keyword} |" not in section]
         assert not missing, (kind, missing)
+
+
+def test_what_the_queue_manager_cannot_do_without(rig):
+    for text, code in (("DELETE TOPIC(SYSTEM.BASE.TOPIC)", "AMQ8148E"), ("ALTER QMGR CCSID(5)", "AMQ8405E")):
+        report = rig.queue_manager.mqsc(text)
+        assert not report.ok
+        assert code in "\n".join(report.lines)
+    assert rig.queue_manager.mqsc("ALTER QMGR CCSID(819)").ok
