@@ -25,6 +25,8 @@ from gateway.backends.ibm.identifiers import NewId, message_ids
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.worker import Backoff
 from gateway.broker.failures import run_of
+from gateway.broker.route import Policy
+from gateway.broker.router import policy_in
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.observe import logs
@@ -169,6 +171,11 @@ def join_buffer(gateway: Gateway, buffer: BufferedQueueManager) -> None:
         target = gateway.engine.running.targets.get(run_of(puts))
         return NO_ROUTE if target is None else target.rule
 
+    def policy_of(name: str) -> Policy | None:
+        rules = (route.rule for route in gateway.engine.router.table.routes)
+        return next((policy_in(rule.spec) for rule in rules if rule.name == name), None)
+
+    buffer.policy_of(policy_of)
     buffer.units.rule_of = rule_of
     buffer.on_connected = connected
 

@@ -19,6 +19,7 @@ from gateway.ports.access import Access
 from gateway.ports.batch import MQMD_LENGTH
 from gateway.routing.filters import Group, Interest, Subscriptions
 from gateway.routing.table import Table
+from gateway.rules.model import ToMq
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
 from gateway.session.record import REPORTS
@@ -306,7 +307,11 @@ def under_syncpoint(prepared: inbound.Prepared, *, persistent: bool) -> bool:
 
 def policy_of(prepared: inbound.Prepared) -> Policy:
     """What its rule says about failures."""
-    spec = prepared.rule.spec
+    return policy_in(prepared.rule.spec)
+
+
+def policy_in(spec: ToMq) -> Policy:
+    """What a rule says about failures."""
     retry = spec.on_failure.retry
     return Policy(spec.name, retry.times, retry.first, retry.longest, spec.on_failure.then, spec.too_long)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gateway.backends.buffer.forwarder import Forwarder
+from gateway.backends.buffer.judgement import PolicyOf
 from gateway.backends.buffer.link import Reads
 from gateway.backends.buffer.progress import Destination, Progress
 from gateway.backends.buffer.spool import Spool
@@ -31,6 +32,8 @@ class Drain:
         """Entries have gone."""
         self.on_empty: Callable[[], None] = lambda: None
         """Nothing is left in the main line."""
+        self.policy_of: PolicyOf = lambda _rule: None
+        """What a rule says about failures: the broker knows."""
         self.problems: dict[Destination | None, str] = {}
         """Why something waits although IBM MQ is there, by destination (None: everything)."""
         self._main = Forwarder(self, spool.main)

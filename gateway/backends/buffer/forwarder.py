@@ -1,9 +1,8 @@
 """One line of what is owed to IBM MQ, put there in order. The main line, and one for each destination that refuses.
 
 Entries are read a page at a time and put many to a unit of work, with the progress in the same unit: after a crash of
-either side the progress says where to go on. A unit that is refused is narrowed down to the entry at fault; then the
-reason decides. What the destination cannot take now is set aside, so that it holds up nothing else; what it can never
-take goes to the dead-letter queue; anything else waits.
+either side the progress says where to go on. A unit that is refused is narrowed down to the entry at fault; then its
+rule decides (`judgement`). What is tried again is set aside, so that it holds up nothing else.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.backends.buffer import judgement
 from gateway.backends.buffer.link import Verdict
 from gateway.backends.buffer.progress import Destination, Progress
 from gateway.backends.buffer.record import Record, joined, messages_of, rows_of
 from gateway.backends.buffer.spool import Entry, Line
 from gateway.bridge import deadletter
-from gateway.broker.failures import CONFIGURATION, DEAD_LETTER_NOW, RETRY_RUN
 from gateway.errors import MQError
 from gateway.mq import mqmd
 from gateway.mq.constants import name_of_reason
 from gateway.ports.batch import Failure, Outcome, Puts, Takes, Unit
-from gateway.ports.counters import NO_ROUTE, DeadLetterReason, mqrc_label
+from gateway.ports.counters import NO_ROUTE, DeadLetterReason, DropReason, mqrc_label
 
 if TYPE_CHECKING:
     from gateway.backends.buffer.drain import Drain
@@ -32,6 +31,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 MAX_ROWS = 2000
 """Uncommitted messages of a unit of work; a queue manager allows 10,000 by default (MAXUMSGS)."""
 _EXPIRY = slice(16, 20)
+_Q_FULL = 2053
 _UNLIMITED = b"\xff\xff\xff\xff"
 _LABELS: dict[int, DeadLetterReason] = {
     2030: "too_long", 2031: "too_long", 2218: "too_long", 2035: "not_authorized", 2085: "unknown_queue",
@@ -42,7 +42,7 @@ _LABELS: dict[int, DeadLetterReason] = {
 class Item:
     """An entry on its way: what is left of it to be put."""
 
-    __slots__ = ("dead", "entry", "expired", "ready", "rules", "unit")
+    __slots__ = ("dead", "dropped", "entry", "expired", "ready", "rules", "unit")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -50,6 +50,8 @@ class Item:
         """Messages that go to the dead letters, by rule and reason; counted when that is committed."""
         self.expired: Counter[str] = Counter()
         """Messages that are over, by rule; counted likewise."""
+        self.dropped: Counter[tuple[str, DropReason]] = Counter()
+        """Messages their rule gives up, likewise."""
         self.ready = False
         """Expiry has been taken off."""
         record = entry.record
@@ -79,6 +81,8 @@ class Forwarder:
         """Entries of the next attempt: fewer while one at fault is looked for."""
         self._running = False
         self._pause = 0.0
+        self._tries = 0
+        """Attempts that were refused since anything was put here."""
         self._cancel: Callable[[], None] | None = None
         self._leaving = 0
         """Removals from the store that are on their way."""
@@ -258,6 +262,8 @@ class Forwarder:
             self._pause, self._most = 0.0, MAX_ROWS
             self._drain.problems.pop(self._destination, None)
             del self._items[: len(batch)]
+            if any((puts.queue, puts.queue_manager) == self._destination for one in batch for puts in one.unit.puts):
+                self._tries = 0
             self._account(batch)
             self._soon()
         else:
@@ -271,6 +277,8 @@ class Forwarder:
                 counters.messages_dropped[rule, "expired"] += count
             for key, count in item.dead.items():
                 counters.dlq_messages[key] += count
+            for gone, count in item.dropped.items():
+                counters.messages_dropped[gone] += count
         drained = sum(messages_of(item.unit) - item.dead.total() for item in batch)
         self._forget([item.entry for item in batch], drained)
 
@@ -284,12 +292,25 @@ class Forwarder:
         text = f"{name_of_reason(failure.reason)}: {failure.text}"
         if failure.puts < 0:
             self._hold(text)
-        elif failure.reason in RETRY_RUN and self._destination is None:
+            return
+        policy, aside = self._drain.policy_of(item.rules[failure.puts]), self._destination is not None
+        act = judgement.decide(policy, failure.reason, self._tries, aside=aside)
+        if act == "aside":
             self._set_aside(item, failure.puts, text)
-        elif failure.reason in DEAD_LETTER_NOW or failure.reason in CONFIGURATION:
+        elif act == "dead_letter":
             self._dead_letter(item, failure, text)
+        elif act == "drop":
+            self._drop(item, failure)
         else:
-            self._hold(text)
+            self._tries += aside
+            self._hold(text, judgement.pause(policy, self._tries - 1) if aside else None)
+
+    def _drop(self, item: Item, failure: Failure) -> None:
+        """The rule gives it up; the progress says so."""
+        rule = item.rules[failure.puts]
+        run = item.remove(failure.puts)
+        item.dropped[rule, "queue_full" if failure.reason == _Q_FULL else "other"] += len(run.heads)
+        self._soon()
 
     def _set_aside(self, item: Item, index: int, text: str) -> None:
         run = item.unit.puts[index]
@@ -323,12 +344,12 @@ class Forwarder:
         item.dead[item.rules[failure.puts], _LABELS.get(failure.reason, "other")] += len(dead.heads)
         self._soon()
 
-    def _hold(self, text: str) -> None:
+    def _hold(self, text: str, seconds: float | None = None) -> None:
         """Nothing can be done but wait: the same again after a pause."""
         self._drain.problems[self._destination] = text
         self._running = False
         self._items = []
-        self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
+        self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE) if seconds is None else seconds
         self._cancel = self._drain.scheduler.later(self._pause, self._again)
 
     def _again(self) -> None:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gateway.backends.buffer.drain import Drain
+from gateway.backends.buffer.judgement import PolicyOf
 from gateway.backends.buffer.link import Found, Link, Reads, Verdict
 from gateway.backends.buffer.patient import PatientReads
 from gateway.backends.buffer.progress import Progress, decode
@@ -239,6 +240,10 @@ class BufferedQueueManager:
         starved, self._starved = self._starved, set()
         for queue in starved:
             self._arrived[queue]()
+
+    def policy_of(self, policy_of: PolicyOf) -> None:
+        """Who knows what rules say about failures."""
+        self._drain.policy_of = policy_of
 
     # The batch port
 

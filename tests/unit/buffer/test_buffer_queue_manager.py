@@ -17,6 +17,7 @@ from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
 from gateway.backends.ibm.client import SUBSCRIPTIONS
 from gateway.backends.ibm.examining import STATE_QUEUES as ALL_STATE_QUEUES
 from gateway.backends.ibm.work import MARKERS
+from gateway.broker.route import Policy
 from gateway.errors import MQError
 from gateway.mq import dlh, mqmd
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
@@ -362,6 +363,48 @@ def test_a_destination_that_does_not_exist_means_dead_letters(rig: Rig) -> None:
     assert (dead.reason, dead.dest_q_name.strip()) == (2085, "NO.SUCH.Q")
     assert rig.counters.dlq_messages["rule", "unknown_queue"] == 1
     assert rig.counters.spool_drained_messages == 2
+
+
+@pytest.mark.parametrize("then", ["dead_letter", "drop", "disconnect", "hold"])
+@pytest.mark.parametrize("fault", ["APP.Q", "NO.SUCH.Q"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_rule_says_what_becomes_of_what_is_refused_while_draining(
+    rig: Rig, then: str, fault: str, killed: bool
+) -> None:
+    """As without a buffer: tried again where that may help, then what the rule says; others go on meanwhile."""
+
+    def know() -> None:
+        rig.queue_manager.units.rule_of = lambda _puts: "rule"
+        rig.queue_manager.policy_of(lambda _rule: Policy("rule", 2, 1.0, 4.0, then, "dead_letter"))
+
+    know()
+    rig.mq.go()
+    rig.run()
+    for number in range(3):
+        rig.commit(Unit([puts(fault, b"a%d" % number), puts("OTHER.Q", b"o%d" % number)]))
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) PUT(DISABLED)")
+    rig.mq.come()
+    rig.run()
+    assert rig.mq.bodies("OTHER.Q") == [b"o0", b"o1", b"o2"]
+    waits = then == "hold" or fault == "APP.Q"  # a queue that is missing is missing at the second look too
+    assert rig.queue_manager.spool.messages == (3 if waits else 0)
+    if killed:
+        rig.kill()
+        know()
+    rig.run(120.0)
+    dead, dropped = rig.counters.dlq_messages, rig.counters.messages_dropped
+    letters = [dlh.parse(body).reason for body in rig.mq.bodies("MQGATE.DEAD.LETTER")]
+    expected = 3 if then in {"dead_letter", "disconnect"} else 0
+    assert letters == [2051 if fault == "APP.Q" else 2085] * expected
+    assert sum(dead.values()) == expected
+    assert sum(dropped.values()) == (3 if then == "drop" else 0)
+    assert rig.queue_manager.spool.messages == (3 if then == "hold" else 0)
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) PUT(ENABLED)\nDEFINE QLOCAL(NO.SUCH.Q)")
+    rig.run(120.0)
+    rig.commit(Unit([puts(fault, b"after")]))
+    held = [b"a0", b"a1", b"a2"] if then == "hold" else []
+    assert rig.mq.bodies(fault) == [*held, b"after"]
+    assert rig.queue_manager.state == "connected"
 
 
 def test_consumers_wait_until_what_they_took_has_left(rig: Rig) -> None:
