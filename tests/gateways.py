@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 
 class RunningGateway:
@@ -98,6 +98,27 @@ class RunningGateway:
         """A page of the admin port."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=10) as answer:
             return answer.read().decode()
+
+    def api(self, method: str, path: str, body: object = None) -> Any:
+        """A call of the administration API by its operator; None where it answers nothing."""
+        token = (self.directory / "data" / "admin.token").read_text().strip()
+        url = f"http://127.0.0.1:{self.admin}/api/v1{path}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"}, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def bodies(self, queue: str) -> list[str]:
+        """The beginning of each message on a queue of the embedded queue manager."""
+        found: list[str] = []
+        after = ""
+        while True:
+            page = self.api("GET", f"/queues/{queue}/messages?limit=500{after}")
+            found += [one["preview"] for one in page["items"]]
+            if page["next"] is None:
+                return found
+            after = f"&after={page['next']}"
 
     def metric(self, line_start: str) -> float:
         """The value of the series that begins so."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import ssl
 import time
 import urllib.request
@@ -58,20 +57,9 @@ mappings: [commands.yaml]
         port = self.gateway.ports()["mutual"]
         return Device("127.0.0.1", port, client_id, version=version, tls=context, server_name="localhost")
 
-    def post(self, path: str, body: dict[str, object]) -> dict[str, object]:
-        """What the admin API answers."""
-        token = (self.directory / "data/admin.token").read_text().strip()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.gateway.admin}/api/v1{path}",
-            json.dumps(body).encode(),
-            {"Authorization": f"Bearer {token}"},
-        )
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return dict(json.loads(answer.read()))
-
     def reload(self) -> int:
         """POST /reload."""
-        return int(bool(self.post("/reload", {})["ok"]))
+        return int(bool(self.gateway.api("POST", "/reload", {})["ok"]))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +122,7 @@ def test_retained_messages_and_what_comes_from_queues_are_asked_about_too(world:
         assert device.subscribe("#", 1) == 1, "a denial overlaps it: message by message"
         assert device.receive() == ("open/kept", b"open/kept")
         for where in ("secret", "open"):
-            world.post("/queues/COMMANDS/messages", {"text": where, "properties": {"where": where}})
+            world.gateway.api("POST", "/queues/COMMANDS/messages", {"text": where, "properties": {"where": where}})
         assert device.receive() == ("open/from/queue", b"open")
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,15 +49,7 @@ class Bridge:
 
     def __init__(self, gateway: RunningGateway) -> None:
         self.gateway = gateway
-        self.token = (gateway.directory / "data" / "admin.token").read_text().strip()
-
-    def api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        data = json.dumps(body).encode() if body is not None else None
-        url = f"http://127.0.0.1:{self.gateway.admin}/api/v1{path}"
-        request = urllib.request.Request(url, data, {"Authorization": f"Bearer {self.token}"}, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
+        self.api = gateway.api
 
     def depth(self, queue: str) -> int:
         return int(self.api("GET", f"/queues/{queue}")["depth"])

@@ -5,7 +5,6 @@ Two processes: a queue manager (the embedded one, behind its MQI socket), and a 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import urllib.error
@@ -13,7 +12,6 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import mqi_clients
 import paho.mqtt.client as paho
@@ -59,24 +57,6 @@ class Pair:
         environ = mqi_clients.program_environment(str(socket), *mqi_clients.BINDINGS)
         self.gateway = RunningGateway(edge, settings=SETTINGS.format(driver=driver), environ=environ)
 
-    def api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        token = (self.manager.directory / "data" / "admin.token").read_text().strip()
-        url = f"http://127.0.0.1:{self.manager.admin}/api/v1{path}"
-        data = json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(url, data, {"Authorization": f"Bearer {token}"}, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.loads(answer.read())
-
-    def on_queue(self, name: str) -> list[str]:
-        found: list[str] = []
-        after = ""
-        while True:
-            page = self.api("GET", f"/queues/{name}/messages?limit=500{after}")
-            found += [one["preview"] for one in page["items"]]
-            if page["next"] is None:
-                return found
-            after = f"&after={page['next']}"
-
 
 @pytest.fixture(scope="module", params=["ibmmq", "pymqi"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
@@ -92,9 +72,9 @@ def test_every_quality_of_service_reaches_the_queue(pair: Pair, version: int) ->
         for qos in (0, 1, 2):
             device.publish("up/a", f"{version}/{qos}".encode(), qos)
     until = time.monotonic() + 10
-    while f"{version}/0" not in pair.on_queue("UP.Q") and time.monotonic() < until:
+    while f"{version}/0" not in pair.manager.bodies("UP.Q") and time.monotonic() < until:
         time.sleep(0.05)
-    found = pair.on_queue("UP.Q")
+    found = pair.manager.bodies("UP.Q")
     assert [found.count(f"{version}/{qos}") for qos in (0, 1, 2)] == [1, 1, 1]
 
 
@@ -102,9 +82,9 @@ def test_headers_and_properties_are_those_of_a_telemetry_message(pair: Pair) -> 
     with Device("127.0.0.1", pair.gateway.port, "decoded") as device:
         device.connect()
         device.publish("up/b/c", b"body", 1)
-    items = pair.api("GET", "/queues/UP.Q/messages?limit=500")["items"]
+    items = pair.manager.api("GET", "/queues/UP.Q/messages?limit=500")["items"]
     token = next(one["token"] for one in items if one["preview"] == "body")
-    message = pair.api("GET", f"/queues/UP.Q/messages/{token}")
+    message = pair.manager.api("GET", f"/queues/UP.Q/messages/{token}")
     assert message["properties"]["mqps.Top"] == "up/b/c"
     assert message["properties"]["mqtt.clientId"] == "decoded"
     assert message["properties"]["usr.client"] == "decoded"
@@ -115,7 +95,7 @@ def test_a_message_on_a_queue_reaches_its_subscriber(pair: Pair) -> None:
     with Device("127.0.0.1", pair.gateway.port, "listener") as device:
         device.connect()
         assert device.subscribe("down/#", 1) == 1
-        pair.api("POST", "/queues/DOWN.Q/messages", {"text": "go", "properties": {"site": "lima"}})
+        pair.manager.api("POST", "/queues/DOWN.Q/messages", {"text": "go", "properties": {"site": "lima"}})
         assert device.receive() == ("down/lima", b"go")
 
 
@@ -139,7 +119,7 @@ def test_a_durable_session_lives_on_the_queue_manager(pair: Pair) -> None:
     pair.gateway.start()
     subscriber.connect("127.0.0.1", pair.gateway.port)
     subscriber.loop_start()
-    assert arrived.wait(15)
+    assert arrived.wait(60)
     subscriber.disconnect()
     subscriber.loop_stop()
     assert got == [b"while you were away"]
@@ -170,14 +150,15 @@ def test_a_queue_manager_that_is_killed_costs_nothing_that_was_acknowledged(pair
     for thread in threads:
         thread.join(60)
     assert len(acked) >= target
-    found = Counter(pair.on_queue("UP.Q"))
+    found = Counter(pair.manager.bodies("UP.Q"))
     assert not [one for one in acked if one not in found], "acknowledged and gone"
     if qos == 2:
         assert not [one for one in acked if found[one] > 1], "exactly once"
 
 
 def test_while_the_queue_manager_is_away_it_is_said_and_not_waited_for(pair: Pair) -> None:
-    """Probe, metric and API say so as soon as a call meets it; SIGTERM does not wait for what nobody can commit."""
+    """Probe, metric and API say so as soon as a call meets it; SIGTERM does not wait for what nobody can commit. The last
+    of the pair's tests: both are gone behind it."""
 
     def connections() -> float:
         return pair.gateway.metric('mqgate_mq_connections{qmgr="MQGATE",worker="0"}')
@@ -199,9 +180,6 @@ def test_while_the_queue_manager_is_away_it_is_said_and_not_waited_for(pair: Pai
         assert pair.gateway.stop() == 0
         assert device._socket.recv(100) == b"", "no acknowledgement"
     assert "1 messages are left: the queue manager is away" in pair.gateway.log
-    pair.manager.start()
-    pair.gateway.start()
-    assert "unanswered" not in pair.on_queue("UP.Q")
 
 
 def publish_on(port: int, number: int, qos: int, acked: list[str], stop: threading.Event) -> None:

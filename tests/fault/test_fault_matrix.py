@@ -17,7 +17,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -327,17 +326,8 @@ class Estate:
                 one.kill()
         self.nest.close()
 
-    def api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        token = (self.manager.directory / "data" / "admin.token").read_text().strip()
-        url = f"http://127.0.0.1:{self.manager.admin}/api/v1{path}"
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=30) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
-
     def mqsc(self, text: str) -> None:
-        assert self.api("POST", "/mqsc", {"text": text})["ok"], text
+        assert self.manager.api("POST", "/mqsc", {"text": text})["ok"], text
 
     # -- one trial --
 
@@ -399,19 +389,9 @@ class Estate:
 
     # -- counting --
 
-    def bodies(self, name: str) -> list[str]:
-        found: list[str] = []
-        after = ""
-        while True:
-            page = self.api("GET", f"/queues/{name}/messages?limit=500{after}")
-            found += [one["preview"] for one in page["items"]]
-            if page["next"] is None:
-                return found
-            after = f"&after={page['next']}"
-
     def check(self) -> None:
         """What was acknowledged is there, as often as its QoS says, on its queue or on that of the dead letters."""
-        found = Counter(self.bodies(QUEUE)) + Counter(self.bodies(DEAD))
+        found = Counter(self.manager.bodies(QUEUE)) + Counter(self.manager.bodies(DEAD))
         everything = {one.body.decode(): one for one in self.sender.everything}
         assert all(one.done for one in everything.values())
         assert not set(found) - set(everything), "nobody sent it"
@@ -421,7 +401,7 @@ class Estate:
         assert not doubled, f"not exactly once: {doubled}"
         beyond = [body for body, one in everything.items() if one.qos == 1 and found[body] > one.sent]
         assert not beyond, f"more often than it was sent: {beyond}"
-        assert self.api("GET", "/queues/MQGATE.STAGED")["depth"] == 0
+        assert self.manager.api("GET", "/queues/MQGATE.STAGED")["depth"] == 0
         self.balance()
 
     def balance(self) -> None:
