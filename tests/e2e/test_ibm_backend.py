@@ -157,8 +157,8 @@ def test_a_queue_manager_that_is_killed_costs_nothing_that_was_acknowledged(pair
 
 
 def test_while_the_queue_manager_is_away_it_is_said_and_not_waited_for(pair: Pair) -> None:
-    """Probe, metric and API say so as soon as a call meets it; SIGTERM does not wait for what nobody can commit. The last
-    of the pair's tests: both are gone behind it."""
+    """Probe, metric and API say so as soon as a call meets it; SIGTERM does not wait for what nobody can commit. It is
+    the last of the pair's tests: both are gone behind it."""
 
     def connections() -> float:
         return pair.gateway.metric('mqgate_mq_connections{qmgr="MQGATE",worker="0"}')

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from journal_calls import commit, listed
 
 from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
 from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
@@ -84,19 +85,6 @@ def device(tmp_path: Path) -> Iterator[Device]:
 
 def put(store: Store, body: bytes) -> Prepared:
     return store.prepare(StoreUnit(puts=[LanePuts("Q", heads=[HEAD], bodies=[body])]), 1.0)
-
-
-def commit(store: Store, prepared: Prepared) -> None:
-    try:
-        store.write(prepared)
-    except StoreUnavailable:
-        store.abort(prepared)
-        raise
-    store.apply(prepared)
-
-
-def listed(store: Store) -> list[bytes]:
-    return [message.body for message in store.fetch("Q", limit=100_000)]
 
 
 def test_writes_that_fail_below_the_file_system(device: Device) -> None:

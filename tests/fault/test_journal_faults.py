@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from journal_calls import commit, listed
 
 from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
 from gateway.backends.embedded.journal.pace import Pace
@@ -31,19 +32,6 @@ def opened(path: Path, options: StoreOptions = OPTIONS) -> Store:
 
 def put(store: Store, *bodies: bytes) -> Prepared:
     return store.prepare(StoreUnit(puts=[LanePuts("Q", heads=[HEAD] * len(bodies), bodies=list(bodies))]), 1.0)
-
-
-def commit(store: Store, prepared: Prepared) -> None:
-    try:
-        store.write(prepared)
-    except StoreUnavailable:
-        store.abort(prepared)
-        raise
-    store.apply(prepared)
-
-
-def listed(store: Store) -> list[bytes]:
-    return [message.body for message in store.fetch("Q", limit=100_000)]
 
 
 def crash(store: Store) -> None:

@@ -8,10 +8,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from free_ports import free_port
 
@@ -109,3 +110,12 @@ def publish(
         each.wait_for_publish(10)
     client.disconnect()
     client.loop_stop()
+
+
+def until(check: Callable[[], Any]) -> Any:
+    """What `check` finds, as soon as it finds something."""
+    deadline = time.monotonic() + 30
+    while not (found := check()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found

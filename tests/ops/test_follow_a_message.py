@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from running_gateway import TOKEN, Running, publish, running
+from running_gateway import TOKEN, Running, publish, running, until
 
 from gateway.net.device import Device
 
@@ -31,14 +30,6 @@ def lines(gateway: Running, event: str, client: str) -> list[dict[str, Any]]:
 
 def get(gateway: Running, path: str) -> Any:
     return json.loads(gateway.text(f"/api/v1{path}", TOKEN))
-
-
-def until(check: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 30
-    while not (found := check()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return found
 
 
 def test_the_log_leads_from_the_packet_to_the_message_and_the_api_back(gateway: Running) -> None:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from ops_machine import ROOT, doc_script
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "mqtt_clauses.py"
 
 
 @pytest.fixture(scope="module")
 def clauses():
-    spec = importlib.util.spec_from_file_location("mqtt_clauses", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["mqtt_clauses"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["mqtt_clauses"]
+    return doc_script("mqtt_clauses")
 
 
 def test_every_statement_is_enforced_and_tested_or_not_applicable():

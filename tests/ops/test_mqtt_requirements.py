@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
+from ops_machine import ROOT, doc_script
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "docs" / "mqtt_requirements.py"
 
 
 @pytest.fixture(scope="module")
 def index():
-    spec = importlib.util.spec_from_file_location("mqtt_requirements", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return doc_script("mqtt_requirements")
 
 
 @pytest.fixture

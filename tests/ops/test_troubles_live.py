@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from running_gateway import TOKEN, Running, running
+from running_gateway import TOKEN, Running, running, until
 from test_certificates_live import write_certificate
 
 pytestmark = pytest.mark.ops
@@ -45,14 +43,6 @@ def mqgate(gateway: Running, *words: str, text: str = "") -> subprocess.Complete
 
 def problems(gateway: Running) -> list[str]:
     found: list[str] = json.loads(gateway.text("/api/v1/overview", TOKEN))["problems"]
-    return found
-
-
-def until(check: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 30
-    while not (found := check()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
     return found
 
 
