@@ -14,8 +14,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#define ROOM (256 * 1024)
-#define LONGEST 4096
+#define ROOM (512 * 1024)
+#define LONGEST (64 * 1024)
 
 static PyObject *s_connection, *s_proxy, *s_chunk, *s_direct;
 
@@ -40,7 +40,7 @@ static int append_pair(PyObject *list, PyObject *first, PyObject *second)
 
 /*
  * One readable socket. 1: read, and in its list; 0: it is for the caller; -1: an error is set. Only links without a
- * proxy's header to come and that read little at a time are read here.
+ * proxy's header to come are read here, while there is room for all that they may have.
  */
 static int read_one(PyObject *link, int fd, Py_ssize_t brief, Py_ssize_t *room, PyObject *small, PyObject *large)
 {

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     Events = list[tuple[int, int]]
     Received = tuple[list[tuple[Connection, bytes]], list[tuple[HubSocket, bytes]], Events]
 
-ROOM, LONGEST = 256 << 10, 4096
+ROOM, LONGEST = 512 << 10, 64 << 10
 """How much is read in one call, and from one socket."""
 
 
 def receive(events: Events, links: Mapping[int, HubSocket], brief: int) -> Received:
     """Read the sockets of a poll: at most `brief` bytes with their connection, more with their link; and the events
-    that are for the caller: all but data of a link that reads little at a time and knows its client."""
+    that are for the caller: all but data of a link that knows its client, while there is room."""
     small: list[tuple[Connection, bytes]] = []
     large: list[tuple[HubSocket, bytes]] = []
     rest: Events = []

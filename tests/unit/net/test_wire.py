@@ -71,7 +71,7 @@ class TestReceive:
 
     def test_what_is_not_plain_is_for_the_caller_and_unread(self, receive, write, pairs):
         del write
-        made = [pairs(proxy=object()), pairs(connection=None), pairs(chunk=1 << 16), pairs()]
+        made = [pairs(proxy=object()), pairs(connection=None), pairs(chunk=1 << 17), pairs()]
         for _, other in made:
             other.sendall(b"data")
         events = [(link.fd, IN) for link, _ in made[:3]] + [(made[3][0].fd, IN | select.EPOLLOUT), (9999, IN)]
@@ -87,7 +87,7 @@ class TestReceive:
 
     def test_one_call_reads_no_more_than_there_is_room_for(self, receive, write, pairs):
         del write
-        made = [pairs() for _ in range(wire.ROOM // wire.LONGEST + 3)]
+        made = [pairs(chunk=wire.LONGEST) for _ in range(wire.ROOM // wire.LONGEST + 3)]
         for _, other in made:
             other.sendall(bytes(wire.LONGEST))
         events = [(link.fd, IN) for link, _ in made]
