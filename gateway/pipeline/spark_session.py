@@ -82,7 +82,13 @@ def make_session(name: str, settings: Mapping[str, str] | None = None, cache: Pa
     plain = PLAIN_CHECKPOINT if version >= PLAIN_SINCE else {}
     for key, value in {**SETTINGS, **plain, **(settings or {})}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if not AUTOLOAD.is_dir():
+        # We are in a file that spark-submit was given (--py-files): Spark looks among installed packages only.
+        from gateway.pipeline.source import MqQueueDataSource
+
+        session.dataSource.register(MqQueueDataSource)
+    return session
 
 
 def worker_path(current: str) -> str:

@@ -1,5 +1,6 @@
 """A job on a standalone cluster of two workers that have the data source only as a file and read over HTTP: executors
-and a worker's Python are killed in the middle, and every message is in the tables once.
+and a worker's Python are killed in the middle, and every message is in the tables once. The packaged job, submitted
+with spark-submit, reads over TLS.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Authority
 from free_ports import free_port
 from strategies_pipeline import Fleet, write_journal
 
@@ -94,9 +96,9 @@ def master(tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
-    """The journal over HTTP, as a gateway's administration port or a drainer serves it."""
+@pytest.fixture(params=[False])
+def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The journal over HTTP, or over TLS, as a gateway's administration port or a drainer serves it."""
     from gateway.pipeline.drain_server import serve
     from gateway.pipeline.draining import open_journal
     from gateway.pipeline.owner import Owner
@@ -106,8 +108,9 @@ def served(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "token").write_text("secret\n")
     journal = open_journal(tmp_path / "j")
     service = PipelineService(Owner(journal), tmp_path / "j")
-    server = serve("127.0.0.1", free_port(), journal.guarded(service.handle), "secret", lambda: "")
-    yield f"http://127.0.0.1:{server.server_port}"
+    pair = Authority(tmp_path, "ca").issue("localhost") if request.param else None
+    server = serve("127.0.0.1", free_port(), journal.guarded(service.handle), "secret", lambda: "", pair)
+    yield f"{'https' if pair else 'http'}://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
     journal.store.close()
@@ -165,4 +168,41 @@ def test_executors_are_killed(tmp_path: Path, master: str, served: str) -> None:
     assert all(".zip" in place for place in json.loads((tmp_path / "where").read_text()))
     for table in ("bronze", "readings"):
         found = seqs(lake, table)
+        assert (len(found), len(set(found))) == (MESSAGES, MESSAGES), table
+
+
+SUBMITTED = """
+version: 1
+name: submitted
+source: {{queue: "TELEMETRY.*", url: "{url}", token_file: {token}, ca_file: {ca}, max_messages: 2000, purge_delay: 0s}}
+warehouse: {lake}
+trigger: 0s
+silver:
+  - {{table: readings, key: [device], columns: [{{name: device, required: true}}]}}
+"""
+
+
+@pytest.mark.parametrize("served", [True], indirect=True)
+def test_the_packaged_job_is_submitted_and_reads_over_tls(tmp_path: Path, master: str, served: str) -> None:
+    import pyspark
+
+    from gateway.pipeline.java import find_java
+    from gateway.pipeline.shipping import write_package
+
+    write_package(tmp_path / "mqgate-pipeline.zip")
+    given = {"url": served, "token": tmp_path / "token", "ca": tmp_path / "ca.pem", "lake": tmp_path / "lake"}
+    (tmp_path / "job.yaml").write_text(SUBMITTED.format(**given))
+    job = Path(__file__).parents[2] / "deploy/spark/job.py"
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYSPARK_PYTHON": sys.executable}
+    environment |= {"JAVA_HOME": str(find_java(os.environ, tmp_path)), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [str(Path(pyspark.__file__).parent / "bin/spark-submit"), "--master", master]
+    command += ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=512m"]
+    command += ["--py-files", str(tmp_path / "mqgate-pipeline.zip"), str(job), str(tmp_path / "job.yaml"), "--once"]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False
+    )
+    (tmp_path / "log").write_text(done.stdout + done.stderr)
+    assert done.returncode == 0, done.stderr[-3000:] + done.stdout[:6000]
+    for table in ("bronze", "readings"):
+        found = seqs(tmp_path / "lake", table)
         assert (len(found), len(set(found))) == (MESSAGES, MESSAGES), table
