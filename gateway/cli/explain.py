@@ -109,8 +109,10 @@ def show(answer: Explanation) -> None:
 def show_put(put: Would) -> None:
     """One message that would be put."""
     kept = "persistent" if put.persistent else "not persistent"
-    where = f"{put.queue} at {put.queue_manager}" if put.queue_manager else put.queue
-    click.secho(f"rule {put.rule}: to queue {where}", bold=True)
+    where = f"queue {put.queue} at {put.queue_manager}" if put.queue_manager else f"queue {put.queue}"
+    if put.queue.startswith("topic://"):
+        where = f"MQ topic {put.queue.removeprefix('topic://')}"
+    click.secho(f"rule {put.rule}: to {where}", bold=True)
     click.echo(f"  {kept}, priority {put.priority}, format {put.format or 'none'}, body {put.body_bytes} bytes")
     shown = {key: value for key, value in put.descriptor.items() if str(value).strip("0 ") and value != -1}
     click.echo("  MQMD  " + "  ".join(f"{key}={value}" for key, value in shown.items()))
