@@ -448,6 +448,7 @@ static int stage_one(const publication *one, PyObject *key, PyObject *head, PyOb
              (kept = Py_BuildValue("OOi", key, payload, 0x34)) != NULL &&
              (body = PyBytes_FromStringAndSize(NULL, 2 + one->length)) != NULL) {
         char *at = PyBytes_AS_STRING(body);
+        PyObject_GC_UnTrack(kept); /* bytes and a number: in no cycle */
         at[0] = (char)one->packet_id;
         at[1] = (char)(one->packet_id >> 8);
         memcpy(at + 2, one->payload, (size_t)one->length);
@@ -580,6 +581,7 @@ static int release_one(const staged *one, unsigned packet_id, PyObject *route, c
     if (head == NULL) return -1;
     PyObject *row = PyLong_FromSsize_t(PyList_GET_SIZE(open->heads));
     PyObject *mark = row ? PyTuple_Pack(3, session, one->number, one->token) : NULL;
+    if (mark != NULL) PyObject_GC_UnTrack(mark); /* a session knows of no unit of work: it is in no cycle */
     int failed = mark == NULL || PyDict_SetItem(open->released, row, mark) < 0;
     Py_XDECREF(row);
     Py_XDECREF(mark);

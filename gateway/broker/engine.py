@@ -151,7 +151,10 @@ class Engine:
                 return
         if connection.state == ONLINE:
             rest = runs.take(self, connection, chunk)
-            self.publishing.packets(connection, connection.reader.feed(rest))
+            if rest:
+                self.publishing.packets(connection, connection.reader.feed(rest))
+            else:
+                self.publishing.check_in_flight(connection)
         else:
             packets = connection.reader.feed(chunk)
             if packets:

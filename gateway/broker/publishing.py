@@ -125,10 +125,14 @@ class Publishing:
             connection.inbound_pending += acknowledged
             turn.pending[connection] = turn.pending.get(connection, 0) + acknowledged
         if connection.state != CLOSED:
-            if connection.version == V5:
-                self.check_receive_maximum(connection)
-            elif len(inbound) > connection.unreleased:
-                self.check_unreleased(connection)
+            self.check_in_flight(connection)
+
+    def check_in_flight(self, connection: Connection) -> None:
+        """What a client may have in flight: asked once a chunk."""
+        if connection.version == V5:
+            self.check_receive_maximum(connection)
+        elif len(connection.session.inbound) > connection.unreleased:
+            self.check_unreleased(connection)
 
     def staged_head(self, route: Route, client_id: str) -> bytes:
         """The head of what is staged on a route, for publications without properties."""
