@@ -171,6 +171,8 @@ def test_executors_are_killed(tmp_path: Path, master: str, served: str) -> None:
         assert (len(found), len(set(found))) == (MESSAGES, MESSAGES), table
 
 
+SUBMISSIONS = 4
+"""Spark gives a Python process ten seconds to start, which a busy machine may not have; a job may be sent again."""
 SUBMITTED = """
 version: 1
 name: submitted
@@ -198,10 +200,12 @@ def test_the_packaged_job_is_submitted_and_reads_over_tls(tmp_path: Path, master
     command = [str(Path(pyspark.__file__).parent / "bin/spark-submit"), "--master", master]
     command += ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=512m"]
     command += ["--py-files", str(tmp_path / "mqgate-pipeline.zip"), str(job), str(tmp_path / "job.yaml"), "--once"]
-    done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False
-    )
-    (tmp_path / "log").write_text(done.stdout + done.stderr)
+    for _ in range(SUBMISSIONS):
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+        )
+        if done.returncode == 0 or "failed to connect back" not in done.stdout + done.stderr:
+            break
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout[:6000]
     for table in ("bronze", "readings"):
         found = seqs(tmp_path / "lake", table)
