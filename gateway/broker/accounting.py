@@ -96,7 +96,7 @@ def placed(counters: Counters, queue_manager: str, turn: Turn) -> None:
             len(puts.heads[row]) + len(puts.bodies[row]) for row in rows
         )
         _lost(counters, queue_manager, turn, run)
-        puts.placed = 0
+        puts.placed, puts.tokens = 0, ()
         turn.without(run, rows)
 
 

@@ -49,6 +49,7 @@ def on(rig: BatchRig, queue: str) -> list[bytes]:
 def test_they_arrive_without_and_with_a_unit_of_work(rig: BatchRig) -> None:
     for unit in (Unit([beside("APP.Q", b"1", b"2")]), Unit([within("OTHER.Q", b"a"), beside("APP.Q", b"3")])):
         assert not rig.commit(unit).failures
+        assert [len(puts.tokens) for puts in unit.puts] == [len(puts.heads) for puts in unit.puts]
     assert on(rig, "APP.Q") == [b"1", b"2", b"3"]
     assert on(rig, "OTHER.Q") == [b"a"]
 

@@ -144,7 +144,8 @@ class Connection:
         self._trusted.discard(name)
         first = puts.placed
         try:
-            self._put_plain(puts, handle, asynchronous, syncpoint=False)
+            known = [*puts.tokens, *[NO_ID] * (first - len(puts.tokens))]
+            puts.tokens = known + self._put_plain(puts, handle, asynchronous, syncpoint=False)
         except MQError as error:
             if action_for(error.reason) is Action.RECONNECT:  # it may be there, and is at most once
                 puts.placed, puts.lost, puts.lost_reason = puts.placed + 1, puts.lost + 1, error.reason

@@ -114,7 +114,7 @@ def apply(connection: Connection, unit: Unit, *, asynchronous: bool, can_status:
     tokens: list[list[Token]] = []
     for index, puts in enumerate(unit.puts):
         if puts.placed:  # out of syncpoint, before the unit
-            tokens.append([])
+            tokens.append(list(puts.tokens))
             continue
         try:
             tokens.append(connection.put_run(puts, asynchronous and (puts.persistent or can_status)))
