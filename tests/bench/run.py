@@ -54,6 +54,7 @@ to_mq:
     queue: BENCH.IN
     properties: {device: "{device}", kind: "{kind}", listener: "{listener}"}
     headers: [mcd, mqps, mqtt]
+  - {name: through, topic: "through/{n}", queue: BENCH.OUT, properties: {n: "{n}"}}
 to_mqtt:
   - {name: out, queue: BENCH.OUT, topic: "out/{usr.n}"}
 """
@@ -70,6 +71,8 @@ AWAY = (
     "sub --subs 1 --clean 0 --run-id {run} --id away{run} --filter stored/{run} --expect {stored}",
 )
 """A durable subscriber comes and goes, messages are stored for it, it comes back: what counts is the last step."""
+THROUGH, DIRECT = "--topic through/%d --filter out/%d", "--topic out/%d --filter out/%d"
+"""Onto an MQ queue by one rule and off it by another; peers hand the same from publisher to subscriber."""
 CASES: dict[str, tuple[str | tuple[str, ...], str]] = {
     "q1 10x100 64B": ("pub --qos 1 --pubs 10 --window 100 --size 64", "pub_rate"),
     "q1 100x100 64B": ("pub --qos 1 --pubs 100 --window 100 --size 64", "pub_rate"),
@@ -86,6 +89,10 @@ CASES: dict[str, tuple[str | tuple[str, ...], str]] = {
     "q1 durable 1 to 1": ("pubsub --qos 1 --pubs 1 --subs 1 --clean 0 --window 100", "recv_rate"),
     "q1 durable 10 to 10": (
         "pubsub --qos 1 --pubs 10 --subs 10 --filter dev/%d/temp --clean 0 --window 100",
+        "recv_rate",
+    ),
+    "q1 through a queue 10 to 10": (
+        f"pubsub --qos 1 --pubs 10 --subs 10 {THROUGH} --clean 0 --window 100",
         "recv_rate",
     ),
     "drain of 100,000 stored": (AWAY, "recv_rate"),
@@ -265,6 +272,8 @@ def main() -> None:
             for _ in range(given.repetitions):
                 for server, (port, pid) in servers.items():
                     steps = steps_of(arguments, times)
+                    if server != "mqgate":
+                        steps = [step.replace(THROUGH, DIRECT) for step in steps]
                     with storing(server, steps[0], port):
                         found = [measure(tool, step, port, pid, pin) for step in steps]
                     results[name].setdefault(server, []).append(found[-1])
