@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -144,6 +145,7 @@ def test_ending_in_order_and_coming_back(queue_manager: EmbeddedQueueManager) ->
     assert sum(b"instance" in stored.data for _, stored in queue_manager.load(GATEWAYS)) == 3
 
 
+@pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: it takes more than a lease")
 def test_an_entry_that_is_removed_by_hand_ends_its_gateway(queue_manager: EmbeddedQueueManager) -> None:
     member = Member()
     done = threading.Event()

@@ -20,6 +20,7 @@ from gateway.mqtt import writer
 from gateway.session.record import decode_json
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
+long_runs = pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: each waits for leases to end")
 LEASE = 3
 SETTINGS = f"""
 queue_manager:
@@ -164,6 +165,7 @@ def test_what_a_killed_gateway_has_left_is_taken_over_once(fleet: Fleet) -> None
     assert len(takers) == 1
 
 
+@long_runs
 def test_a_gateway_that_stops_hands_its_sessions_on_at_once(fleet: Fleet) -> None:
     first = fleet.start()
     device = stay("device", first)
@@ -201,6 +203,7 @@ def test_one_that_was_only_slow_commits_nothing_any_more(fleet: Fleet) -> None:
     assert fleet.bodies("APP.Q") == [b"before", b"late"]
 
 
+@long_runs
 def test_a_late_gateway_leaves_sessions_alone_that_live_elsewhere(fleet: Fleet) -> None:
     """A short session of the first is neither expired nor delivered to by the second, until its device moves."""
     first = fleet.start()
@@ -216,7 +219,7 @@ def test_a_late_gateway_leaves_sessions_alone_that_live_elsewhere(fleet: Fleet) 
     assert fleet.sessions()["teller"] != before["device"]
 
 
-@pytest.mark.skipif("MQGATE_LONG" not in os.environ, reason="long runs only: many kills, each waits for a lease")
+@long_runs
 def test_devices_wander_while_gateways_are_killed(fleet: Fleet) -> None:
     """Nothing acknowledged is lost, and QoS 2 is not doubled."""
     alive = [fleet.start(), fleet.start()]
