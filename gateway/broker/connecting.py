@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import sharing
+from gateway.broker import sharing, wills
 from gateway.broker.connack import RESULTS, connack_properties, no_room, refusal
 from gateway.broker.keep_alive import KeepAlive
 from gateway.errors import ProtocolError
@@ -15,12 +15,12 @@ from gateway.ports.access import Verdict
 from gateway.ports.counters import DisconnectReason, Protocol
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection, Publisher
 from gateway.session.record import encode_json
-from gateway.session.session import Session, session_expiry, will_record
+from gateway.session.session import Session, session_expiry
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-SESSIONS, WILLS = "MQGATE.SESSIONS", "MQGATE.WILLS"
+SESSIONS = "MQGATE.SESSIONS"
 PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
@@ -137,7 +137,7 @@ class Connecting:
         session.user = verdict.user
         engine.sessions.move(session, listener)
         self.apply_limits(connection, session, connect)
-        self.keep_will(session, connect)
+        wills.keep(self.engine, session, connect)
         connection.auth = verdict
         engine.counters.mqtt_connects[connection.link.listener, PROTOCOLS[connect.version], "accepted"] += 1
         properties = connack_properties(
@@ -148,7 +148,7 @@ class Connecting:
         if session.durable:
             self.persist(session)
         if len(connack) > session.outflow.max_packet:  # [MQTT5-3.1.2-24]: nothing can be said to such a client
-            self.drop_will(session)
+            wills.drop(self.engine, session)
             engine.close(connection, "packet_too_large", "its Maximum Packet Size leaves no room for CONNACK")
             return
         engine.turn.reply(connection, connack)
@@ -176,7 +176,9 @@ class Connecting:
             self.take_over(session.connection)
             session = engine.sessions.get(client_id)
         if session is not None and connect.clean_start:  # [MQTT3-3.1.4-3] [MQTT5-3.1.4-4]
-            self.fire_will(session)  # the old session ends [MQTT3-3.1.2-6] [MQTT5-3.1.2-4], its delayed will is due
+            wills.fire(
+                self.engine, session
+            )  # the old session ends [MQTT3-3.1.2-6] [MQTT5-3.1.2-4], its delayed will is due
             self.end(session)
             session = None
         present = session is not None
@@ -184,7 +186,7 @@ class Connecting:
             session = Session(client_id, connect.version)
             engine.sessions.add(session)
         session.version = connect.version
-        self.drop_will(session)  # [MQTT5-3.1.3-9]
+        wills.drop(self.engine, session)  # [MQTT5-3.1.3-9]
         session.will_at, session.ends_at = 0.0, 0.0
         was_durable = session.durable
         session.expiry = session_expiry(
@@ -215,17 +217,6 @@ class Connecting:
         largest = largest if isinstance(largest, int) else 0xFFFFFFFF
         session.outflow.connected(connect.version, window, largest, alias_limit)
         connection.unreleased = max(limits.receive_maximum, len(session.inbound))
-
-    def keep_will(self, session: Session, connect: Connect) -> None:
-        """The will lies on a state queue while the connection lives: it is published even after a kill. [MQTT5-3.1.2-7]
-        Without one none is published [MQTT3-3.1.2-12]."""
-        session.will = connect.will
-        if connect.will is not None:
-            delay = connect.will.properties.get(prop.WILL_DELAY_INTERVAL, 0)
-            record = will_record(session, connect.will, int(delay) if isinstance(delay, int) else 0)
-            if self.engine.owning is not None:
-                record |= self.engine.owning.name(session)
-            self.engine.turn.replace(WILLS, session.key, encode_json(record))
 
     def persist(self, session: Session) -> None:
         """The session's record, as it is now, with the open turn."""
@@ -281,7 +272,7 @@ class Connecting:
                     return
                 session.expiry = min(wanted, engine.limits.session_expiry_max)
             if record.reason != reasons.DISCONNECT_WITH_WILL:
-                self.drop_will(session)
+                wills.drop(self.engine, session)
         engine.leave_when_committed(connection)
 
     def ended(self, connection: Connection, why: DisconnectReason) -> None:
@@ -301,38 +292,13 @@ class Connecting:
             return
         session.connection = None
         session.outflow.drop_memory()
-        self.schedule_will(session)
+        wills.schedule(self.engine, session)
         if session.expiry == 0:
-            self.fire_will(session)
+            wills.fire(self.engine, session)
             self.end(session)
         else:
             engine.sessions.watch(session, engine.now)
             self.persist(session)
-
-    def schedule_will(self, session: Session) -> None:
-        """A will is due at once, or after its delay, or when the session ends, whichever is first [MQTT-3.1.2-8]."""
-        if session.will is None:
-            return
-        delay = session.will.properties.get(prop.WILL_DELAY_INTERVAL, 0)
-        if isinstance(delay, int) and delay and session.expiry:
-            session.will_at = self.engine.now + min(delay, session.expiry)
-        else:
-            self.fire_will(session)
-
-    def fire_will(self, session: Session) -> None:
-        """Publish the will, in the same unit of work that forgets it [MQTT-3.1.2-10]."""
-        will, session.will, session.will_at = session.will, None, 0.0
-        if will is None:
-            return
-        self.engine.turn.replace(WILLS, session.key, None)
-        publisher = Publisher(session.listener, session.client_id, session.user, session.version)
-        self.engine.router.publish_will(publisher, will)
-
-    def drop_will(self, session: Session) -> None:
-        """The client left in order [MQTT-3.1.2-10]."""
-        if session.will is not None:
-            session.will = None
-            self.engine.turn.replace(WILLS, session.key, None)
 
     def end(self, session: Session) -> None:
         """The session is over: nothing of it is kept but what it had retained [MQTT3-3.1.2-7] [MQTT5-4.1.0-2]."""
@@ -352,7 +318,7 @@ class Connecting:
     def end_due(self, session: Session) -> None:
         """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.2-8]."""
         self.engine.sys_topics.expired_clients += 1
-        self.fire_will(session)
+        wills.fire(self.engine, session)
         self.end(session)
 
     def purge(self, session: Session) -> int:
@@ -387,7 +353,7 @@ class Connecting:
                 engine.close(connection, "other", "no CONNECT in time")
         for session in engine.sessions.due(engine.now):
             if session.will_at and session.will_at <= engine.now:
-                self.fire_will(session)
+                wills.fire(self.engine, session)
             if session.ends_at and session.ends_at <= engine.now:
                 self.end_due(session)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import recovery
-from gateway.broker.connecting import SESSIONS, WILLS
-from gateway.broker.turn import STAGED
+from gateway.broker import recovery, wills
+from gateway.broker.connecting import SESSIONS
+from gateway.broker.turn import STAGED, WILLS
 from gateway.errors import MQError
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import Connect
@@ -278,7 +278,7 @@ class Owning:
     def _take_over(self, heritage: list[str]) -> Iterator[None]:
         """A slice at each step."""
         engine = self.engine
-        wills = [stored for _, stored in engine.queue_manager.load(WILLS)]
+        kept = list(engine.queue_manager.load(WILLS))
         yield
         for number, (_, stored) in enumerate(engine.queue_manager.load(SESSIONS)):
             record = decode_json(stored.data)
@@ -288,11 +288,11 @@ class Owning:
                 self.taken_over += 1
             if number % _SLICE == _SLICE - 1:
                 yield
-        for stored in wills:
+        for key, stored in kept:
             record = decode_json(stored.data)
             if record.get("owner", "") in heritage:
                 session = engine.sessions.get(record["client"])
-                recovery.restore_will(engine, session, key_of(record["client"]), record)
+                wills.restore(engine, session, key, record)
         self.settle(heritage)
         engine.turn.after.append(self._taken_over)
 

@@ -19,7 +19,7 @@ from gateway.session.record import encode_prefix
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
-    from gateway.broker.turn import Released
+    from gateway.broker.turn import Released, WaitingWill
 
 _TWO = [number.to_bytes(2, "big") for number in range(65_536)]
 PUBACKS = [b"\x40\x02" + two for two in _TWO]
@@ -363,7 +363,7 @@ class Publishing:
 
     def release(
         self, publisher: Publisher, route: Route, publication: Publication, packet_id: int,
-        connection: Connection | None = None, staged: Released | None = None,
+        connection: Connection | None = None, staged: Released | None = None, will: WaitingWill | None = None,
     ) -> int:  # fmt: skip
         """Make a publication available: retained, on its queues, to local subscribers. How many of these had no room
         for it; for what was staged that was asked before PUBREC."""
@@ -372,7 +372,7 @@ class Publishing:
             engine.retained.keep(publication)
         if route.plan is not None:
             engine.putting.put(
-                engine.turn, Inbound(route, publication, packet_id, publisher, connection, staged), engine.now
+                engine.turn, Inbound(route, publication, packet_id, publisher, connection, staged, will), engine.now
             )
         elif not route.topic.startswith("$"):
             engine.counters.messages_unrouted += 1

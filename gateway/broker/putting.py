@@ -195,4 +195,6 @@ def _row(turn: Turn, message: Inbound, run: Run, head: bytes, body: bytes) -> Ro
         turn.contribute(run, message.connection)
     if message.staged is not None:
         turn.released.setdefault(run, {})[row[1]] = message.staged
+    if message.will is not None:
+        turn.wills.setdefault(run, {})[row[1]] = message.will
     return row

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.connecting import SESSIONS, WILLS
+from gateway.broker import wills
+from gateway.broker.connecting import SESSIONS
 from gateway.broker.delivery import OUT
 from gateway.broker.retained import RETAINED
 from gateway.broker.subscribing import Subscribing
-from gateway.broker.turn import STAGED
+from gateway.broker.turn import STAGED, WILLS
 from gateway.ports.batch import Stored
-from gateway.session.record import decode_json, decode_publication, encode_json
-from gateway.session.session import NEVER, Session, will_from_record
+from gateway.session.record import decode_json, decode_publication
+from gateway.session.session import NEVER, Session
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -48,7 +49,7 @@ def recover(engine: Engine) -> dict[str, int]:
     for key, stored in engine.queue_manager.load(WILLS):
         record = decode_json(stored.data)
         if owning is None or owning.is_own(record):
-            restore_will(engine, by_key.get(key), key, record)
+            wills.restore(engine, by_key.get(key), key, record)
             found["wills"] += 1
     if owning is not None:
         owning.settle(heritage)
@@ -109,22 +110,3 @@ def restore_staged(session: Session, stored: Stored) -> None:
     publication, packet_id, _, _ = decode_publication(stored.data)
     session.inbound[packet_id] = publication
     session.staged_tokens[packet_id] = stored.token
-
-
-def restore_will(engine: Engine, session: Session | None, key: bytes, record: dict[str, Any]) -> None:
-    """A will that is still stored belongs to a connection that did not end in order."""
-    owner = session if session is not None else Session(record["client"], record["version"])
-    owner.user = record["user"]
-    if session is None:
-        owner.listener = record.get("listener", "")
-    owner.will = will_from_record(record)
-    delay = record["delay"]
-    if delay and session is not None and session.expiry:
-        session.will_at = engine.now + min(delay, session.expiry)
-        record["delay"] = delay
-        if engine.owning is not None:
-            record |= engine.owning.name(session)
-        engine.turn.replace(WILLS, key, encode_json(record))
-        engine.sessions.watch_until(session, session.will_at)
-    else:
-        engine.connecting.fire_will(owner)

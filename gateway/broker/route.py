@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gateway.bridge.inbound import Plan
-    from gateway.broker.turn import Released, Run
+    from gateway.broker.turn import Released, Run, WaitingWill
     from gateway.session.connection import Connection, Publisher
     from gateway.session.publication import Publication
     from gateway.session.session import Session
@@ -134,3 +134,5 @@ class Inbound(NamedTuple):
     """Who waits for the acknowledgement (nobody: a will)."""
     staged: Released | None = None
     """The staged message that this releases (QoS 2)."""
+    will: WaitingWill | None = None
+    """It is a will: what is kept of it if its queue has to be waited for."""

@@ -9,7 +9,7 @@ from gateway.bridge import inbound
 from gateway.bridge.trace import NewSpan
 from gateway.broker.route import HOT, RELAYED, STAGING, Policy, Receiver, Route, Shared
 from gateway.broker.signposts import Signposts, followed
-from gateway.broker.turn import Run
+from gateway.broker.turn import Run, WaitingWill
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
@@ -257,7 +257,7 @@ class Router:
                 self._heads[prefix] = head
         return head
 
-    def publish_will(self, publisher: Publisher, will: Will) -> None:
+    def publish_will(self, publisher: Publisher, will: Will, waiting: WaitingWill, *, handed_over: bool) -> None:
         """A will becomes a publication [MQTT-3.1.2-8]: it follows access lists, rules and retention like any other.
         [MQTT3-3.1.2-16] [MQTT3-3.1.2-17] [MQTT5-3.1.2-14] [MQTT5-3.1.2-15] [MQTT5-3.1.3-10]"""
         engine = self.engine
@@ -275,7 +275,8 @@ class Router:
         publication = Publication(
             will.topic.encode(), will.payload, will.qos, will.retain, block, expires, publisher.client_id
         )
-        engine.publishing.release(publisher, route, publication, 0)
+        publication.handed_over = handed_over
+        engine.publishing.release(publisher, route, publication, 0, will=waiting)
 
 
 def origin_of(route: Route, publisher: Publisher) -> inbound.Origin:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Run = tuple[str, str, int, bool, bytes, bool, bool]
 """Destination of a run of puts: queue, queue manager, priority, persistent, key, under syncpoint, retained."""
-STAGED = "MQGATE.STAGED"
+STAGED, WILLS = "MQGATE.STAGED", "MQGATE.WILLS"
 _first = itemgetter(0)
 Row = tuple[Run, int]
 """A run and the number of a row in it."""
@@ -39,6 +39,13 @@ class Cause(NamedTuple):
     rule: str
     reason: DeadLetterReason
     qos: int
+
+
+class WaitingWill(NamedTuple):
+    """What the state queue says of a will whose message has to wait for its queue."""
+
+    key: bytes
+    record: bytes
 
 
 class Joint(NamedTuple):
@@ -55,7 +62,7 @@ class Turn:
         "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "fanned", "joint", "moves",
         "opened",
         "parked", "pending", "released", "replaces", "replies", "rows", "runs", "sources", "staged", "started", "takes",
-        "targets",
+        "targets", "wills",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -89,6 +96,8 @@ class Turn:
         """Why rows are dead-lettered: they are counted when that is committed."""
         self.sources: dict[Run, dict[int, tuple[Source, Token]]] = {}
         """Rows that came from a queue: if they cannot be put, the message stays there."""
+        self.wills: dict[Run, dict[int, WaitingWill]] = {}
+        """Rows that are wills: what is kept of them if their queue has to be waited for."""
         self.joint: list[Joint] = []
         """Publications with several destinations."""
         self.behind: dict[Run, list[Joint]] = {}
@@ -176,7 +185,7 @@ class Turn:
             self.aims[run] = [(firsts[first], policy) for first, policy in self.aims[run]]
         for joint in self.joint:
             joint.rows[:] = [place for row in joint.rows for place in (places[row[1]] if row[0] == run else (row,))]
-        known: Iterable[dict[Run, dict[int, Any]]] = (self.released, self.causes, self.sources)
+        known: Iterable[dict[Run, dict[int, Any]]] = (self.released, self.causes, self.sources, self.wills)
         for column in known:
             for row, mark in column.pop(run, {}).items():
                 for where, at in places[row][:1]:
@@ -234,6 +243,11 @@ class Turn:
             cause = self.causes.get(run, {}).pop(row, None)
             if cause is not None:
                 into.causes.setdefault(where, {})[at] = cause
+            will = self.wills.get(run, {}).pop(row, None)
+            if will is not None:
+                into.wills.setdefault(where, {})[at] = will
+                self.replace(WILLS, will.key, will.record)
+                into.replace(WILLS, will.key, None)
 
     def _hand_over(self, released: Released, into: Turn) -> None:
         """The staged message leaves its queue with the other turn."""

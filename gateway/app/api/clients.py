@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from gateway.broker import wills
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
@@ -131,7 +132,7 @@ class ClientViews:
     def purge(self, call: Call) -> tuple[int, object]:
         """DELETE /clients/{client_id}: the session goes with all that waits in it, its will too."""
         session = self._session(call)
-        self._engine.connecting.drop_will(session)
+        wills.drop(self._engine, session)
         if session.connection is not None:
             self._engine.refuse(
                 session.connection, reasons.ADMINISTRATIVE_ACTION, "administrative", "purged by an operator"

@@ -1,0 +1,83 @@
+"""Wills whose queue refuses: the message waits through kills and is there once; the rest is not repeated."""
+
+from __future__ import annotations
+
+import pytest
+from broker_harness import Bench, Device
+from test_parking import FULL, MAPPING, balance, bodies
+
+from gateway.mqtt import packets as p
+
+
+def will_at(bench: Bench, topic: str, client: str = "d", payload: bytes = b"gone", *, retain: bool = False) -> Device:
+    return bench.device(4, client).connect(clean=False, will=p.Will(topic, payload, 1, retain=retain))
+
+
+def heard(device: Device) -> list[bytes]:
+    return [packet[4] for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
+
+
+@pytest.mark.parametrize("topic", ["first", "both/x"])
+@pytest.mark.parametrize("kills", [0, 1, 2])
+def test_a_will_whose_queue_is_waited_for_is_there_after_a_kill(topic: str, kills: int) -> None:
+    bench = Bench(MAPPING.replace("THEN", "hold"))
+    bench.queues.refusing["FIRST.Q"] = FULL
+    will_at(bench, topic).drop()
+    for _ in range(kills):
+        assert bench.queues.rows["MQGATE.WILLS"]
+        bench.kill()
+    bench.queues.refusing.clear()
+    bench.advance(20)
+    assert bodies(bench, "FIRST.Q") == [b"gone"]
+    assert not bench.queues.rows["MQGATE.WILLS"]
+    bench.kill()
+    bench.advance(20)
+    assert bodies(bench, "FIRST.Q") == [b"gone"]
+    balance(bench)
+
+
+def test_subscribers_and_retention_have_it_once() -> None:
+    bench = Bench(MAPPING.replace("THEN", "hold"))
+    subscriber = bench.device(4, "s").connect(clean=False)
+    subscriber.subscribe("first", 0)
+    subscriber.take()
+    bench.queues.refusing["FIRST.Q"] = FULL
+    will_at(bench, "first", retain=True).drop()
+    assert heard(subscriber) == [b"gone"]
+    subscriber.publish("first", b"", 0, retain=True)  # what was retained is cleared before the kill
+    subscriber.take()
+    bench.kill()
+    subscriber = bench.device(4, "s").connect(clean=False)
+    subscriber.subscribe("first", 0)
+    assert heard(subscriber) == []
+    bench.queues.refusing.clear()
+    bench.advance(20)
+    assert b"gone" in bodies(bench, "FIRST.Q")
+    assert heard(subscriber) == []
+
+
+def test_the_next_connection_has_a_will_of_its_own_meanwhile() -> None:
+    bench = Bench(MAPPING.replace("THEN", "hold"))
+    bench.queues.refusing["FIRST.Q"] = FULL
+    will_at(bench, "first", payload=b"one").drop()
+    will_at(bench, "first", payload=b"two")
+    assert len(bench.queues.rows["MQGATE.WILLS"]) == 2
+    bench.kill()  # ends the second connection too
+    bench.queues.refusing.clear()
+    bench.advance(20)
+    assert sorted(bodies(bench, "FIRST.Q")) == [b"one", b"two"]
+    assert not bench.queues.rows["MQGATE.WILLS"]
+
+
+def test_a_queue_that_takes_it_again_leaves_the_next_will_alone() -> None:
+    bench = Bench(MAPPING.replace("THEN", "hold"))
+    bench.queues.refusing["FIRST.Q"] = FULL
+    will_at(bench, "first", payload=b"one").drop()
+    second = will_at(bench, "first", payload=b"two")
+    bench.queues.refusing.clear()
+    bench.advance(20)
+    assert bodies(bench, "FIRST.Q") == [b"one"]
+    assert len(bench.queues.rows["MQGATE.WILLS"]) == 1
+    second.drop()
+    assert bodies(bench, "FIRST.Q") == [b"one", b"two"]
+    assert not bench.queues.rows["MQGATE.WILLS"]
