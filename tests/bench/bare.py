@@ -66,6 +66,8 @@ class Client:
             first, length, topic = _SHORT(data, at)
             start = at + 2
             if length > 127:
+                if at + 5 > end:
+                    break
                 length, start = (length & 127) | (data[at + 2] << 7), at + 3
                 topic = data[start] << 8 | data[start + 1]
             stop = start + length
