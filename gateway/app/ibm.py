@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gateway.app import notices
 from gateway.backends.ibm.client import IbmQueueManager
+from gateway.backends.ibm.connection import TOPIC_PREFIX
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.backends.ibm.worker import Backoff
 from gateway.config.model import Settings
@@ -56,8 +57,10 @@ def count_attempt(counters: Counters, name: str, reason: int) -> None:
 
 
 def queues_of(table: Table) -> tuple[list[str], list[str]]:
-    """(put to, consumed): the queues that rules name outright; templates are known only when messages come."""
-    puts = {route.rule.spec.queue or "" for route in table.routes if not route.rule.spec.queue_manager}
+    """(put to, consumed): queues, and topics to publish to (`topic://`), that rules name outright; templates are known
+    only when messages come."""
+    specs = [route.rule.spec for route in table.routes if not route.rule.spec.queue_manager]
+    puts = {spec.queue or f"{TOPIC_PREFIX}{spec.mq_topic}" for spec in specs if spec.queue or spec.mq_topic}
     consumes = {rule.spec.queue or rule.spec.transmission_queue or "" for rule in table.outbound}
     return sorted(name for name in puts if name and "{" not in name), sorted(name for name in consumes if name)
 

@@ -99,9 +99,11 @@ DEFINE QLOCAL(T.CLOSED) PUT(DISABLED)
 DEFINE QLOCAL(T.FORBIDDEN)
 DEFINE QLOCAL(C.CLOSED) GET(DISABLED)
 DEFINE QLOCAL(C.BACKOUT) BOTHRESH(3)
+DEFINE QLOCAL(C.LOST) BOTHRESH(3) BOQNAME(C.NOWHERE)
+DEFINE TOPIC(BARRED) TOPICSTR('barred')
 ALTER QLOCAL(MQGATE.OUT) NOSHARE
 ALTER QLOCAL(MQGATE.WILLS) MAXDEPTH(10)
-ALTER QMGR MAXMSGL(100000)
+ALTER QMGR MAXMSGL(100000) DEADQ(NO.LETTERS)
 SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('app') AUTHADD(CONNECT,INQ)
 SET AUTHREC PROFILE('**') OBJTYPE(QUEUE) PRINCIPAL('app') AUTHADD(PUT,GET,BROWSE,INQ)
 SET AUTHREC PROFILE(T.FORBIDDEN) OBJTYPE(QUEUE) PRINCIPAL('app') AUTHADD(INQ)
@@ -118,13 +120,20 @@ LACKS = {
     "C.MISSING": ("wrong", "2085"),
     "C.CLOSED": ("missing", r"GET\(ENABLED\)"),
     "C.BACKOUT": ("missing", "no BOQNAME"),
+    "C.NOWHERE": ("missing", "BOQNAME of C.LOST.*2085"),
+    "topic://barred/line": ("wrong", r"2035.*authorities\.sh"),
+    "NO.LETTERS": ("missing", "dead letters.*2085"),
     "queue manager": ("wrong", "ALTER QMGR MAXMSGL"),
 }
 RULES = "\n".join(
     ["version: 1", "to_mq:"]
     + [f"  - {{name: {name}, topic: {name}, queue: {name}}}" for name in LACKS if name.startswith("T.")]
+    + ["  - {name: topics, topic: topics, mq_topic: barred/line}"]
     + ["to_mqtt:"]
-    + [f"  - {{name: {name}, queue: {name}, topic: {name}}}" for name in LACKS if name.startswith("C.")]
+    + [
+        f"  - {{name: {name}, queue: {name}, topic: {name}}}"
+        for name in ("C.MISSING", "C.CLOSED", "C.BACKOUT", "C.LOST")
+    ]
 )
 
 

@@ -6,6 +6,7 @@ closed again.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -62,7 +63,9 @@ def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], long
             *_roomy(session, queue),
         ]
     for queue in puts:
-        if not queue.startswith(TOPIC_PREFIX):
+        if queue.startswith(TOPIC_PREFIX):
+            found += _topic(session, queue)
+        else:
             found += _queue(session, queue, _PUT, longest) or [
                 *_switches(session, queue, get=False),
                 *_depth(session, queue),
@@ -70,6 +73,7 @@ def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], long
     for queue in consumes:
         found += _queue(session, queue, _CONSUME, 0) or _switches(session, queue, get=True)
         found += _backout(session, queue)
+    found += _dead_letters(session, longest)
     found += _queue_manager(session, longest)
     return found
 
@@ -125,6 +129,26 @@ def _opened(session: Session, queue: str, options: int, longest: int) -> Iterato
         )
 
 
+def _topic(session: Session, name: str) -> Iterator[Problem]:
+    """Whether it may be published to."""
+    text = ctypes.create_string_buffer(name.removeprefix(TOPIC_PREFIX).encode())
+    address = ctypes.addressof(text)
+    descriptor = object_descriptor("", topic_pointer=address, topic_length=len(text) - 1)
+    try:
+        session.close(session.open(bytes(bytearray(descriptor)), _PUT))
+    except MQError as error:
+        if action_for(error.reason) is Action.RECONNECT:
+            raise
+        yield Problem(name, explain(error.reason, name), serious=True, reason=error.reason)
+
+
+def _dead_letters(session: Session, longest: int) -> Iterator[Problem]:
+    """No route stops for want of them, until a message has to go there."""
+    queue = dead_letter_queue(session)
+    for problem in _queue(session, queue, _PUT, longest) or _switches(session, queue, get=False):
+        yield problem._replace(text=f"dead letters: {problem.text}", serious=False)
+
+
 def _switches(session: Session, queue: str, *, get: bool) -> Iterator[Problem]:
     """What an administrator may have switched off, or not on."""
     if _asked(session, queue, mq.MQIA_INHIBIT_PUT):
@@ -172,6 +196,9 @@ def _backout(session: Session, queue: str) -> Iterator[Problem]:
     if threshold and not target:
         text = f"{queue} has BOTHRESH({threshold}) and no BOQNAME: what cannot be delivered goes to the dead letters"
         yield Problem(queue, text, serious=False)
+    elif threshold:
+        for problem in _queue(session, target, _PUT, 0):
+            yield problem._replace(text=f"BOQNAME of {queue}: {problem.text}", serious=False)
 
 
 def _queue_manager(session: Session, longest: int) -> Iterator[Problem]:
