@@ -30,9 +30,10 @@ def inspection_of(gateway: Gateway) -> Inspects | None:
 def names_of(table: Table) -> list[str]:
     """The queues that rules name outright."""
     from gateway.app.ibm import queues_of  # the drivers are optional
+    from gateway.backends.ibm.connection import TOPIC_PREFIX
 
     puts, consumes = queues_of(table)
-    return [*puts, *consumes]
+    return [name for name in (*puts, *consumes) if not name.startswith(TOPIC_PREFIX)]
 
 
 def ibm_inspection(settings: Settings, names: Callable[[], Iterable[str]] = list) -> IbmInspection:
