@@ -126,6 +126,14 @@ ROWS: list[tuple[str, list[Panel]]] = [
                     Query(gauge("mqgate_mqtt_retained_messages"), "retained"),
                 ],
             ),
+            Panel(
+                "Sessions between gateways",
+                [
+                    Query(rate("mqgate_mqtt_sessions_taken_over_total"), "taken over"),
+                    Query(rate("mqgate_mqtt_sessions_signed_over_total"), "signed over"),
+                ],
+                "cps",
+            ),
             Panel("Bytes", [Query(rate("mqgate_mqtt_bytes_total", "direction"), "{{direction}}")], "Bps"),
         ],
     ),

@@ -53,10 +53,6 @@ class Owning:
         self.engine = engine
         self.owners = owners
         self.instance = owners.instance
-        self.taken_over = 0
-        """Sessions that came from other gateways."""
-        self.signed_over = 0
-        """Sessions that went to others."""
         self._claims: dict[str, Claim] = {}
         self._number = 0
         self._loading: Iterator[None] | None = None
@@ -211,7 +207,7 @@ class Owning:
             will = will_record(session, session.will, delay) | owner
             engine.turn.replace(WILLS, session.key, encode_json(will))
         self.forget(session)
-        self.signed_over += 1
+        self.engine.counters.mqtt_sessions_signed_over += 1
         return True
 
     def forget(self, session: Session) -> None:
@@ -230,7 +226,7 @@ class Owning:
             record = decode_json(stored.data)
             if record.get("owner") == self.instance and self.engine.sessions.get(client_id) is None:
                 self._restore_will(self._restore(record))
-                self.taken_over += 1
+                self.engine.counters.mqtt_sessions_taken_over += 1
 
     def _restore(self, record: dict[str, Any]) -> Session:
         session = recovery.restore_session(self.engine, record)
@@ -285,7 +281,7 @@ class Owning:
             if record.get("owner", "") in heritage and engine.sessions.get(record["client"]) is None:
                 engine.now = engine.scheduler.now()
                 self._restore(record)
-                self.taken_over += 1
+                engine.counters.mqtt_sessions_taken_over += 1
             if number % _SLICE == _SLICE - 1:
                 yield
         for key, stored in kept:

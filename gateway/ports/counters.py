@@ -182,6 +182,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("mqtt_listener_sessions", (LISTENER,), "Sessions of clients that came last through the listener."),
     _gauge("mqtt_sessions_limit", (LISTENER,), "Sessions of the listener's clients there may be at most."),
     _gauge("mqtt_sessions", (_closed("state", SessionState),), "Sessions with stored state, connected or not."),
+    _counter("mqtt_sessions_taken_over", (), "Sessions that came from other gateways on the same queue manager."),
+    _counter("mqtt_sessions_signed_over", (), "Sessions that went to other gateways because their clients connected there."),
     _counter("mqtt_connects", (LISTENER, PROTOCOL, _closed("result", ConnectResult)), "CONNECTs by their answer."),
     _counter("mqtt_auth_failures", (LISTENER, _closed("reason", AuthReason)),
              "Refusals: bad credentials, tokens and certificates, or the access list."),
@@ -268,9 +270,10 @@ class Counters:
         "dlq_replayed", "log_events", "log_suppressed", "messages_dropped", "messages_unrouted", "mq_backouts",
         "mq_batch_messages", "mq_call_seconds", "mq_connect_attempts", "mq_errors", "mq_get_messages", "mq_put_bytes",
         "mq_put_messages", "mqtt_auth_failures", "mqtt_connects", "mqtt_disconnects", "mqtt_puback_seconds",
-        "mqtt_publish_received", "mqtt_publish_sent", "mqtt_subscriptions_refused", "names", "packets_in",
-        "packets_out", "reactor_lag_seconds", "route_matched", "spool_corrupt_records", "spool_drained_messages",
-        "spool_recovered_messages", "spool_sync_seconds", "transform_errors",
+        "mqtt_publish_received", "mqtt_publish_sent", "mqtt_sessions_signed_over", "mqtt_sessions_taken_over",
+        "mqtt_subscriptions_refused", "names", "packets_in", "packets_out", "reactor_lag_seconds", "route_matched",
+        "spool_corrupt_records", "spool_drained_messages", "spool_recovered_messages", "spool_sync_seconds",
+        "transform_errors",
     )  # fmt: skip
 
     def __init__(self, names: Names | None = None) -> None:
@@ -279,6 +282,8 @@ class Counters:
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_unrouted = 0
+        self.mqtt_sessions_taken_over = 0
+        self.mqtt_sessions_signed_over = 0
         self.spool_recovered_messages = 0
         self.spool_corrupt_records = 0
         self.spool_drained_messages = 0

@@ -64,6 +64,8 @@ process: {drain_timeout: 1s}
 
 MEASURED_ELSEWHERE = {
     "spool_recovered_messages": "what an earlier process left; tests/e2e",
+    "mqtt_sessions_taken_over": "several gateways on one queue manager; tests/fault with their owners",
+    "mqtt_sessions_signed_over": "as mqtt_sessions_taken_over",
     "mq_connect_attempts": "the embedded queue manager is never connected to; tests/contract with IBM MQ's client",
     "spool_corrupt_records": "a damaged journal; the journal's own tests",
     "spool_drained_messages": "only with a buffer; its own tests",
