@@ -183,7 +183,7 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("mqtt_sessions_limit", (LISTENER,), "Sessions of the listener's clients there may be at most."),
     _gauge("mqtt_sessions", (_closed("state", SessionState),), "Sessions with stored state, connected or not."),
     _counter("mqtt_sessions_taken_over", (), "Sessions that came from other gateways on the same queue manager."),
-    _counter("mqtt_sessions_signed_over", (), "Sessions that went to other gateways because their clients connected there."),
+    _counter("mqtt_sessions_signed_over", (), "Sessions that went to other gateways, where their clients connected."),
     _counter("mqtt_connects", (LISTENER, PROTOCOL, _closed("result", ConnectResult)), "CONNECTs by their answer."),
     _counter("mqtt_auth_failures", (LISTENER, _closed("reason", AuthReason)),
              "Refusals: bad credentials, tokens and certificates, or the access list."),

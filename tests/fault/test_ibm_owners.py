@@ -122,6 +122,9 @@ def test_a_session_goes_with_its_device(fleet: Fleet) -> None:
     teller.publish("news", b"not for sessions of the other gateway")
     assert back.silent()
     assert len(set(fleet.sessions().values())) == 2
+    for gateway in (first, second):
+        assert gateway.metric("mqgate_mqtt_sessions_taken_over_total") == 1
+        assert gateway.metric("mqgate_mqtt_sessions_signed_over_total") == 1
     until(lambda: not fleet.bodies("MQGATE.OUT"))
 
 
@@ -163,6 +166,8 @@ def test_what_a_killed_gateway_has_left_is_taken_over_once(fleet: Fleet) -> None
     assert fleet.bodies("MQGATE.WILLS") == []
     takers = [gateway for gateway in others if "its sessions are taken over" in gateway.log]
     assert len(takers) == 1
+    came = sum(gateway.metric("mqgate_mqtt_sessions_taken_over_total") for gateway in others)
+    assert came - sum(gateway.metric("mqgate_mqtt_sessions_signed_over_total") for gateway in others) == 6
 
 
 @long_runs
