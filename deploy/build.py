@@ -42,6 +42,7 @@ RULES: dict[str, dict[str, Any]] = {
         "pattern": r"^$|^[^(),\s]+\([0-9]+\)(\s*,\s*[^(),\s]+\([0-9]+\))*$",
     },
     "queueManager.ibm.connections": {"type": "integer", "minimum": 1, "maximum": 64},
+    "queueManager.ibm.lease": {"type": "string", "pattern": r"^[1-9][0-9]*(\.[0-9]+)?(s|m|h)$"},
     "queueManager.ibm.driver": {"enum": ["auto", "ibmmq", "pymqi"]},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "image.digest": {"type": "string", "pattern": "^$|^sha256:[0-9a-f]{64}$"},

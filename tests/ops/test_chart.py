@@ -301,6 +301,7 @@ def test_mistakes_are_refused_with_what_to_do(major: int, scenario: str, sets: t
         "listeners.mqtt.port=0",
         "unknown=1",
         "queueManager.ibm.chanel=X",
+        "queueManager.ibm.lease=100ms",
         "mappings.reload=sometimes",
     ],
 )
@@ -358,6 +359,11 @@ def test_everything_that_is_passed_on_arrives_and_templates_are_filled_in() -> N
     assert [each["name"] for each in template_["spec"]["containers"]] == ["mqgate", "second"]
     assert [each for each in manifests if each["metadata"]["name"] == "gate-more"]
     assert template_["spec"]["imagePullSecrets"] == [{"name": "mirror"}]
+
+
+def test_the_lease_of_sessions_is_a_value() -> None:
+    for sets, lease in ((), "10s"), (("queueManager.ibm.lease=1m",), "1m"):
+        assert yaml.safe_load(settings(rendered("ibm", *sets)))["queue_manager"]["ibm"]["lease"] == lease
 
 
 def test_the_test_hook_probes_the_service_that_exists() -> None:

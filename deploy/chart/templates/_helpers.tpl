@@ -106,7 +106,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $admin := dict "port" 9160 "bind" "0.0.0.0" "token_file" "/etc/mqgate/admin/token" "hosts" (concat (list (printf "%s-admin" (include "mqgate.fullname" .)) (printf "%s-admin.%s" (include "mqgate.fullname" .) .Release.Namespace) (printf "%s-admin.%s.svc" (include "mqgate.fullname" .) .Release.Namespace)) $v.admin.hosts) }}
 {{- $manager := dict }}
 {{- if include "mqgate.ibm" . }}
-{{- $ibm := dict "name" $v.queueManager.ibm.name "connection" $v.queueManager.ibm.connection "channel" $v.queueManager.ibm.channel "connections" (int $v.queueManager.ibm.connections) "driver" $v.queueManager.ibm.driver }}
+{{- $ibm := dict "name" $v.queueManager.ibm.name "connection" $v.queueManager.ibm.connection "channel" $v.queueManager.ibm.channel "connections" (int $v.queueManager.ibm.connections) "lease" $v.queueManager.ibm.lease "driver" $v.queueManager.ibm.driver }}
 {{- if $v.queueManager.ibm.user }}
 {{- $_ := set $ibm "user" $v.queueManager.ibm.user }}
 {{- $_ := set $ibm "password_file" "/etc/mqgate/mq/password" }}
