@@ -52,7 +52,7 @@ def examine(config: str | None) -> Iterator[Found]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = hard >= 20_000 or hard == resource.RLIM_INFINITY
     yield Found("open files", "ok" if enough else "missing", f"limit {soft}, at most {hard}; each device needs one")
-    yield _kernel()
+    yield _compiled()
     yield _driver()
     yield _tool("C compiler", os.environ.get("CC", "cc"), "the MQI library (mqgate mqi build)", "gcc")
     yield _package("pyspark", "the data pipeline", "pip install 'mqgate[spark]'")
@@ -68,13 +68,17 @@ def examine(config: str | None) -> Iterator[Found]:
     yield from _configured(settings)
 
 
-def _kernel() -> Found:
-    from gateway.broker.runs import compiled
+def _compiled() -> Found:
+    from gateway.backends.embedded.store import rows
+    from gateway.broker import runs
+    from gateway.net import wire
 
-    if compiled():
-        return Found("compiled kernel", "ok", "publications are read by it")
+    parts = {"publications": runs.compiled(), "sockets": wire.compiled(), "rows of the store": rows.compiled()}
+    left = [part for part, there in parts.items() if not there]
+    if not left:
+        return Found("compiled parts", "ok", ", ".join(parts))
     how = "apt-get install gcc python3-dev, then install mqgate again"
-    return Found("compiled kernel", "missing", f"publications cost about half as much again in Python: {how}")
+    return Found("compiled parts", "missing", f"done in Python, at up to twice the cost: {', '.join(left)}. {how}")
 
 
 def _driver() -> Found:

@@ -76,3 +76,8 @@ try:
     read_sockets, write_sockets = _receive, _write
 except ImportError:
     pass
+
+
+def compiled() -> bool:
+    """Whether the compiled functions are used."""
+    return read_sockets is not receive

@@ -51,3 +51,8 @@ except ImportError:
     pass
 else:
     make_messages, one_run, offsets, same = _rows.messages, _rows.one_run, _rows.offsets, _rows.same
+
+
+def compiled() -> bool:
+    """Whether the compiled functions are used."""
+    return same is not same_in_python
