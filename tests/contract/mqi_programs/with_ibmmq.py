@@ -3,6 +3,7 @@
 # ruff: noqa: PT017  a program, not a test
 
 import json
+import os
 import sys
 import threading
 import traceback
@@ -218,6 +219,26 @@ def asynchronous_puts(qmgr, queue):
     assert [queue.get() for _ in range(20)] == [b"%d" % number for number in range(20)]
 
 
+def a_forked_child(qmgr, queue):
+    """It has no part in its parent's connection, may make one of its own, and its end backs nothing out."""
+    queue.put(b"parent", mq.MD(), put_options(CMQC.MQPMO_SYNCPOINT))
+    child = os.fork()
+    if not child:
+        try:
+            fails(CMQC.MQRC_HCONN_ERROR, queue.put, b"child")
+            own = connect()
+            mine = opened(own)
+            mine.put(b"own")
+            assert mine.get() == b"own"
+            own.disconnect()
+            os._exit(0)
+        finally:  # nothing of the parent's is run here
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    qmgr.commit()
+    assert queue.get() == b"parent"
+
+
 def attributes(qmgr, queue):
     queue.put(b"x")
     assert queue.inquire(CMQC.MQIA_CURRENT_Q_DEPTH) == 1
@@ -335,6 +356,7 @@ PARTS = [
     properties,
     properties_without_a_handle,
     asynchronous_puts,
+    a_forked_child,
     attributes,
     put1,
     temporary_queue,
