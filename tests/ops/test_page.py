@@ -305,7 +305,7 @@ def test_a_client_is_disconnected_and_purged(opened: Any, well: Any) -> None:
     opened.wait_for_selector(".notice:has-text('its session stays')")
     opened.click("button:text-is('Purge session')")
     opened.click("dialog button.danger")
-    opened.wait_for_selector("h1:has-text('Clients')")
+    opened.wait_for_selector(".notice:has-text('is gone')")
     assert [path for _, path, _ in well[1][-2:]] == ["/api/v1/clients/line-001/connection", "/api/v1/clients/line-001"]
 
 
