@@ -203,6 +203,7 @@ class Parking:
         for connection in successor.connections:
             for waits_for, _ in self._deferred.get(connection, ()):
                 waits_for[:] = [parked if one is successor else one for one in waits_for]
+        del successor.turn  # see `over`
 
     # -- going --
 
@@ -225,6 +226,7 @@ class Parking:
             if successor is None or connection not in successor.connections:
                 self._untie(connection, parked.run)
             self._release(connection)
+        del parked.turn  # it names what is parked in turn: its messages would wait for a run of the cycle collector
 
     def _untie(self, connection: Connection, run: Run) -> None:
         runs = self.tied.get(connection)
