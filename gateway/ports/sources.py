@@ -4,9 +4,10 @@ durable subscriptions to MQ topics.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from gateway.ports.batch import Stored
+from gateway.ports.batch import Stored, Token
 
 
 class Backout(NamedTuple):
@@ -23,6 +24,34 @@ class Subscribed(NamedTuple):
     key: bytes = b""
 
 
+MAX_GROUP = 1000
+"""Messages of a group that is wanted whole: they are one unit of work, and in memory together. A longer one stays."""
+
+
+class Incomplete(NamedTuple):
+    """What waits on a queue for segments, or messages of its group, that have not come."""
+
+    number: int = 0
+    since: float = 0.0
+    """Since when the oldest of them is known (seconds since the epoch)."""
+    group_id: bytes = b""
+    """Its GroupId."""
+    whole_group: bool = False
+    """It is a group that is wanted whole, not a message in segments."""
+
+
+@runtime_checkable
+class Gathers(Protocol):
+    """Implemented by queue managers whose consumed queues give messages in segments as one, and groups whole."""
+
+    def gather(self, queue: str, *, groups: bool) -> None:
+        """What the rules of a consumed queue want from now on: messages of a group only when all of it is there, in
+        logical order, or (without `groups`) as they come."""
+
+    def incomplete(self, queue: str) -> Incomplete:
+        """What stays on it for lack of the rest, as far as the last look saw."""
+
+
 @runtime_checkable
 class Claims(Protocol):
     """Implemented by queue managers whose queues several gateways may consume."""
@@ -30,6 +59,36 @@ class Claims(Protocol):
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
         """As `fetch`, of a queue that is consumed: messages that no other gateway is given for a while, at once. What
         the last call for the same queue and key gave is dealt with: taken, or to come again."""
+
+
+class Page(Protocol):
+    """The next messages of a queue, as columns. None of them was backed out, expires, asks for a report, or is one of a
+    group or a segment."""
+
+    @property
+    def tokens(self) -> Sequence[Token]:
+        """What they are taken by."""
+
+    @property
+    def heads(self) -> Sequence[bytes]:
+        """Descriptor and first part of the data, as they were put: identifier, date and time may be blank. Messages
+        that were put with one head have the same object here."""
+
+    @property
+    def bodies(self) -> Sequence[bytes]:
+        """The rest of the data."""
+
+    def stored(self, first: int, last: int) -> list[Stored]:
+        """Some of them with everything filled in."""
+
+
+@runtime_checkable
+class Pages(Protocol):
+    """Implemented by queue managers that have messages in columns."""
+
+    def fetch_page(self, queue: str, key: bytes, limit: int) -> Page | None:
+        """As `fetch`, of a queue that is consumed. None: one of the next messages is not as plain as that, or there is
+        none; `fetch` gives them."""
 
 
 @runtime_checkable

@@ -26,20 +26,22 @@ def complete(message: Message, queue_manager: str) -> bytes:
     return descriptor.with_backout(md, message.backout) if message.backout else md
 
 
-def stored(messages: Iterable[Message], queue_manager: str) -> list[Stored]:
+def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) -> list[Stored]:
     """Many at once: heads, put times and the identifier's prefix are looked at when they change, not for each
-    message."""
+    message. With a time, Expiry is what is left of it then."""
     found: list[Stored] = []
     prefix = descriptor.message_id(queue_manager, 0)[:16]
     head = before = between = behind = data = b""
     shared, put_time, date = False, -1, b""
-    for token, own, body, time, backout, _expiry in messages:
+    for token, own, body, time, backout, expiry in messages:
         if own is not head:
             head = own
             shared = head[MSG_ID] == NO_ID and head[304:312] in _NO_DATE
             before, between, behind, data = head[:48], head[72:304], head[320:MQMD_LENGTH], head[MQMD_LENGTH:]
-        if not shared or backout:
+        if not shared or backout or (expiry and now):
             md = complete(Message(token, own, body, time, backout, 0), queue_manager)
+            if expiry and now:
+                md = descriptor.with_remaining(md, expiry / 1_000_000, now)
         else:
             if time != put_time:
                 put_time, date = time, descriptor.date_and_time(time // 10_000)

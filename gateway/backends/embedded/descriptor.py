@@ -25,6 +25,7 @@ ORIGIN = slice(272, 324)
 USER = slice(196, 208)
 PUT_DATE_TIME = slice(304, 320)
 GROUP_ID = slice(324, 348)
+FLAGS = slice(356, 360)
 EXTENSION = slice(324, 364)
 DEFAULT_EXTENSION = NO_ID + struct.pack("<iiii", 1, 0, 0, -1)
 

@@ -98,6 +98,17 @@ def physical_key(md: bytes) -> tuple[bytes, int, int]:
     return md[descriptor.GROUP_ID], descriptor.integer(md, "sequence"), descriptor.integer(md, "offset")
 
 
+def whole(first: bytes, last: bytes) -> bytes:
+    """The descriptor of a reassembled message: no segment any more; the last in its group if its last segment was."""
+    message = Descriptor(first)
+    message.flags |= descriptor.integer(last, "flags") & mq.MQMF_LAST_MSG_IN_GROUP
+    message.flags &= ~_SEGMENTED
+    message.original_length = -1
+    if not message.flags & mq.MQMF_MSG_IN_GROUP:
+        message.group_id = NO_ID
+    return message.pack()
+
+
 def is_complete_message(parts: list[tuple[bytes, int]]) -> bool:
     """Whether segments (descriptor, length), in order, are all of one message."""
     expected = 0

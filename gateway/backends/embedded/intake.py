@@ -261,6 +261,8 @@ class Intake:
         if queue is None:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"{takes.queue!r} is no local queue")
         tokens = [token for token in takes.tokens if isinstance(token, int)]
+        if len(tokens) < len(takes.tokens):  # messages in segments: by the tokens of all of them
+            tokens = sorted(tokens + [part for one in takes.tokens if isinstance(one, tuple) for part in one])
         own.takes.append(LaneTakes(queue.name, takes.key, tokens))
         if self._wanted:
             for message in filter(None, [self._wanted.get((queue.name, token)) for token in tokens]):

@@ -41,6 +41,8 @@ class LocalQueue:
     property_control: int = 0
     triggers: bool = False
     """TRIGGER, and a TRIGTYPE."""
+    whole_groups: bool = False
+    """Rules get the messages of a group when all are there."""
     temporary: bool = False
     """A temporary dynamic queue: no persistent messages, and it is not on disk itself."""
     uncommitted_puts: int = 0

@@ -14,11 +14,13 @@ from gateway.backends.embedded.attributes import BY_KEYWORD, Value
 from gateway.backends.embedded.authority import OWN_USER, Authority
 from gateway.backends.embedded.connection import Connection
 from gateway.backends.embedded.core import Core
+from gateway.backends.embedded.descriptor import FLAGS
 from gateway.backends.embedded.expiring import Expirer
+from gateway.backends.embedded.gathering import NO_FLAGS, Gathering, Page
 from gateway.backends.embedded.intake import STATE_PREFIX, Intake
 from gateway.backends.embedded.journal.prepared import StoreOptions
 from gateway.backends.embedded.journal_store import JournalStore
-from gateway.backends.embedded.local_queue import BROKER
+from gateway.backends.embedded.local_queue import BROKER, LocalQueue
 from gateway.backends.embedded.memory import MemoryStore
 from gateway.backends.embedded.mqsc import Mqsc, Report
 from gateway.backends.embedded.mqsc_parse import commands, parse
@@ -35,7 +37,7 @@ from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
 from gateway.ports.mqi import SubscriptionDescriptor
-from gateway.ports.sources import Backout, Subscribed
+from gateway.ports.sources import Backout, Incomplete, Subscribed
 
 _STATE_ATTRIBUTES: dict[str, Value] = {
     "MAXDEPTH": 999_999_999,
@@ -57,6 +59,7 @@ class EmbeddedQueueManager:
         self.topics = Topics(self.core, self._placer)
         self.authority = Authority(self.core)
         self._intake = Intake(self.core, self._placer, self._define_state)
+        self._gathering = Gathering(self.core)
 
     @classmethod
     def open(
@@ -231,6 +234,8 @@ class EmbeddedQueueManager:
             behind = after if isinstance(after, int) else None
             found: list[Message] = []
             expired: list[Message] = []
+            page: Page | None = None
+            applications = not key and not queue.startswith(STATE_PREFIX)
             now = int(core.now() * 1_000_000)
             while len(found) < limit:
                 messages = core.store.fetch(local.name, key, limit - len(found), behind, locked=True)
@@ -239,17 +244,29 @@ class EmbeddedQueueManager:
                 behind = messages[-1].token
                 expired += [one for one in messages if 0 < one.expiry <= now]
                 locked = local.locked
-                found += [
+                free = [
                     one
                     for one in messages
                     if not 0 < one.expiry <= now and (not locked or locked.get(one.token, BROKER) is BROKER)
                 ]
-            if not key and not queue.startswith(STATE_PREFIX):
-                core.lock_messages(local, [one.token for one in found], BROKER)
-                self._intake.confirm_taking(local.name, found)
+                if applications and (page or any(one.head[FLAGS] != NO_FLAGS for one in free)):
+                    page = page or self._gathering.page(local)
+                    free = page.logical(free, limit - len(found))
+                found += free
+            if applications:
+                self._gathering.seen(local, page, end=len(found) < limit)
+                self._hand_out(local, found, page)
             if expired:
                 self._expirer.discard(local.name, key, expired)
-            return completing.stored(found, self.name)
+            stored = completing.stored(found, self.name, core.now() if applications else 0.0)
+            return page.named(stored) if page is not None else stored
+
+    def _hand_out(self, local: LocalQueue, found: list[Message], page: Page | None) -> None:
+        """Nobody else gets these messages; those that ask for it are confirmed when they are taken, one report each."""
+        parts = page.parts if page is not None else {}
+        locked = [part for one in found for part in parts.get(one.token, (one.token,))]
+        self.core.lock_messages(local, locked, BROKER)
+        self._intake.confirm_taking(local.name, found)
 
     def release(self, queue: str) -> int:
         """Give back what was fetched and neither taken nor moved: programs may get it again. How many messages."""
@@ -278,6 +295,20 @@ class EmbeddedQueueManager:
             local.consumers.append(arrived)
             if self.core.store.depth(local.name):
                 self.core.wake(local)
+
+    def gather(self, queue: str, *, groups: bool) -> None:
+        """Give messages of a group only when it is whole, or as they come."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            if local is not None and local.whole_groups != groups:
+                local.whole_groups = groups
+                self.core.wake(local)
+
+    def incomplete(self, queue: str) -> Incomplete:
+        """What stays on a consumed queue because parts of it are missing."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            return Incomplete() if local is None else self._gathering.incomplete(local.name)
 
     def max_length(self, queue: str) -> int:
         """The longest message data the queue takes."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.backends.embedded import delivery, descriptor
-from gateway.backends.embedded.descriptor import Descriptor
-from gateway.backends.embedded.grouping import advance_logical, group_status
+from gateway.backends.embedded.grouping import advance_logical, group_status, whole
 from gateway.backends.embedded.handles import INPUT, Handle, Taken
 from gateway.backends.embedded.local_queue import LocalQueue
 from gateway.backends.embedded.resolution import refreshed
@@ -153,24 +152,12 @@ def _shown(
     md = descriptor.with_remaining(one.md, one.expiry / 1_000_000 if one.expiry else None, core.now())
     data = b"".join(part.data for part in parts) if len(parts) > 1 else one.data
     if len(parts) > 1:
-        md = _whole(md, parts[-1].md)
+        md = whole(md, parts[-1].md)
     status = group_status(md)
     md, data, held = delivery.seen(md, data, options, _property_control(handle, queue))
     got = Got(md, data, len(data), queue.name, 0, 0, held, *status)
     got.token = message_token(one.token)
     return got
-
-
-def _whole(md: bytes, last: bytes) -> bytes:
-    """The descriptor of a reassembled message: no segment any more; the last in its group if its last segment was."""
-    message = Descriptor(md)
-    message.flags = (message.flags | descriptor.integer(last, "flags") & mq.MQMF_LAST_MSG_IN_GROUP) & ~(
-        mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT
-    )
-    message.original_length = -1
-    if not message.flags & mq.MQMF_MSG_IN_GROUP:
-        message.group_id = descriptor.NO_ID
-    return message.pack()
 
 
 def _property_control(handle: Handle, queue: LocalQueue) -> int:
@@ -245,13 +232,27 @@ def _take(
         if skip and any(taken.skip for taken in connection.work.taken):
             raise MQError(mq.MQRC_SECOND_MARK_NOT_ALLOWED, "a unit of work has one message that skips backout")
         core.lock_messages(queue, [part.token for part in parts], connection)
-        connection.work.taken += [Taken(queue, part.token, part.backout, part.md, part.data, skip) for part in parts]
+        connection.work.taken += [
+            Taken(queue, part.token, part.backout, md, data, skip)
+            for part, (md, data) in zip(parts, _as_delivered(parts), strict=True)
+        ]
     else:
         unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [part.token for part in parts])])
-        for part in parts:
-            connection.placer.confirm_delivery(part.md, part.data, unit)
+        for md, data in _as_delivered(parts):
+            connection.placer.confirm_delivery(md, data, unit)
         core.commit_call(unit)
     if handle.cursor in {part.token for part in parts}:
         handle.cursor_locked = False
     if handle.options & mq.MQOO_SAVE_ALL_CONTEXT:
         handle.saved_context = parts[0].md
+
+
+def _as_delivered(parts: list[Candidate]) -> list[tuple[bytes, bytes]]:
+    """Descriptor and data of each part, for its COD: of segments that are got as one message there is one, about all
+    of it."""
+    first, *others = parts
+    if not others:
+        return [(first.md, first.data)]
+    md = whole(first.md, parts[-1].md)
+    quiet = [(descriptor.with_integer(one.md, "report", 0), b"") for one in others]
+    return [(md, b"".join(one.data for one in parts)), *quiet]
