@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import add
 from typing import Any
 
-from gateway.broker import accounting, early, runs, singles
+from gateway.broker import accounting, early, runs, shedding, singles
 from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
@@ -370,4 +370,5 @@ class Engine:
         self.pings.tick()
         self.retained.sweep(self.now)
         self.sys_topics.tick(self.now)
+        shedding.relieve(self)
         self.flush()

@@ -164,7 +164,7 @@ class Failures:
                     self.restage(turn, released)
             turn.without(one, going)
         reason = reasons.reason_from_mqrc(failure.reason)
-        for connection in turn.contributors.pop(run, set()):
+        for connection in turn.contributors.pop(run, set()) | turn.unanswered.pop(run, set()):
             turn.replies.pop(connection, None)
             engine.parking.forget(connection)
             engine.refuse(connection, reason, "other", f"{puts_name(run)}: {name_of_reason(failure.reason)}")
@@ -230,8 +230,9 @@ class Failures:
             cause = Cause(turn.policy((run, row)).rule, why, accounting.qos_of(turn, (run, row)))
             turn.causes.setdefault(dead_run, {})[elsewhere[row][1]] = cause
         turn.without(run, rows, elsewhere)
-        if elsewhere and run in turn.contributors:
-            turn.contributors.setdefault(dead_run, set()).update(turn.contributors[run])
+        for column in (turn.contributors, turn.unanswered):
+            if elsewhere and run in column:
+                column.setdefault(dead_run, set()).update(column[run])
         return True
 
     def _too_long(self, puts: Puts, rows: set[int]) -> set[int]:

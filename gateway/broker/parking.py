@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.broker import accounting, restaging
+from gateway.broker import accounting, restaging, shedding
 from gateway.broker.turn import Joint, Row, Run, Turn
 from gateway.session.connection import CLOSED, Connection
 
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20_000
 """So many waiting messages in all; beyond it nothing more is read."""
+MAX_UNANSWERED = MAX_ROWS // 2
+"""So many of them for which nobody waits (QoS 0); those beyond are dropped, and reading goes on."""
 
 
 class Parked:
     """What waits for one destination: a unit of work of its own, tried again and again."""
 
     __slots__ = ("connections", "count", "done", "inflight", "released", "run", "since", "successor", "tries",
-                 "turn")  # fmt: skip
+                 "turn", "unanswered")  # fmt: skip
 
     def __init__(self, run: Run, policy: Policy, now: float) -> None:
         self.run = run
@@ -43,6 +45,8 @@ class Parked:
         self.tries = 0
         self.count = 0
         """Messages that wait in it."""
+        self.unanswered = 0
+        """Those of them for which nobody waits."""
         self.since = now
         self.inflight = False
         self.successor: Parked | None = None
@@ -56,6 +60,7 @@ class Parking:
         self.engine = engine
         self.waiting: dict[Run, Parked] = {}
         self.rows = 0
+        self.unanswered = 0
         self.tied: dict[Connection, set[Run]] = {}
         """Connections with a publication of several destinations that waits, and for what."""
         self._deferred: dict[Connection, deque[tuple[list[Parked], bytes]]] = {}
@@ -88,6 +93,8 @@ class Parking:
         """A run was refused: it waits, the rest of its turn goes on."""
         policy, parked = turn.targets[run], self.waiting.get(run)
         self._stay(turn, run)
+        if run in turn.unanswered:
+            shedding.shed(self.engine, turn, run, max(0, MAX_UNANSWERED - self.unanswered))
         if run not in turn.runs:
             return
         if parked is None:
@@ -140,12 +147,12 @@ class Parking:
         runs = () if run is None else (run,)
         contributors = set(turn.contributors.get(run, ())) if run is not None else set()
         going = [(one, row) for one, rows in turn.tied(runs, joints).items() for row in sorted(rows)]
+        unanswered = 0 if run is None else sum(map(len, shedding.loose(turn, run).values()))
         releases = [turn.released[one][row] for one, row in going if row in turn.released.get(one, ())]
         accounting.received(self.engine.counters, turn, going)
         before = len(parked.turn.joint)
         turn.split(parked.turn, runs, joints)
-        self.rows += len(going)
-        parked.count += len(going)
+        self._count(parked, len(going), unanswered)
         for released in dict.fromkeys(releases):
             parked.released.append(released)
             released[0].releasing.add(released[1])
@@ -181,8 +188,13 @@ class Parking:
 
     def placed(self, parked: Parked, rows: int) -> None:
         """So many of its messages were put out of syncpoint, whatever becomes of the others."""
-        parked.count -= rows
-        self.rows -= rows
+        self._count(parked, -rows, -rows)
+
+    def _count(self, parked: Parked, rows: int, unanswered: int) -> None:
+        parked.count += rows
+        parked.unanswered += unanswered
+        self.rows += rows
+        self.unanswered += unanswered
 
     def refused(self, parked: Parked, wait: float) -> None:
         """Refused again: those that came meanwhile are behind it still."""
@@ -197,6 +209,7 @@ class Parking:
         successor.turn.split(parked.turn, tuple(successor.turn.runs))
         parked.released += successor.released
         parked.count += successor.count
+        parked.unanswered += successor.unanswered
         parked.connections |= successor.connections
         for connection, count in successor.turn.pending.items():
             parked.turn.pending[connection] = parked.turn.pending.get(connection, 0) + count
@@ -209,7 +222,7 @@ class Parking:
 
     def over(self, parked: Parked) -> None:
         """Committed, dead-lettered or dropped: the acknowledgements that waited for it go out."""
-        self.rows -= parked.count
+        self._count(parked, -parked.count, -parked.unanswered)
         parked.done = True
         for session, packet_id, _ in parked.released:
             session.releasing.discard(packet_id)

@@ -72,7 +72,7 @@ class Publishing:
                     if hot == HOT:
                         puts = turn.run(route.run)
                         turn.aim(route.run, route.policies[0])
-                        turn.contribute(route.run, connection)
+                        turn.contribute(route.run, connection, first & 6)
                         head, tails = route.head, route.tails
                         heads, bodies = puts.heads.append, puts.bodies.append
                     elif hot == STAGING:

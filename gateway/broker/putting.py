@@ -100,8 +100,9 @@ class Putting:
     def _line_up(self, turn: Turn, message: Inbound, rows: list[Row]) -> None:
         """Rows of one publication stay together; one alone has nothing to stay with, unless others are waited for."""
         engine = self.engine
-        if len(rows) > 1 or message.connection in engine.parking.tied:
-            engine.parking.line_up(turn, message.connection, rows)
+        connection = message.connection if message.publication.qos else None  # at QoS 0 nothing is in order behind it
+        if len(rows) > 1 or connection in engine.parking.tied:
+            engine.parking.line_up(turn, connection, rows)
 
     def _plan(self, message: Inbound, now: float) -> inbound.Plan:
         """The plan for this property block and time to live: devices repeat the same ones."""
@@ -192,7 +193,7 @@ def _row(turn: Turn, message: Inbound, run: Run, head: bytes, body: bytes) -> Ro
     """A row of a publication: who waits for it, and the staged message it releases."""
     row = turn.put(run, head, body)
     if message.connection is not None:
-        turn.contribute(run, message.connection)
+        turn.contribute(run, message.connection, message.publication.qos)
     if message.staged is not None:
         turn.released.setdefault(run, {})[row[1]] = message.staged
     if message.will is not None:

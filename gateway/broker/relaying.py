@@ -84,7 +84,7 @@ def _put(engine: Engine, connection: Connection, route: Route, taken: list[Any])
     turn, tails = engine.turn, route.tails
     puts = turn.run(route.run)
     turn.aim(route.run, route.policies[0])
-    turn.contribute(route.run, connection)
+    turn.contribute(route.run, connection, route.first & 6)
     puts.heads += [route.head] * len(taken)
     puts.bodies += [tails[packet[2]] + packet[4] for packet in taken]
     turn.rows += len(taken)

@@ -55,7 +55,7 @@ class Router:
         self._heads: dict[bytes, bytes] = {}
         self._shorts: dict[bytes, bytes] = {}
         self._signposts = Signposts()
-        self._runs: dict[tuple[Run, Policy], Run] = {}
+        self._runs: dict[tuple[Run, Policy, bool], Run] = {}
         self.engine: Engine | None = None
         self.new_span = new_span
         """Makes the identifier of our span in a trace; without it trace contexts pass unchanged."""
@@ -135,7 +135,7 @@ class Router:
             )
         if len(plan.prepared) == 1 and plan.simple:
             only = plan.prepared[0]
-            route.run = self._run(run_of(only, alone=True), route.policies[0])
+            route.run = self._run(run_of(only, alone=True), route.policies[0], answered=bool(origin.qos))
             route.head, route.tails = only.head, only.tails
             route.short = self._short(only.head)
 
@@ -148,11 +148,12 @@ class Router:
             self._shorts.clear()
         return self._shorts.setdefault(md, md)
 
-    def _run(self, run: Run, policy: Policy) -> Run:
-        """The same object for equal runs of equal policy: the hot loops ask by identity whether a run goes on."""
+    def _run(self, run: Run, policy: Policy, *, answered: bool) -> Run:
+        """The same object for equal runs of equal policy: the hot loops ask by identity whether a run goes on. QoS 0
+        has one of its own: it is noted for each connection whether it waits for an answer."""
         if len(self._runs) >= _MAX_PLANS:
             self._runs.clear()
-        return self._runs.setdefault((run, policy), run)
+        return self._runs.setdefault((run, policy, answered), run)
 
     def find_receivers(self, route: Route, publisher: Publisher) -> None:
         """Local subscribers, as they are now."""

@@ -124,7 +124,7 @@ class Taking:
         turn, run = self.engine.turn, route.run
         puts = turn.run(run)
         turn.aim(run, route.policies[0])
-        turn.contribute(run, self.connection)
+        turn.contribute(run, self.connection, route.first & 6)
         self.prepared[run] = (run, puts.heads, puts.bodies, released)
 
     def _take(self, first: int) -> bool:

@@ -62,7 +62,7 @@ class Turn:
         "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "fanned", "joint", "moves",
         "opened",
         "parked", "pending", "released", "replaces", "replies", "rows", "runs", "sources", "staged", "started", "takes",
-        "targets", "wills",
+        "targets", "unanswered", "wills",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -89,7 +89,9 @@ class Turn:
         self.fanned: dict[Released, Publication | None] = {}
         """Releases that reach local subscribers with this turn, even if their queue has to be waited for."""
         self.contributors: dict[Run, set[Connection]] = {}
-        """Whose publications are in a run: who waits for it if its queue refuses."""
+        """Whose publications of QoS 1 and 2 are in a run: who waits for it if its queue refuses."""
+        self.unanswered: dict[Run, set[Connection]] = {}
+        """Whose publications of QoS 0 are in a run: nobody waits for these."""
         self.released: dict[Run, dict[int, Released]] = {}
         """The staged QoS 2 messages whose release is in a run, by row."""
         self.causes: dict[Run, dict[int, Cause]] = {}
@@ -152,11 +154,12 @@ class Turn:
             found = self.staged[session] = (self.run((STAGED, "", 0, True, session.key, True, False)), [])
         return found
 
-    def contribute(self, run: Run, connection: Connection) -> None:
+    def contribute(self, run: Run, connection: Connection, qos: int = 1) -> None:
         """A connection has a publication in a run."""
-        owners = self.contributors.get(run)
+        column = self.contributors if qos else self.unanswered
+        owners = column.get(run)
         if owners is None:
-            self.contributors[run] = {connection}
+            column[run] = {connection}
         else:
             owners.add(connection)
 
@@ -230,6 +233,8 @@ class Turn:
         for run in runs:
             for connection in self.contributors.pop(run, ()):
                 into.contribute(run, connection)
+            for connection in self.unanswered.pop(run, ()):
+                into.contribute(run, connection, 0)
         self._carry_marks(places, into)
         for run, rows in going.items():
             self.without(run, rows)
