@@ -23,6 +23,10 @@ FIRST_CHUNK = 4096
 AGAIN = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR})
 
 
+def _stays() -> bool:
+    return True
+
+
 class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
@@ -42,7 +46,7 @@ class HubSocket:
         self.connection: Connection | None = None
         self.proxy: ProxyReader | None = None
         self.on_close: Callable[[], None] | None = None
-        self.named: Callable[[], bool] = lambda: True
+        self.named: Callable[[], bool] = _stays
         """Asked when a proxy has said who the client is: whether it may stay."""
         self.closed = False
         self.buckets: Pair | None = None
@@ -132,8 +136,10 @@ class HubSocket:
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
         self.sock.close()
-        if self.on_close is not None:
-            self.on_close()
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close()
+        self.connection, self.named = None, _stays  # they name the link: thousands would wait for the cycle collector
 
 
 class Acceptor:
