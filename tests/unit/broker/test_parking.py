@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from typing import Any
 
 import pytest
 from broker_harness import Bench, Device
+
+from gateway.broker.parking import Parked
 
 MAPPING = """
 version: 1
@@ -328,3 +331,27 @@ def test_a_client_that_leaves_is_not_told_of_what_waits(bench: Bench, earlier: b
     bench.advance(10)
     assert bodies(bench, "FIRST.Q") == [b"waits"]
     balance(bench)
+
+
+@pytest.mark.parametrize("successor", [False, True])
+def test_what_was_parked_is_freed_when_it_is_over(bench: Bench, successor: bool) -> None:
+    """Without the collector of cycles: it holds messages, and the gateway asks the collector rarely."""
+    device = bench.device(4, "dev").connect()
+    gc.collect()
+    gc.disable()
+    try:
+        bench.queues.refusing["FIRST.Q"] = FULL
+        device.publish("first", b"1", 1, 1)
+        if successor:  # it came while an attempt was under way, and was joined to what waited when that had failed
+            bench.queues.automatic = False
+            bench.clock.advance(1.0)
+            device.publish("first", b"2", 1, 2)
+            bench.queues.commit()
+            bench.queues.automatic = True
+        bench.queues.refusing.clear()
+        bench.advance(5)
+        assert not bench.engine.parking.waiting
+        device.publish("second", b"3", 1, 3)  # the last turn is known until the next has been committed
+        assert [one for one in gc.get_objects() if isinstance(one, Parked)] == []
+    finally:
+        gc.enable()
