@@ -15,6 +15,7 @@
 #include <structmember.h>
 
 enum { HOT = 1, STAGING = 2 }; /* as in gateway/broker/route.py */
+enum { STAGED_ID = 2 };         /* bytes of the packet identifier before the payload of what is staged */
 
 /* -- routes: instances of one class with slots, read where they lie -- */
 
@@ -104,7 +105,7 @@ static int look_up(PyObject *cache, PyObject *missing, int first, const unsigned
 /* -- columns -- */
 
 typedef struct {
-    PyObject *run, *heads, *bodies, *released; /* references are held; released may be Py_None */
+    PyObject *run, *heads, *bodies, *released; /* references are held; released: a list, or Py_None */
 } columns;
 
 static void close_columns(columns *open)
@@ -436,28 +437,29 @@ PyDoc_STRVAR(stage_doc,
 "Append a run of publications of QoS 2 to what a session stages; returns as take() does.");
 
 /* 1: one more is staged; 0: it is not for here; -1: an error is set. */
-static int stage_one(const publication *one, PyObject *key, PyObject *head, PyObject *inbound, PyObject *ids,
-                     PyObject *heads, PyObject *bodies)
+static int stage_one(const publication *one, PyObject *key, PyObject *first, PyObject *head, PyObject *inbound,
+                     PyObject *ids, PyObject *heads, PyObject *bodies)
 {
-    PyObject *number = PyLong_FromLong((long)one->packet_id), *payload = NULL, *kept = NULL, *body = NULL;
+    PyObject *number = PyLong_FromLong((long)one->packet_id), *kept = NULL, *body = NULL;
     int done = -1;
     if (number == NULL) return -1;
     int known = PyDict_Contains(inbound, number);
     if (known != 0) done = known < 0 ? -1 : 0;
-    else if ((payload = PyBytes_FromStringAndSize((const char *)one->payload, one->length)) != NULL &&
-             (kept = Py_BuildValue("OOi", key, payload, 0x34)) != NULL &&
-             (body = PyBytes_FromStringAndSize(NULL, 2 + one->length)) != NULL) {
+    else if ((body = PyBytes_FromStringAndSize(NULL, STAGED_ID + one->length)) != NULL &&
+             (kept = PyTuple_New(3)) != NULL) {
         char *at = PyBytes_AS_STRING(body);
-        PyObject_GC_UnTrack(kept); /* bytes and a number: in no cycle */
         at[0] = (char)one->packet_id;
         at[1] = (char)(one->packet_id >> 8);
-        memcpy(at + 2, one->payload, (size_t)one->length);
+        memcpy(at + STAGED_ID, one->payload, (size_t)one->length);
+        PyTuple_SET_ITEM(kept, 0, Py_NewRef(key));
+        PyTuple_SET_ITEM(kept, 1, Py_NewRef(body));
+        PyTuple_SET_ITEM(kept, 2, Py_NewRef(first));
+        PyObject_GC_UnTrack(kept); /* bytes and a number: in no cycle */
         if (PyDict_SetItem(inbound, number, kept) == 0 && PyList_Append(ids, number) == 0 &&
             PyList_Append(heads, head) == 0 && PyList_Append(bodies, body) == 0)
             done = 1;
     }
     Py_DECREF(number);
-    Py_XDECREF(payload);
     Py_XDECREF(kept);
     Py_XDECREF(body);
     return done;
@@ -480,9 +482,9 @@ static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssiz
     }
     if (reading_of(args, 0x34, &from, &at) < 0) return NULL;
     publication one, before = {NULL, NULL, 0, 0, 0, 0};
-    PyObject *key = NULL, *head = NULL, *route = NULL;
+    PyObject *first = PyLong_FromLong(0x34), *key = NULL, *head = NULL, *route = NULL;
     answers to = {NULL, 0};
-    int more = 1;
+    int more = first != NULL ? 1 : -1;
     while (more == 1 && read_publication(&from, at, &one)) {
         if (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) more = -1;
         else if (before.topic == NULL || !same_topic(&one, &before)) {
@@ -496,13 +498,14 @@ static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssiz
                 }
             }
         }
-        if (more == 1) more = stage_one(&one, key, head, inbound, args[8], args[9], args[10]);
+        if (more == 1) more = stage_one(&one, key, first, head, inbound, args[8], args[9], args[10]);
         if (more != 1) break;
         answer(&to, 0x50, one.packet_id);
         before = one;
         at = one.stop;
         rows++;
     }
+    Py_XDECREF(first);
     Py_XDECREF(route);
     Py_XDECREF(key);
     Py_XDECREF(head);
@@ -532,7 +535,8 @@ static int find_staged(unsigned packet_id, PyObject *inbound, PyObject *tokens, 
     PyObject *kept = PyDict_GetItemWithError(inbound, one->number);
     if (kept == NULL) return PyErr_Occurred() ? -1 : 0;
     if (!PyTuple_CheckExact(kept) || PyTuple_GET_SIZE(kept) != 3 || !PyBytes_CheckExact(PyTuple_GET_ITEM(kept, 0)) ||
-        !PyBytes_CheckExact(PyTuple_GET_ITEM(kept, 1)) || !PyLong_CheckExact(PyTuple_GET_ITEM(kept, 2)))
+        !PyBytes_CheckExact(PyTuple_GET_ITEM(kept, 1)) || PyBytes_GET_SIZE(PyTuple_GET_ITEM(kept, 1)) < STAGED_ID ||
+        !PyLong_CheckExact(PyTuple_GET_ITEM(kept, 2)))
         return 0;
     PyObject *token = PyDict_GetItemWithError(tokens, one->number);
     if (token == NULL) return PyErr_Occurred() ? -1 : 0;
@@ -541,17 +545,43 @@ static int find_staged(unsigned packet_id, PyObject *inbound, PyObject *tokens, 
     return 1;
 }
 
-/* Make the columns of its route the open ones, unless they are. */
-static int aim(const staged *one, PyObject *caches, PyObject *prepared, staged *before, PyObject **route, columns *open,
-               tail *of)
+/* Neighbours of one destination: what is known of them is kept once, in (first row, session, ids, tokens). */
+typedef struct {
+    PyObject *ids, *tokens; /* lists, to which references are held; NULL: none is open */
+} stretch;
+
+static int begin_stretch(stretch *of, const columns *open, PyObject *session)
 {
-    PyObject *topic = PyTuple_GET_ITEM(one->kept, 0);
-    if (before->kept != NULL && PyTuple_GET_ITEM(before->kept, 2) == PyTuple_GET_ITEM(one->kept, 2)) {
-        PyObject *last = PyTuple_GET_ITEM(before->kept, 0);
-        if (last == topic || (PyBytes_GET_SIZE(last) == PyBytes_GET_SIZE(topic) &&
-                              !memcmp(PyBytes_AS_STRING(last), PyBytes_AS_STRING(topic), (size_t)PyBytes_GET_SIZE(topic))))
-            return 1;
-    }
+    PyObject *known;
+    if ((of->ids = PyList_New(0)) == NULL || (of->tokens = PyList_New(0)) == NULL ||
+        (known = Py_BuildValue("nOOO", PyList_GET_SIZE(open->heads), session, of->ids, of->tokens)) == NULL)
+        return -1;
+    return append(open->released, known);
+}
+
+/* Its tokens go with those of the others that are taken. */
+static int end_stretch(stretch *of, PyObject *taken)
+{
+    Py_ssize_t end = PyList_GET_SIZE(taken);
+    int failed = of->tokens != NULL && PyList_SetSlice(taken, end, end, of->tokens) < 0;
+    Py_CLEAR(of->ids);
+    Py_CLEAR(of->tokens);
+    return failed ? -1 : 0;
+}
+
+static int is_like(const staged *one, const staged *before)
+{
+    if (before->kept == NULL) return 0;
+    PyObject *topic = PyTuple_GET_ITEM(one->kept, 0), *last = PyTuple_GET_ITEM(before->kept, 0);
+    PyObject *first = PyTuple_GET_ITEM(one->kept, 2), *last_first = PyTuple_GET_ITEM(before->kept, 2);
+    if (first != last_first && PyLong_AsLong(first) != PyLong_AsLong(last_first)) return 0;
+    return last == topic || (PyBytes_GET_SIZE(last) == PyBytes_GET_SIZE(topic) &&
+                             !memcmp(PyBytes_AS_STRING(last), PyBytes_AS_STRING(topic), (size_t)PyBytes_GET_SIZE(topic)));
+}
+
+/* Make the columns of its route the open ones. */
+static int aim(const staged *one, PyObject *caches, PyObject *prepared, PyObject **route, columns *open, tail *of)
+{
     long first = PyLong_AsLong(PyTuple_GET_ITEM(one->kept, 2));
     if (first == -1 && PyErr_Occurred()) return -1;
     PyObject *cache = PyTuple_GET_ITEM(caches, first & 7);
@@ -559,7 +589,7 @@ static int aim(const staged *one, PyObject *caches, PyObject *prepared, staged *
         PyErr_SetString(PyExc_TypeError, "caches are dicts");
         return -1;
     }
-    PyObject *found = PyDict_GetItemWithError(cache, topic);
+    PyObject *found = PyDict_GetItemWithError(cache, PyTuple_GET_ITEM(one->kept, 0));
     if (found == NULL) return PyErr_Occurred() ? -1 : 0;
     long hot = warmth(found);
     if (hot != STAGING) return hot == -1 && PyErr_Occurred() ? -1 : 0;
@@ -567,7 +597,7 @@ static int aim(const staged *one, PyObject *caches, PyObject *prepared, staged *
     if (run == NULL || tails == NULL) return -1;
     Py_XSETREF(*route, Py_NewRef(found));
     int opened = open_columns(open, prepared, run);
-    if (opened == 1 && !PyDict_CheckExact(open->released)) {
+    if (opened == 1 && !PyList_CheckExact(open->released)) {
         close_columns(open);
         return 0;
     }
@@ -575,21 +605,14 @@ static int aim(const staged *one, PyObject *caches, PyObject *prepared, staged *
 }
 
 static int release_one(const staged *one, unsigned packet_id, PyObject *route, columns *open, tail *of,
-                       PyObject *session, PyObject *taken)
+                       const stretch *with)
 {
-    PyObject *payload = PyTuple_GET_ITEM(one->kept, 1), *head = field(route, AT_HEAD);
+    PyObject *kept = PyTuple_GET_ITEM(one->kept, 1), *head = field(route, AT_HEAD);
     if (head == NULL) return -1;
-    PyObject *row = PyLong_FromSsize_t(PyList_GET_SIZE(open->heads));
-    PyObject *mark = row ? PyTuple_Pack(3, session, one->number, one->token) : NULL;
-    if (mark != NULL) PyObject_GC_UnTrack(mark); /* a session knows of no unit of work: it is in no cycle */
-    int failed = mark == NULL || PyDict_SetItem(open->released, row, mark) < 0;
-    Py_XDECREF(row);
-    Py_XDECREF(mark);
-    if (failed || PyList_Append(taken, one->token) < 0) return -1;
-    PyObject *body = body_of(of, packet_id, "", 0, (const unsigned char *)PyBytes_AS_STRING(payload),
-                             PyBytes_GET_SIZE(payload));
-    if (append(open->bodies, body) < 0) return -1;
-    return PyList_Append(open->heads, head);
+    PyObject *body = body_of(of, packet_id, "", 0, (const unsigned char *)PyBytes_AS_STRING(kept) + STAGED_ID,
+                             PyBytes_GET_SIZE(kept) - STAGED_ID);
+    if (append(open->bodies, body) < 0 || PyList_Append(open->heads, head) < 0) return -1;
+    return PyList_Append(with->ids, one->number) < 0 || PyList_Append(with->tokens, one->token) < 0 ? -1 : 0;
 }
 
 PyDoc_STRVAR(release_doc,
@@ -611,18 +634,22 @@ static PyObject *release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
         PyErr_SetString(PyExc_TypeError, "an offset is not negative");
         return NULL;
     }
-    PyObject *inbound = args[3], *tokens = args[4], *route = NULL;
+    PyObject *inbound = args[3], *tokens = args[4], *taken = args[7], *route = NULL;
     columns open = {NULL, NULL, NULL, NULL};
     tail of = {NULL, NULL, 0};
+    stretch with = {NULL, NULL};
     answers to = {NULL, 0};
     staged one = {NULL, NULL, NULL}, before = one;
     int more = 1;
     for (; at + 4 <= end && data[at] == 0x62 && data[at + 1] == 2; at += 4, rows++) {
         unsigned packet_id = (unsigned)data[at + 2] << 8 | data[at + 3];
         if (to.bytes == NULL && begin_answers(&to, (end - at) / 4) < 0) more = -1;
-        else if ((more = find_staged(packet_id, inbound, tokens, &one)) == 1)
-            more = aim(&one, args[2], args[5], &before, &route, &open, &of);
-        if (more == 1 && (release_one(&one, packet_id, route, &open, &of, args[6], args[7]) < 0 ||
+        else more = find_staged(packet_id, inbound, tokens, &one);
+        if (more == 1 && !is_like(&one, &before)) {
+            more = end_stretch(&with, taken) < 0 ? -1 : aim(&one, args[2], args[5], &route, &open, &of);
+            if (more == 1 && begin_stretch(&with, &open, args[6]) < 0) more = -1;
+        }
+        if (more == 1 && (release_one(&one, packet_id, route, &open, &of, &with) < 0 ||
                           PyDict_DelItem(inbound, one.number) < 0 || PyDict_DelItem(tokens, one.number) < 0))
             more = -1;
         if (more != 1) break;
@@ -636,9 +663,37 @@ static PyObject *release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
     Py_XDECREF(route);
     close_columns(&open);
     forget_tail(&of);
+    if (end_stretch(&with, taken) < 0) more = -1;
     if (more < 0) Py_CLEAR(to.bytes);
     else if (end_answers(&to, args[8]) < 0) more = -1;
     return result(more < 0, at, rows);
+}
+
+/* -- what is durable now -- */
+
+PyDoc_STRVAR(pair_doc,
+"pair(into, ids, tokens) -> None\n\n"
+"into[id] = token for each of the ids; tokens is a sequence of as many.");
+
+static PyObject *pair(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3 || !PyDict_CheckExact(args[0]) || !PyList_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "pair(dict, list, sequence)");
+        return NULL;
+    }
+    PyObject *tokens = PySequence_Fast(args[2], "tokens are a sequence");
+    if (tokens == NULL) return NULL;
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(tokens);
+    int failed = 0;
+    if (count != PyList_GET_SIZE(args[1])) {
+        PyErr_SetString(PyExc_ValueError, "as many tokens as ids");
+        failed = -1;
+    }
+    for (Py_ssize_t i = 0; failed == 0 && i < count && i < PyList_GET_SIZE(args[1]); i++)
+        failed = PyDict_SetItem(args[0], PyList_GET_ITEM(args[1], i), PySequence_Fast_GET_ITEM(tokens, i));
+    Py_DECREF(tokens);
+    if (failed < 0) return NULL;
+    Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(length_doc, "length(column) -> int\n\nThe bytes of a column's values together.");
@@ -683,6 +738,7 @@ static PyMethodDef methods[] = {
     {"routes", routes, METH_O, routes_doc},
     {"length", length, METH_O, length_doc},
     {"topic", topic, METH_VARARGS, topic_doc},
+    {"pair", (PyCFunction)(void (*)(void))pair, METH_FASTCALL, pair_doc},
     {"take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, take_doc},
     {"stage", (PyCFunction)(void (*)(void))stage, METH_FASTCALL, stage_doc},
     {"release", (PyCFunction)(void (*)(void))release, METH_FASTCALL, release_doc},

@@ -1,12 +1,12 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from gateway.broker.route import Route
-from gateway.broker.turn import Released, Run
+from gateway.broker.turn import Run, Stretch
 from gateway.ports.batch import Token
 from gateway.session.session import Session
 
-Prepared: TypeAlias = dict[Run, tuple[Run, list[bytes], list[bytes], dict[int, Released] | None]]
+Prepared: TypeAlias = dict[Run, tuple[Run, list[bytes], list[bytes], list[Stretch] | None]]
 
 def routes(type_: type[Route], /) -> None: ...
 def take(
@@ -49,5 +49,6 @@ def release(
     replies: list[bytes],
     /,
 ) -> tuple[int, int]: ...
+def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token], /) -> None: ...
 def topic(data: bytes, offset: int, max_packet: int, /) -> bytes | None: ...
 def length(column: list[bytes], /) -> int: ...

@@ -114,7 +114,7 @@ def _lost(counters: Counters, queue_manager: str, turn: Turn, run: Run) -> None:
 
 def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, instead: str) -> None:
     """A run as a whole, or in as many parts as there are rules."""
-    puts, first, released = turn.runs[run], 0, turn.released.get(run, {})
+    puts, first = turn.runs[run], 0
     policies = turn.policies(run)
     alone = len(policies) == 1
     for policy, rows in policies:
@@ -123,7 +123,7 @@ def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, in
         for column in (puts.heads, puts.bodies):
             counters.mq_put_bytes[queue_manager, rule] += length_of(column if alone else column[first:last])
         if turn.parked is None and not instead:
-            second = len(released) if alone else sum(first <= row < last for row in released)
+            second = turn.releases(run) if alone else sum(first <= row < last for row in turn.released.get(run, ()))
             _received(counters, rule, 2, second)
             _received(counters, rule, int(run[3]), rows - second)
         first = last

@@ -349,7 +349,7 @@ class Engine:
         self.counters.packets_out[:] = map(add, self.counters.packets_out, turn.answered)
         self.writing.acknowledge(turn)
         for owner, (staged, ids) in turn.staged.items():
-            owner.staged_tokens.update(zip(ids, staged.tokens, strict=True))
+            runs.pair(owner.staged_tokens, ids, staged.tokens)
         if turn.deliveries:
             self.delivery.deliver(turn.deliveries)
         for call in turn.after:

@@ -16,6 +16,7 @@ from gateway.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, V5, Propertie
 from gateway.session.connection import CLOSED, Connection, Publisher
 from gateway.session.publication import Publication
 from gateway.session.record import encode_prefix
+from gateway.session.session import STAGED_ID
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -96,8 +97,13 @@ class Publishing:
                             replies.append(pubrecs[packet_id])
                             if packet_id in inbound:  # [MQTT-4.3.3-10]: resent; nothing changes
                                 continue
-                            inbound[packet_id] = (topic, payload, first)
                             staged.append(packet_id)
+                            payload = tails[packet_id] + payload
+                            inbound[packet_id] = (topic, payload, first)
+                            heads(head)
+                            bodies(payload)
+                            rows += 1
+                            continue
                     heads(head)
                     bodies(tails[packet_id] + payload)
                     rows += 1
@@ -152,7 +158,7 @@ class Publishing:
         """3.x knows no Receive Maximum: a client that releases nothing may use its 65,535 identifiers, but no more
         memory than is stored for a session. Counted again when there are a quarter more."""
         inbound = connection.session.inbound.values()
-        size = sum(len(one[1] if isinstance(one, tuple) else one.payload) for one in inbound)
+        size = sum(len(one[1]) - STAGED_ID if isinstance(one, tuple) else len(one.payload) for one in inbound)
         connection.unreleased = len(inbound) + len(inbound) // 4
         if size > connection.limits.max_queued_bytes:
             text = f"{size} bytes of QoS 2 that were not released: send PUBREL"
@@ -333,13 +339,13 @@ class Publishing:
             return
         turn.take(STAGED, session.key, token)
         plain = None if isinstance(staged, Publication) else staged
-        topic, payload, first = plain or (staged.topic, staged.payload, staged.first)  # type: ignore[union-attr]
+        topic, first = (plain[0], plain[2]) if plain else (staged.topic, staged.first)  # type: ignore[union-attr]
         route = connection.caches[first & 7].get(topic)
         if route is None or route.seen != route.cell[0] or connection.generation != engine.router.generation:
             route = self.route(connection, first, topic)
         if route.hot and plain is not None:
             turn.aim(route.run, route.policies[0])
-            _, row = turn.put(route.run, route.head, route.tails[packet_id] + payload)
+            _, row = turn.put(route.run, route.head, route.tails[packet_id] + plain[1][STAGED_ID:])
             turn.contribute(route.run, connection)
             turn.released.setdefault(route.run, {})[row] = (session, packet_id, token)
         elif not route.error:
@@ -356,8 +362,8 @@ class Publishing:
 
     def unpacked(self, staged: tuple[bytes, bytes, int], client_id: str) -> Publication:
         """A publication kept as a tuple, for those who need more of it."""
-        topic, payload, first = staged
-        return Publication(topic, payload, first >> 1 & 3, bool(first & 1), client_id=client_id)
+        topic, body, first = staged
+        return Publication(topic, body[STAGED_ID:], first >> 1 & 3, bool(first & 1), client_id=client_id)
 
     # -- making it available --
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker.turn import STAGED
+from gateway.session.session import STAGED_ID
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -28,8 +29,9 @@ def plain(engine: Engine, connection: Connection, packets: list[Any], start: int
     last: bytes | None = None
     turn, last_first, head = engine.turn, 0, b""
     tails: dict[int, bytes] = {}
-    released: dict[int, Any] = {}
     columns: Any = None
+    ids: list[int] = []
+    tokens_of: list[Any] = []
     taken: list[Any] = []
     replies: list[bytes] = []
     for packet in packets[start:]:
@@ -37,7 +39,7 @@ def plain(engine: Engine, connection: Connection, packets: list[Any], start: int
         staged = inbound.get(packet_id) if packet[0] == PUBREL else None
         if type(staged) is not tuple or packet_id not in tokens:
             break
-        topic, payload, first = staged
+        topic, body, first = staged
         if topic != last or first != last_first:
             route = connection.caches[first & 7].get(topic)
             if route is None or route.seen != route.cell[0] or not route.hot:
@@ -46,13 +48,15 @@ def plain(engine: Engine, connection: Connection, packets: list[Any], start: int
             columns = turn.run(route.run)
             turn.aim(route.run, route.policies[0])
             turn.contribute(route.run, connection)
-            released = turn.released.setdefault(route.run, {})
+            ids, tokens_of = [], []
+            turn.releasing(route.run).append((len(columns.heads), session, ids, tokens_of))
         del inbound[packet_id]
         token = tokens.pop(packet_id)
         taken.append(token)
-        released[len(columns.heads)] = (session, packet_id, token)
+        ids.append(packet_id)
+        tokens_of.append(token)
         columns.heads.append(head)
-        columns.bodies.append(tails[packet_id] + payload)
+        columns.bodies.append(tails[packet_id] + body[STAGED_ID:])
         replies.append(PUBCOMPS[packet_id])
     if taken:
         turn.taken(STAGED, session.key).extend(taken)

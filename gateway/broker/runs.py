@@ -10,6 +10,7 @@ then, and the rest of what its rule writes the beginning of its body, so that a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -21,9 +22,10 @@ from gateway.session.connection import Connection
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
-    from gateway.broker.turn import Released
+    from gateway.broker.turn import Stretch
+    from gateway.ports.batch import Token
 
-    _Columns = tuple[Run, list[bytes], list[bytes], dict[int, Released] | None]
+    _Columns = tuple[Run, list[bytes], list[bytes], list[Stretch] | None]
 
 kernel: ModuleType | None
 """The compiled module; None where there was no compiler when the gateway was installed."""
@@ -32,6 +34,7 @@ try:
 
     kernel = _kernel
     kernel.routes(Route)
+    kernel.pair({}, [], ())
 except (ImportError, AttributeError):  # AttributeError: it was built from older sources
     kernel = None
 
@@ -49,6 +52,14 @@ def compiled() -> bool:
 def length_of(column: list[bytes]) -> int:
     """The bytes of a column's values together."""
     return sum(map(len, column)) if kernel is None else int(kernel.length(column))
+
+
+def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token]) -> None:
+    """The token of each packet id, now that they are stored."""
+    if kernel is None:
+        into.update(zip(ids, tokens, strict=True))
+    else:
+        kernel.pair(into, ids, tokens)
 
 
 def take(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
@@ -119,7 +130,7 @@ class Taking:
             return self.engine.publishing.route(self.connection, first, topic)
         return route
 
-    def _open(self, route: Route, released: dict[int, Released] | None = None) -> None:
+    def _open(self, route: Route, released: list[Stretch] | None = None) -> None:
         """Prepare the columns of a route's run."""
         turn, run = self.engine.turn, route.run
         puts = turn.run(run)
@@ -166,7 +177,7 @@ class Taking:
             return False
         known = self.prepared.get(route.run)
         if known is None or known[0] is not route.run or known[3] is None:
-            self._open(route, turn.released.setdefault(route.run, {}))
+            self._open(route, turn.releasing(route.run))
         taken = turn.taken(STAGED, session.key)
         went = kernel.release(  # type: ignore[union-attr]
             self.data, self.offset, connection.caches, session.inbound, session.staged_tokens, self.prepared, session,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,8 @@ from gateway.ports.counters import DeadLetterReason
 if TYPE_CHECKING:
     Released = tuple["Session", int, Token]
     """A staged QoS 2 message that is released: whose, its packet id, its token on the queue of staged messages."""
+    Stretch = tuple[int, "Session", list[int], list[Token]]
+    """Several of one session in rows one behind the other: the first row, whose, their packet ids, their tokens."""
     from gateway.broker.consumers import Source
     from gateway.broker.parking import Parked
     from gateway.broker.route import Policy
@@ -59,10 +61,9 @@ class Turn:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "fanned", "joint", "moves",
-        "opened",
-        "parked", "pending", "released", "replaces", "replies", "rows", "runs", "sources", "staged", "started", "takes",
-        "targets", "unanswered", "wills",
+        "_released", "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "fanned", "joint",
+        "moves", "opened", "parked", "pending", "replaces", "replies", "rows", "runs", "sources", "staged", "started",
+        "stretches", "takes", "targets", "unanswered", "wills",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -92,8 +93,9 @@ class Turn:
         """Whose publications of QoS 1 and 2 are in a run: who waits for it if its queue refuses."""
         self.unanswered: dict[Run, set[Connection]] = {}
         """Whose publications of QoS 0 are in a run: nobody waits for these."""
-        self.released: dict[Run, dict[int, Released]] = {}
-        """The staged QoS 2 messages whose release is in a run, by row."""
+        self.stretches: dict[Run, list[Stretch]] = {}
+        """The staged QoS 2 messages whose release is in a run, as long as nobody has asked for a row."""
+        self._released: dict[Run, dict[int, Released]] = {}
         self.causes: dict[Run, dict[int, Cause]] = {}
         """Why rows are dead-lettered: they are counted when that is committed."""
         self.sources: dict[Run, dict[int, tuple[Source, Token]]] = {}
@@ -153,6 +155,25 @@ class Turn:
         if found is None:
             found = self.staged[session] = (self.run((STAGED, "", 0, True, session.key, True, False)), [])
         return found
+
+    @property
+    def released(self) -> dict[Run, dict[int, Released]]:
+        """The staged QoS 2 messages whose release is in a run, by row. Only failures ask for that."""
+        for run, stretches in self.stretches.items():
+            rows = self._released.setdefault(run, {}) if stretches else {}
+            for first, session, ids, tokens in stretches:
+                rows.update(enumerate(zip(repeat(session), ids, tokens), first))
+            stretches.clear()
+        return self._released
+
+    def releasing(self, run: Run) -> list[Stretch]:
+        """The stretches of a run, to be added to."""
+        return self.stretches.setdefault(run, [])
+
+    def releases(self, run: Run) -> int:
+        """How many staged messages a run releases."""
+        stretches = self.stretches.get(run, ())
+        return len(self._released.get(run, ())) + sum(len(ids) for _, _, ids, _ in stretches)
 
     def contribute(self, run: Run, connection: Connection, qos: int = 1) -> None:
         """A connection has a publication in a run."""

@@ -25,7 +25,10 @@ class Subscribed(NamedTuple):
 
 
 Plain = tuple[bytes, bytes, int]
-"""A publication without properties: topic, payload, first byte of its packet."""
+"""A publication without properties: topic, what is stored behind its prefix (packet identifier and payload), and the
+first byte of its packet."""
+STAGED_ID = 2
+"""Bytes of that packet identifier."""
 
 
 class Session:

@@ -163,7 +163,8 @@ TWICE = writer.encode_publish(4, b"q/1", b"x", 2, packet_id=9)
         ("stage", (TWICE, 0, *LIMITS, {b"q/1": 1}, cold, {}, [], [], [], [])),
         ("release", ()), ("release", (1,) * 9), ("release", (b"", -1, ({},) * 8, {}, {}, {}, None, [], [])),
         ("release", (b"", 0, ({},) * 7, {}, {}, {}, None, [], [])),
-        ("release", (b"\x62\x02\0\1", 0, (1,) * 8, {1: (b"t", b"", 4)}, {1: 1}, {}, None, [], [])),
+        ("release", (b"\x62\x02\0\1", 0, (1,) * 8, {1: (b"t", b"\1\0", 4)}, {1: 1}, {}, None, [], [])),
+        ("pair", ()), ("pair", ({}, (), ())), ("pair", ({}, [], 1)),
         ("length", ((b"",),)), ("length", (["a"],)),
         ("routes", (1,)), ("routes", (int,)), ("routes", (type("Bare", (), {"hot": 1}),)),
     ],
@@ -195,6 +196,44 @@ def test_a_window_of_qos_2_is_taken_whole():
     assert runs.take(sender.bench.engine, sender.device.connection, released + chunk) == b""
     assert sender.bench.engine.turn.rows == 16
     assert len(next(iter(sender.bench.engine.turn.released.values()))) == 8
+
+
+def test_ids_are_paired_with_what_kind_of_token_there_is():
+    for tokens in (range(7, 9), [b"a", b"b"], ("x", "y")):
+        paired = {3: 0}
+        KERNEL.pair(paired, [1, 2], tokens)
+        assert paired == {3: 0, 1: tokens[0], 2: tokens[1]}
+    with pytest.raises(ValueError, match="as many"):
+        KERNEL.pair({}, [1, 2], range(3))
+
+
+def test_a_release_is_known_by_its_row():
+    """Neighbours of one destination are noted together, and by row when somebody asks."""
+    sender = Side(4, KERNEL)
+    topics = [b"q/1", b"q/1", b"q/other", b"q/1", b"q/1"]
+    sender.take(
+        b"".join(writer.encode_publish(4, t, b"", 2, packet_id=n) for n, t in enumerate(topics, 1)), flushed=True
+    )
+    sender.bench.queues.commit()
+    tokens = dict(sender.device.connection.session.staged_tokens)
+    sides = []
+    for kernel in (KERNEL, None):
+        other = Side(4, kernel)
+        other.take(
+            b"".join(writer.encode_publish(4, t, b"", 2, packet_id=n) for n, t in enumerate(topics, 1)), flushed=True
+        )
+        other.bench.queues.commit()
+        other.take(writer.encode_acks(p.PUBREL, [2, 1, 3, 5, 4]), flushed=False)
+        turn = other.bench.engine.turn
+        assert sum(turn.releases(run) for run in turn.runs) == 5
+        by_row = {run[0]: {row: one[1:] for row, one in rows.items()} for run, rows in turn.released.items()}
+        assert sum(turn.releases(run) for run in turn.runs) == 5
+        sides.append(by_row)
+    assert sides[0] == sides[1]
+    assert sides[0] == {
+        "Q2": {0: (2, tokens[2]), 1: (1, tokens[1]), 2: (5, tokens[5]), 3: (4, tokens[4])},
+        "Q1": {0: (3, tokens[3])},
+    }
 
 
 def heads_of(*topics):
