@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 
 EVERY_TICKS = 60
-"""A look at what is new takes some milliseconds at most: a hundred thousand objects make the collector look by itself."""
+"""A look at what is new takes milliseconds; of a hundred thousand new objects the collector takes notice by itself."""
 
 
 def settle() -> None:
