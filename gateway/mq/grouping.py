@@ -73,11 +73,18 @@ def complete(parts: Sequence[Message]) -> Message:
         expected += len(data)
     if not mqmd.number(ordered[-1][0], mqmd.AT_MSG_FLAGS) & MQMF_LAST_SEGMENT:
         raise MQError(MQRC_INCOMPLETE_MSG, f"the last segment is missing, {expected} bytes are there")
+    return reassembled(first), b"".join(data for _, data in ordered)
+
+
+def reassembled(first: bytes, original_length: int = -1) -> bytes:
+    """The descriptor of a message that was in segments, from that of its first: no segment any more. With its length,
+    where not all of it is there."""
     flags = mqmd.number(first, mqmd.AT_MSG_FLAGS) & ~_SEGMENTED
     whole = mqmd.with_number(mqmd.with_number(first, mqmd.AT_OFFSET, 0), mqmd.AT_MSG_FLAGS, flags)
+    whole = mqmd.with_number(whole, mqmd.AT_ORIGINAL_LENGTH, original_length)
     if not flags & (MQMF_MSG_IN_GROUP | MQMF_LAST_MSG_IN_GROUP):
         whole = mqmd.patch(whole, group_id=bytes(24), msg_seq_number=1)
-    return whole, b"".join(data for _, data in ordered)
+    return whole
 
 
 def _offset(message: Message) -> int:

@@ -24,8 +24,9 @@ class Subscribed(NamedTuple):
     key: bytes = b""
 
 
-MAX_GROUP = 1000
-"""Messages of a group that is wanted whole: they are one unit of work, and in memory together. A longer one stays."""
+MAX_GROUP, MAX_GROUP_BYTES = 1000, 64 << 20
+"""Messages of a group that is wanted whole, and their data: they are one unit of work, and in memory together. A larger
+group stays on its queue."""
 
 
 class Incomplete(NamedTuple):

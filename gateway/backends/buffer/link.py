@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from gateway.ports.batch import Failure, Stored, Token, Unit
-from gateway.ports.sources import Backout, Subscribed
+from gateway.ports.sources import Backout, Incomplete, Subscribed
 
 
 class Found(NamedTuple):
@@ -75,6 +75,12 @@ class Reads(Protocol):
 
     def max_length(self, queue: str) -> int:
         """See `BatchQueueManager`."""
+
+    def gather(self, queue: str, *, groups: bool) -> None:
+        """See `Gathers`."""
+
+    def incomplete(self, queue: str) -> Incomplete:
+        """See `Gathers`."""
 
     def backout(self, queue: str) -> Backout:
         """See `Sources`."""

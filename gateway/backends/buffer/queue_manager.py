@@ -30,7 +30,7 @@ from gateway.errors import MQError, StoreCorrupt
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.counters import Counters
-from gateway.ports.sources import Backout, Subscribed
+from gateway.ports.sources import Backout, Incomplete, Subscribed
 
 CONNECTED, BUFFERING, DRAINING = "connected", "buffering", "draining"
 STATES = (CONNECTED, BUFFERING, DRAINING)
@@ -293,6 +293,14 @@ class BufferedQueueManager:
         unwatched, self._unwatched = self._unwatched, set()
         for queue in unwatched:
             self._reads.consume(queue, self._arrived[queue])
+
+    def gather(self, queue: str, *, groups: bool) -> None:
+        """Give messages of a group only when all of it is there, or as they come."""
+        self._reads.gather(queue, groups=groups)
+
+    def incomplete(self, queue: str) -> Incomplete:
+        """What stays on a consumed queue because parts of it are missing."""
+        return self._reads.incomplete(queue)
 
     def backout(self, queue: str) -> Backout:
         """What happens there to messages that cannot be delivered; the last answer while IBM MQ is away."""

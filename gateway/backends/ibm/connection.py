@@ -22,6 +22,7 @@ from gateway.backends.ibm.structures import (
     get_options,
     has_identity,
     head_length_of,
+    group_md,
     keyed_md,
     match_md,
     object_descriptor,
@@ -53,6 +54,9 @@ class Connection:
     """A session with its open objects."""
 
     def __init__(self, session: Session, new_id: NewId) -> None:
+_DROP_WHOLE = get_options(_DROP | mq.MQGMO_COMPLETE_MSG, mq.MQMO_MATCH_GROUP_ID | mq.MQMO_MATCH_MSG_SEQ_NUMBER)
+WHOLE_LENGTH = 32
+"""Length of a token that is no MsgId: GroupId, MsgSeqNumber, and how many segments there are."""
         """`new_id` makes the MsgIds of state messages, which are known before the put has been answered."""
         self.session = session
         self.calls = 0
@@ -113,6 +117,10 @@ class Connection:
                 self.session.close(handle)
         self._handles.clear()
         self._no_identity.clear()
+
+    def open_browse(self, queue: str) -> int:
+        """A handle for looking with a cursor of its own."""
+        return self._open(object_descriptor(queue), _BROWSE, queue)
 
     def _open(self, descriptor: bytes, options: int, queue: str) -> int:
         try:
@@ -220,10 +228,15 @@ class Connection:
         return gone, token
 
     def take(self, takes: Takes) -> None:
-        """Remove messages by their MsgIds; one that is gone already is what was wanted."""
+        """Remove messages by their MsgIds, or by their places in groups, with all segments; one that is gone already is
+        what was wanted."""
         handle = self.input(takes.queue)
         for token in takes.tokens:
-            self._drop(handle, _as_id(token), NO_ID, self._drop_one(), takes.queue)
+            if isinstance(token, bytes) and len(token) == WHOLE_LENGTH:
+                md = group_md(token[:24], int.from_bytes(token[24:28], "big"))
+                self._drop_by(handle, md, _DROP_WHOLE(), takes.queue)
+            else:
+                self._drop(handle, _as_id(token), NO_ID, self._drop_one(), takes.queue)
 
     def replace(self, replace: Replace) -> None:
         """The message with this key goes, the new one comes."""
@@ -234,7 +247,7 @@ class Connection:
     def _drop(self, handle: int, msg_id: bytes, key: bytes, options: bytes, queue: str) -> bool:
         """Whether it was there."""
         self.calls += 1
-        answer = self.session.mqget(self.session.handle, handle, match_md(msg_id, key), options, 0)
+        answer = self.session.mqget(self.session.handle, handle, md, options, 0)
         reason = int(answer[-1])
         if answer[-2] == mq.MQCC_FAILED and reason != mq.MQRC_NO_MSG_AVAILABLE:
             raise MQError(reason, f"taking from {queue}")
@@ -291,3 +304,12 @@ def _as_id(token: Token) -> bytes:
 def total_rows(puts: Sequence[Puts]) -> int:
     """How many messages these runs hold."""
     return sum(len(run.heads) for run in puts)
+        return self._drop_by(handle, match_md(msg_id, key), options, queue)
+
+    def _drop_by(self, handle: int, md: bytes, options: bytes, queue: str) -> bool:
+def messages_of(token: Token) -> int:
+    """How many messages of a unit of work it takes to remove this one."""
+    whole = isinstance(token, bytes) and len(token) == WHOLE_LENGTH
+    return int.from_bytes(token[28:], "big") if whole else 1  # type: ignore[index]
+
+

@@ -6,9 +6,10 @@ are taken, so that nothing is lost; one may be there twice, of which its device 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from gateway.backends.ibm.connection import messages_of
 from gateway.ports.batch import Done, Failure, Moves, Outcome, Puts, Takes, Token, Unit
 
 LARGEST = 5000
@@ -51,15 +52,26 @@ def _pieces(unit: Unit, limit: int) -> Iterator[_Piece]:
         for some in _cut_moves(moves, max(1, limit // 2)):
             yield 2 * len(some.tokens), None, lambda part, some=some: part.moves.append(some)  # type: ignore[misc]
     for takes in unit.takes:
-        for tokens in _slices(takes.tokens, limit):
-            cut = Takes(takes.queue, takes.key, list(tokens))
-            yield len(tokens), None, lambda part, cut=cut: part.takes.append(cut)  # type: ignore[misc]
+        for rows, tokens in _cut_takes(takes, limit):
+            cut = Takes(takes.queue, takes.key, tokens)
+            yield rows, None, lambda part, cut=cut: part.takes.append(cut)  # type: ignore[misc]
     for one in unit.replaces:
         yield 2, None, lambda part, one=one: part.replaces.append(one)  # type: ignore[misc]
 
 
-def _slices(rows: Sequence[Token], limit: int) -> Iterator[Sequence[Token]]:
-    return (rows[start : start + limit] for start in range(0, len(rows), limit))
+def _cut_takes(takes: Takes, limit: int) -> Iterator[tuple[int, list[Token]]]:
+    """Tokens with how many messages they are: a message in segments is several, and leaves at once."""
+    some: list[Token] = []
+    rows = 0
+    for token in takes.tokens:
+        weight = messages_of(token)
+        if some and rows + weight > limit:
+            yield rows, some
+            some, rows = [], 0
+        some.append(token)
+        rows += weight
+    if some:
+        yield rows, some
 
 
 def _cut_puts(puts: Puts, limit: int) -> Iterator[Puts]:

@@ -18,6 +18,7 @@ NO_ID = bytes(24)
 _MSG_ID, _CORREL_ID, _BEHIND_IDS = 48, 72, 96
 MSG_ID = slice(_MSG_ID, _CORREL_ID)
 _PRIORITY = 40
+_GROUP_ID, _BEHIND_SEQUENCE = 324, 352
 _IDENTITY = slice(196, 272)
 _FEEDBACK, _FEEDBACK_FIRST = 20, 65536
 _KEY_BITS, _KEY_MASK = 5, 31
@@ -97,6 +98,11 @@ def plain_md(head: bytes, priority: int, persistent: bool) -> tuple[bytes, bytes
 def match_md(msg_id: bytes = NO_ID, correl_id: bytes = NO_ID) -> bytes:
     """The descriptor of a get that asks for these identifiers."""
     return b"".join((DEFAULT_MD[:_MSG_ID], msg_id, correl_id.ljust(24, b"\0")[:24], DEFAULT_MD[_BEHIND_IDS:]))
+
+
+def group_md(group: bytes, sequence: int) -> bytes:
+    """The descriptor of a get that asks for a message by its place in a group."""
+    return DEFAULT_MD[:_GROUP_ID] + group + _I4.pack(sequence) + DEFAULT_MD[_BEHIND_SEQUENCE:]
 
 
 @cache

@@ -17,12 +17,14 @@ from time import monotonic
 
 from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
+from gateway.backends.ibm.gathering import Gatherer, same_group
 from gateway.backends.ibm.reasons import explain
 from gateway.backends.ibm.structures import NO_ID, correl_id_of, get_options, match_md, msg_id_of
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Stored, Token
+from gateway.ports.sources import Incomplete
 
 WAIT_MILLISECONDS = 1000
 """One wait; also the longest time that stopping and starting over take."""
@@ -37,6 +39,8 @@ _MARK = mq.MQGMO_UNMARKED_BROWSE_MSG | mq.MQGMO_MARK_BROWSE_CO_OP
 _MQIA_MSG_MARK_BROWSE_INTERVAL = 68
 _HEAD_ONLY = mq.MQGMO_ACCEPT_TRUNCATED_MSG
 """With a length of nothing: the descriptor alone."""
+_HEADERS = 1 << 20
+"""Room for the properties of a message, which come in front of it and do not count in MAXMSGL."""
 _REFUSED_MARKS = frozenset({mq.MQRC_OPTIONS_ERROR, mq.MQRC_FUNCTION_NOT_SUPPORTED})
 
 
@@ -62,14 +66,15 @@ class Ahead:
         self.stale = False
         """Messages were forgotten: the cursor has to start over."""
 
-    def add(self, stored: Stored, now: float) -> None:
-        """One message read. What is known is there already: its mark ran out while it waited."""
+    def add(self, stored: Stored, now: float, *others: Stored) -> None:
+        """One message read, or all of a group. What is known is there already: its mark ran out while it waited."""
         with self._lock:
             if stored.token in self._known:
                 return
-            self._known.add(stored.token)
-            self._messages.append((now, stored))
-            self._bytes += len(stored.data)
+            for one in (stored, *others):
+                self._known.add(one.token)
+                self._messages.append((now, one))
+                self._bytes += len(one.data)
             if self._full(1):
                 self._drop_strangers()
                 if self._full(1):
@@ -99,15 +104,15 @@ class Ahead:
             self._empty = True
 
     def take(self, key: bytes, limit: int, now: float) -> list[Stored]:
-        """The next ones, of a key if there is one. Those of the same key that were handed out before are dealt with:
-        they are taken, or are to come again."""
+        """The next ones, of a key if there is one; more than `limit` only for the rest of a group. Those of the same
+        key that were handed out before are dealt with: they are taken, or are to come again."""
         with self._lock:
             self._keys.add(key)
             self._known.difference_update(self._handed_out.pop(key, ()))
             page: list[Stored] = []
             rest: list[tuple[float, Stored]] = []
             padded = key.ljust(24, b"\0") if key else b""
-            while self._messages and len(page) < limit:
+            while self._messages and (len(page) < limit or same_group(page[-1].token, self._messages[0][1].token)):
                 read, stored = self._messages.popleft()
                 if now - read > self.lifetime:
                     self._known.discard(stored.token)
@@ -146,9 +151,11 @@ class Watcher:
         queue: str,
         arrived: Callable[[], None],
         *,
+        groups: bool = False,
         backoff: Backoff | None = None,
         told: Callable[[str], None] = lambda _text: None,
     ) -> None:
+        """`groups`: those of a group only when all are there."""
         self.queue = queue
         self._driver = driver
         self._settings = settings
@@ -158,6 +165,7 @@ class Watcher:
         self._ahead = Ahead(arrived)
         self._ahead.room.set()
         self._marks = True
+        self._gatherer = Gatherer(groups=groups)
         self.thread = threading.Thread(target=self._run, name=f"mq-watch-{queue}", daemon=True)
 
     def claim(self, key: bytes, limit: int) -> list[Stored]:
@@ -167,6 +175,15 @@ class Watcher:
     def looked(self) -> None:
         """Somebody has looked at the queue itself."""
         self._ahead.looked()
+
+    @property
+    def incomplete(self) -> Incomplete:
+        """What stays for lack of the rest of it."""
+        return self._gatherer.incomplete
+
+    def gather(self, *, groups: bool) -> None:
+        """From now on; what is read ahead stays as it is."""
+        self._gatherer.groups = groups
 
     def stop(self) -> None:
         """End after the wait that is under way."""
@@ -193,7 +210,12 @@ class Watcher:
                 attempt += 1
 
     def _watch(self, connection: Connection) -> None:
-        self._ahead.lifetime = self._lifetime(connection) if self._marks else float("inf")
+        gatherer = self._gatherer
+        gatherer.begin(connection, self.queue)
+        gatherer.longest = int(connection.session.inquire("", mq.MQIA_MAX_MSG_LENGTH)) + _HEADERS
+        if self._marks:
+            gatherer.interval = self._interval(connection)
+        self._ahead.lifetime = gatherer.lifetime = gatherer.interval * _FRESH
         marks = _MARK if self._marks else 0
         wait = _LOOK | marks | mq.MQGMO_WAIT
         first = get_options(wait | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE, WAIT_MILLISECONDS)
@@ -205,8 +227,10 @@ class Watcher:
         while not self._stopping.is_set():
             if not self._ahead.room.wait(WAIT_MILLISECONDS / 1000):
                 continue
-            if self._ahead.stale:
-                self._ahead.stale, options = False, first
+            for marked, whole in gatherer.due(monotonic()):
+                self._ahead.add(whole[0], marked, *whole[1:])
+            if self._ahead.stale or gatherer.behind:
+                self._ahead.stale, gatherer.behind, options = False, False, first
             answer = session.mqget(session.handle, handle, match_md(), options(), length)
             reason = int(answer[-1])
             if reason == mq.MQRC_NO_MSG_AVAILABLE:
@@ -218,8 +242,17 @@ class Watcher:
                 raise MQError(reason, "MQGET")
             else:
                 options = following
-                self._ahead.add(Stored(msg_id_of(answer[1]), answer[1], answer[0]), monotonic())
+                self._add(answer[0], answer[1], monotonic())
             length = FIRST_LENGTH
+
+    def _add(self, data: bytes, md: bytes, now: float) -> None:
+        """A message by itself, or what a part makes whole."""
+        if self._gatherer.alone(md):
+            self._ahead.add(Stored(msg_id_of(md), md, data), now)
+            return
+        whole = self._gatherer.seen(md, len(data), now)
+        if whole:
+            self._ahead.add(whole[0], now, *whole[1:])
 
     def _wait_for_marks(self, connection: Connection, handle: object) -> None:
         """Older messages that are marked go first: an earlier life of this gateway had read them, and its marks run out
@@ -237,9 +270,10 @@ class Watcher:
                 return
 
     @staticmethod
-    def _lifetime(connection: Connection) -> float:
+    def _interval(connection: Connection) -> float:
+        """MARKINT in seconds."""
         try:
             interval = int(connection.session.inquire("", _MQIA_MSG_MARK_BROWSE_INTERVAL))
         except MQError:
             interval = MARK_INTERVAL
-        return interval / 1000 * _FRESH if interval >= 0 else float("inf")
+        return interval / 1000 if interval >= 0 else float("inf")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.backends.ibm.connection import MARKER_EXPIRY, Connection
+from gateway.backends.ibm.connection import MARKER_EXPIRY, Connection, messages_of
 from gateway.backends.ibm.structures import get_options, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -154,5 +154,10 @@ def is_placed(unit: Unit) -> bool:
 
 def rows_of(unit: Unit) -> int:
     """How many uncommitted messages the unit makes."""
-    rows = sum(len(puts.heads) for puts in unit.puts if puts.syncpoint) + sum(len(takes.tokens) for takes in unit.takes)
+    rows = sum(len(puts.heads) for puts in unit.puts if puts.syncpoint) + sum(map(taken_by, unit.takes))
     return rows + sum(2 * len(moves.tokens) for moves in unit.moves) + 2 * len(unit.replaces)
+def taken_by(takes: Takes) -> int:
+    """How many messages leave their queue: what applications put may be in segments."""
+    return len(takes.tokens) if takes.queue.startswith("MQGATE.") else sum(map(messages_of, takes.tokens))
+
+

@@ -1,0 +1,219 @@
+"""Messages in segments put together, and groups made whole, beside the cursor that reads ahead.
+
+The marks of co-operating browsers go with neither MQGMO_COMPLETE_MSG nor MQGMO_ALL_MSGS_AVAILABLE. So whoever has
+marked the first segment (of a group: the first message) has the whole, and looks for the rest on a handle without
+marks, by GroupId and MsgSeqNumber. What is incomplete stays on its queue; it is looked for again each second as long as
+the mark lasts, and is seen anew when that has run out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from time import time
+
+from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
+from gateway.backends.ibm.structures import get_options, group_md
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.mq import mqmd
+from gateway.mq.grouping import reassembled
+from gateway.ports.batch import Stored, Token
+from gateway.ports.sources import MAX_GROUP, MAX_GROUP_BYTES, Incomplete
+
+LOOK_SECONDS = 1.0
+LOOKS_AT_ONCE = 50
+"""So many of those that wait are looked for at a time."""
+_MAX_KNOWN = 10_000
+_STAYS_SECONDS = 10.0
+"""What is still seen after this time is incomplete, not on its way."""
+_NO_FLAGS = bytes(4)
+_FLAGS = slice(mqmd.AT_MSG_FLAGS, mqmd.AT_MSG_FLAGS + 4)
+_SEGMENTED = mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT
+_IN_GROUP = mq.MQMF_MSG_IN_GROUP | mq.MQMF_LAST_MSG_IN_GROUP
+_BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
+_MATCH = mq.MQMO_MATCH_GROUP_ID | mq.MQMO_MATCH_MSG_SEQ_NUMBER
+_ONE = get_options(_BROWSE | mq.MQGMO_COMPLETE_MSG, _MATCH)
+_FIRST_OF_ALL = get_options(_BROWSE | mq.MQGMO_COMPLETE_MSG | mq.MQGMO_ALL_MSGS_AVAILABLE, _MATCH)
+_ONE_CUT = get_options(_BROWSE | mq.MQGMO_COMPLETE_MSG | mq.MQGMO_ACCEPT_TRUNCATED_MSG, _MATCH)
+_UNLIKE = frozenset({mq.MQRC_INCONSISTENT_CCSIDS, mq.MQRC_INCONSISTENT_ENCODINGS})
+Name = tuple[bytes, int]
+"""GroupId, and MsgSeqNumber of a message in segments (0: a whole group)."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A message or group of which a part was seen. Times are monotonic."""
+
+    since: float
+    seen: float
+    marked: float = float("-inf")
+    """When its beginning was marked, by which it is this gateway's."""
+    first_length: int = 0
+    hopeless: bool = False
+    """It cannot be put together: segments that are not alike, a group without end."""
+
+
+def token_of(group: bytes, sequence: int, segments: int) -> bytes:
+    """Names a message by its place in a group; with it goes how many messages a unit of work must count for it."""
+    return group + sequence.to_bytes(4, "big") + max(1, segments).to_bytes(4, "big")
+
+
+def same_group(one: Token, other: Token) -> bool:
+    """Whether two messages are to be handed out together."""
+    both = isinstance(one, bytes) and isinstance(other, bytes) and len(one) == len(other) == 32
+    return both and one[:24] == other[:24]  # type: ignore[index]
+
+
+class Gatherer:
+    """See the module. Used by the watching thread; `incomplete` may be asked from any."""
+
+    def __init__(self, *, groups: bool) -> None:
+        self.groups = groups
+        self.lifetime = float("inf")
+        """How long a mark is relied on."""
+        self.interval = float("inf")
+        """MARKINT."""
+        self.longest = 104_857_600
+        self.incomplete = Incomplete()
+        self._connection: Connection | None = None
+        self._handle = 0
+        self._queue = ""
+        self._waiting: dict[Name, _Waiting] = {}
+        self._given: dict[Name, float] = {}
+        """What was put together lately: the rest of its parts is still to be seen."""
+        self._next_look = 0.0
+        self.behind = False
+        """A mark of something incomplete has run out: the cursor has to start over to see it."""
+
+    def begin(self, connection: Connection, queue: str) -> None:
+        """On a new connection: no mark is left of the last one."""
+        self._connection, self._queue = connection, queue
+        self._handle = 0
+        for one in self._waiting.values():
+            one.marked = float("-inf")
+        self._given.clear()
+
+    def alone(self, md: bytes) -> bool:
+        """Whether a message is what a rule gets, by itself."""
+        if md[_FLAGS] == _NO_FLAGS:
+            return True
+        flags = mqmd.number(md, mqmd.AT_MSG_FLAGS)
+        return not flags & _SEGMENTED and not (self.groups and flags & _IN_GROUP)
+
+    def seen(self, md: bytes, length: int, now: float) -> list[Stored]:
+        """A part was seen, and marked: the whole, if it is this gateway's and all there."""
+        name = self._name(md)
+        begins = self._begins(md)
+        if not begins and now - self._given.get(name, float("-inf")) < self._memory():
+            return []
+        if name not in self._waiting and len(self._waiting) >= _MAX_KNOWN:
+            return []
+        one = self._waiting.setdefault(name, _Waiting(now, now))
+        one.seen = now
+        if begins:
+            one.marked, one.first_length, one.hopeless = now, length, False
+        return self._look(name, one, now)
+
+    def _memory(self) -> float:
+        return min(self.interval, 60.0) * 2
+
+    def _name(self, md: bytes) -> Name:
+        whole = self.groups and mqmd.number(md, mqmd.AT_MSG_FLAGS) & _IN_GROUP
+        return md[mqmd.GROUP_ID], 0 if whole else mqmd.number(md, mqmd.AT_MSG_SEQ_NUMBER)
+
+    def _begins(self, md: bytes) -> bool:
+        first = not mqmd.number(md, mqmd.AT_OFFSET)
+        return first and (self._name(md)[1] != 0 or mqmd.number(md, mqmd.AT_MSG_SEQ_NUMBER) == 1)
+
+    def due(self, now: float) -> list[tuple[float, list[Stored]]]:
+        """What has become whole since it was seen, with the time of its mark. Looks at most once a second."""
+        if now < self._next_look or not (self._waiting or self.incomplete.number):
+            return []
+        self._next_look = now + LOOK_SECONDS
+        self._forget(now)
+        self.behind = any(now - one.marked > self.interval for one in self._waiting.values() if one.marked > 0)
+        found = []
+        for name in list(self._waiting)[:LOOKS_AT_ONCE]:
+            one = self._waiting.pop(name)
+            self._waiting[name] = one  # behind the others: they are next
+            whole = self._look(name, one, now)
+            if whole:
+                found.append((one.marked, whole))
+        return found
+
+    def _forget(self, now: float) -> None:
+        """What is not there any more, and what was given long ago."""
+        memory = 2 * self._memory()
+        for name in [name for name, one in self._waiting.items() if now - one.seen > memory]:
+            del self._waiting[name]
+        for name in [name for name, when in self._given.items() if now - when > memory]:
+            del self._given[name]
+        self._count(now)
+
+    def _count(self, now: float) -> None:
+        stay = [name for name, one in self._waiting.items() if one.seen - one.since >= _STAYS_SECONDS]
+        oldest = min(stay, key=lambda name: self._waiting[name].since, default=None)
+        if oldest is None:
+            self.incomplete = Incomplete()
+            return
+        since = time() - (now - self._waiting[oldest].since)
+        self.incomplete = Incomplete(len(stay), since, oldest[0], whole_group=not oldest[1])
+
+    # Looking
+
+    def _look(self, name: Name, one: _Waiting, now: float) -> list[Stored]:
+        if one.hopeless or now - one.marked > self.lifetime:
+            return []
+        found = self._message(name, one) if name[1] else self._group(name[0], one)
+        if found:
+            del self._waiting[name]
+            self._given[name] = now
+        return found
+
+    def _message(self, name: Name, one: _Waiting) -> list[Stored]:
+        found = self._browse(*name, one, _ONE)
+        return [found] if found is not None else []
+
+    def _group(self, group: bytes, one: _Waiting) -> list[Stored]:
+        """Every message in order; none when one is missing."""
+        members: list[Stored] = []
+        size, options = 0, _FIRST_OF_ALL
+        while len(members) < MAX_GROUP and size <= MAX_GROUP_BYTES:
+            found = self._browse(group, len(members) + 1, one, options)
+            if found is None:
+                return []
+            members.append(found)
+            size, options = size + len(found.data), _ONE
+            if mqmd.number(found.md, mqmd.AT_MSG_FLAGS) & mq.MQMF_LAST_MSG_IN_GROUP:
+                return members
+        one.hopeless = True
+        return []
+
+    def _browse(self, group: bytes, sequence: int, one: _Waiting, options: Callable[[], bytes]) -> Stored | None:
+        """One message with all its segments; None when it is not all there."""
+        connection = self._connection
+        assert connection is not None  # noqa: S101 -- `begin` was called
+        self._handle = self._handle or connection.open_browse(self._queue)
+        session, length = connection.session, FIRST_LENGTH
+        while True:
+            md = group_md(group, sequence)
+            answer = session.mqget(session.handle, self._handle, md, options(), length)
+            reason, total = int(answer[-1]), int(answer[-3])
+            if reason == mq.MQRC_TRUNCATED_MSG_FAILED:
+                length = min(total, self.longest + 1)
+                if total > length:
+                    options = _ONE_CUT
+                continue
+            if reason == mq.MQRC_NO_MSG_AVAILABLE:
+                return None
+            if reason in _UNLIKE:
+                one.hopeless = True
+                return None
+            if answer[-2] == mq.MQCC_FAILED:
+                raise MQError(reason, "MQGET of a whole message")
+            data = answer[0][:length]
+            segments = ceil(total / one.first_length) if one.first_length else 1
+            whole = reassembled(answer[1], total if total > len(data) else -1)
+            return Stored(token_of(group, sequence, segments), whole, data)
