@@ -55,6 +55,19 @@ def test_offsets_that_do_not_fit() -> None:
     assert rows.offsets([large] * 2048) is rows.offsets_in_python([large] * 2048) is None
 
 
+@given(st.lists(st.binary(max_size=300), max_size=40))
+def test_extents(values: list[bytes]) -> None:
+    for sequence in (values, tuple(values)):
+        assert rows.extent(sequence) == rows.extent_in_python(sequence)
+
+
+@given(st.lists(st.integers(0, 30), max_size=40))
+def test_an_object_that_is_there_twice(chosen: list[int]) -> None:
+    objects = [bytes(bytearray(b"alike" * 9)) for _ in range(31)]
+    values = [objects[each] for each in chosen]
+    assert rows.repeats(values) is rows.repeats_in_python(values) is (len(set(chosen)) < len(chosen))
+
+
 @given(st.lists(st.sampled_from([b"a" * 10, b"b" * 10, bytes(bytearray(b"a" * 10))]), max_size=5))
 def test_one_object(values: list[bytes]) -> None:
     assert rows.same(values) is rows.same_in_python(values)
@@ -71,6 +84,9 @@ def test_one_object(values: list[bytes]) -> None:
         lambda: rows.offsets(["text"]),  # type: ignore[list-item]
         lambda: rows.offsets(None),  # type: ignore[arg-type]
         lambda: rows.same(b""),  # type: ignore[arg-type]
+        lambda: rows.extent(["text"]),  # type: ignore[list-item]
+        lambda: rows.extent(3),  # type: ignore[arg-type]
+        lambda: rows.repeats((b"",)),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_column_is_refused(call: object) -> None:

@@ -261,13 +261,13 @@ class Core:
         for takes in unit.takes:
             queue = queues.get(takes.queue)
             if queue is not None:
-                queue.taken(list(takes.tokens))
+                queue.taken(takes.tokens)
                 queue.gets += len(takes.tokens)
                 queue.last_get = now
         for moves in unit.moves:
             source = queues.get(moves.queue)
             if source is not None:
-                source.taken(list(moves.tokens))
+                source.taken(moves.tokens)
         for puts in unit.puts:
             if puts.expiries is not None:
                 self._note_expiry(puts.queue, puts.expiries)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.backends.embedded import descriptor
 from gateway.backends.embedded.commit import Batch
@@ -16,10 +16,11 @@ from gateway.backends.embedded.completing import complete
 from gateway.backends.embedded.core import Core, reason_of
 from gateway.backends.embedded.local_queue import LocalQueue
 from gateway.backends.embedded.resolution import Target, resolve
+from gateway.backends.embedded.store.rows import extent, one_run, same
 from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
 from gateway.errors import HeaderError, MQError, StoreError
 from gateway.mq import constants as mq
-from gateway.ports.batch import MQMD_LENGTH, Done, Failure, Moves, Outcome, Puts, Takes, Unit
+from gateway.ports.batch import MQMD_LENGTH, Done, Failure, Moves, Outcome, Puts, Takes, Token, Unit
 
 if TYPE_CHECKING:
     from gateway.backends.embedded.placing import Placer
@@ -197,10 +198,10 @@ class Intake:
         target = self.target(puts.queue, puts.queue_manager)
         target.check_put()
         queue = target.queue
-        distinct = set(heads)
+        distinct = {heads[0]} if same(heads) else set(heads)
         if queue is None or target.remote or any(head[8:12] != QUIET for head in distinct):
             self._slow_put(target, puts, own)
-            return sum(map(len, bodies))
+            return extent(bodies)[0]
         if puts.persistent and queue.temporary:
             raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
         check_lengths(self._core, queue, heads, bodies)
@@ -212,7 +213,7 @@ class Intake:
             lane.expiries = tuple(expiries(heads, self._core.now()))
         own.puts.append(lane)
         entry.puts.append((puts, lane))
-        return sum(map(len, bodies)) + sum(map(len, distinct))
+        return extent(bodies)[0] + sum(map(len, distinct))
 
     @staticmethod
     def _priority(queue: LocalQueue, target: Target, priority: int) -> int:
@@ -260,9 +261,7 @@ class Intake:
         queue = self.target(takes.queue, "").queue
         if queue is None:
             raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"{takes.queue!r} is no local queue")
-        tokens = [token for token in takes.tokens if isinstance(token, int)]
-        if len(tokens) < len(takes.tokens):  # messages in segments: by the tokens of all of them
-            tokens = sorted(tokens + [part for one in takes.tokens if isinstance(one, tuple) for part in one])
+        tokens = numbers_of(takes.tokens)
         own.takes.append(LaneTakes(queue.name, takes.key, tokens))
         if self._wanted:
             for message in filter(None, [self._wanted.get((queue.name, token)) for token in tokens]):
@@ -285,6 +284,18 @@ class Intake:
                 joined.takes.append(LaneTakes(queue, key, tokens))
             if body is not None:
                 joined.puts.append(LanePuts(queue, key, 0, True, [_STATE_HEAD], [body]))  # noqa: FBT003
+
+
+def numbers_of(tokens: list[Token]) -> Sequence[int]:
+    """What tokens of the batch port stand for: those of a message in segments are a tuple."""
+    column: Any = tokens
+    if one_run(column):
+        first: int = column[0]
+        return range(first, first + len(tokens))
+    plain = [token for token in tokens if isinstance(token, int)]
+    if len(plain) < len(tokens):
+        plain = sorted(plain + [part for one in tokens if isinstance(one, tuple) for part in one])
+    return plain
 
 
 def _data_of(message: Message) -> bytes:
@@ -340,7 +351,7 @@ def _join(joined: StoreUnit, own: StoreUnit) -> None:
 def check_lengths(core: Core, queue: LocalQueue, heads: Sequence[bytes], bodies: Sequence[bytes]) -> None:
     """2030 or 2031 when the longest message is too long; properties do not count."""
     limit = min(queue.max_length, core.attribute("MAXMSGL"))
-    if max(map(len, heads)) + max(map(len, bodies)) - MQMD_LENGTH <= limit:
+    if extent(heads)[1] + extent(bodies)[1] - MQMD_LENGTH <= limit:
         return
     for head, body in zip(heads, bodies, strict=True):
         check_length(core, queue, head[MQMD_LENGTH:], body, head[32:40])

@@ -4,7 +4,7 @@ in the store."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.backends.embedded.objects import Definition
@@ -96,7 +96,7 @@ class LocalQueue:
         """How many handles are open on it."""
         return self.inputs + self.outputs + self.browsers
 
-    def taken(self, tokens: list[int]) -> None:
+    def taken(self, tokens: Sequence[int]) -> None:
         """These have left the queue for good."""
         locked = self.locked
         if locked:

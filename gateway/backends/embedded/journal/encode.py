@@ -37,7 +37,7 @@ from gateway.backends.embedded.journal.layout import (
     Kind,
 )
 from gateway.backends.embedded.store.index import LaneName
-from gateway.backends.embedded.store.rows import offsets, same
+from gateway.backends.embedded.store.rows import offsets, repeats, same
 from gateway.backends.embedded.store.unit import NO_ID, LanePuts
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ def _dictionary(heads: Sequence[bytes]) -> list[Section]:
 def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
     """Bodies back to back; one that several rows share (the same object) once, with an index."""
     sharing: Section | None = None
-    if shared and len(set(map(id, bodies))) < len(bodies):
+    if shared and isinstance(bodies, list) and repeats(bodies):
         by_identity = {id(body): body for body in bodies}
         number = {identity: index for index, identity in enumerate(by_identity)}
         index = array("I", [number[id(body)] for body in bodies])

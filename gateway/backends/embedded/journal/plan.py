@@ -24,6 +24,7 @@ from gateway.backends.embedded.journal.layout import FRAME_LENGTH, MAX_FRAME, MA
 from gateway.backends.embedded.store.changes import Changes
 from gateway.backends.embedded.store.index import Index, LaneName, MoveRun, TokenRun, consecutive, neighbours
 from gateway.backends.embedded.store.place import MAX_ROWS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, priority_of, token_of
+from gateway.backends.embedded.store.rows import extent
 from gateway.backends.embedded.store.space import BIG_ROW
 from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, Message, StoreUnit
@@ -85,8 +86,8 @@ class Plan:
         """What the frame does to the index once it is durable."""
         links, longest, lengths = self.links, 0, []
         if used >= BIG_ROW and self.rows:
-            lengths = [len(body) for body in self.columns.bodies]
-            longest = max(lengths)
+            longest = extent(self.columns.bodies)[1]
+            lengths = [len(body) for body in self.columns.bodies] if longest >= BIG_ROW else []
         return Changes(
             frame, self.first_number, links.groups, self.columns.numbers, links.takes, links.moves, links.backouts,
             links.state, used, longest, lengths, self.columns.expiries,
@@ -170,10 +171,17 @@ def _takes_by_key(unit: StoreUnit) -> dict[tuple[str, bytes], Sequence[int]]:
     if len(unit.takes) == 1:
         only = unit.takes[0]
         return {(only.queue, only.key): only.tokens}
-    gathered: dict[tuple[str, bytes], list[int]] = {}
+    gathered: dict[tuple[str, bytes], Sequence[int]] = {}
+    joined: dict[tuple[str, bytes], list[int]] = {}
     for take in unit.takes:
-        gathered.setdefault((take.queue, take.key), []).extend(take.tokens)
-    return dict(gathered)
+        name = take.queue, take.key
+        first = gathered.setdefault(name, take.tokens)
+        if first is take.tokens:
+            continue
+        if name not in joined:
+            gathered[name] = joined[name] = list(first)
+        joined[name] += take.tokens
+    return gathered
 
 
 def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:

@@ -79,6 +79,55 @@ static PyObject *one_run(PyObject *module, PyObject *tokens)
     return PyBool_FromLong(PyList_GET_SIZE(tokens) > 0);
 }
 
+PyDoc_STRVAR(extent_doc,
+"extent(values, /) -> (int, int)\n\nThe bytes of all values of a sequence together, and those of the longest.");
+
+static PyObject *extent(PyObject *module, PyObject *values)
+{
+    (void)module;
+    PyObject *column = PySequence_Fast(values, "extent(sequence)");
+    if (column == NULL) return NULL;
+    Py_ssize_t sum = 0, longest = 0;
+    for (Py_ssize_t row = 0; row < PySequence_Fast_GET_SIZE(column); row++) {
+        PyObject *one = PySequence_Fast_GET_ITEM(column, row);
+        if (!PyBytes_Check(one)) {
+            PyErr_SetString(PyExc_TypeError, "extent(sequence of bytes)");
+            Py_DECREF(column);
+            return NULL;
+        }
+        Py_ssize_t length = PyBytes_GET_SIZE(one);
+        sum += length;
+        if (length > longest) longest = length;
+    }
+    Py_DECREF(column);
+    return Py_BuildValue("nn", sum, longest);
+}
+
+PyDoc_STRVAR(repeats_doc, "repeats(values, /) -> bool\n\nWhether the list holds an object twice.");
+
+static PyObject *repeats(PyObject *module, PyObject *values)
+{
+    (void)module;
+    if (!PyList_Check(values)) {
+        PyErr_SetString(PyExc_TypeError, "repeats(list)");
+        return NULL;
+    }
+    size_t size = 16;
+    while (size < 2 * (size_t)PyList_GET_SIZE(values)) size *= 2;
+    PyObject **seen = PyMem_Calloc(size, sizeof *seen);
+    if (seen == NULL) return PyErr_NoMemory();
+    int found = 0;
+    for (Py_ssize_t row = 0; row < PyList_GET_SIZE(values) && !found; row++) {
+        PyObject *one = PyList_GET_ITEM(values, row);
+        size_t at = ((uintptr_t)one >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20 & (size - 1);
+        while (seen[at] != NULL && seen[at] != one) at = (at + 1) & (size - 1);
+        found = seen[at] == one;
+        seen[at] = one;
+    }
+    PyMem_Free(seen);
+    return PyBool_FromLong(found);
+}
+
 PyDoc_STRVAR(offsets_doc,
 "offsets(values, /) -> bytes or None\n\n"
 "Where each of the byte strings begins if they lie back to back, and where the last one ends: little-endian numbers\n"
@@ -131,6 +180,8 @@ static PyObject *same(PyObject *module, PyObject *values)
 static PyMethodDef methods[] = {
     {"messages", (PyCFunction)(void (*)(void))messages, METH_FASTCALL, messages_doc},
     {"one_run", one_run, METH_O, one_run_doc},
+    {"extent", extent, METH_O, extent_doc},
+    {"repeats", repeats, METH_O, repeats_doc},
     {"offsets", offsets, METH_O, offsets_doc},
     {"same", same, METH_O, same_doc},
     {NULL, NULL, 0, NULL},

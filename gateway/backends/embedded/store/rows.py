@@ -6,7 +6,8 @@ The Python below does the same and is what the tests compare the compiled module
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import accumulate, repeat
 
 from gateway.backends.embedded.store.unit import Message
@@ -30,6 +31,16 @@ def one_run_in_python(tokens: list[int], /) -> bool:
     return bool(tokens) and tokens == list(range(tokens[0], tokens[0] + len(tokens)))
 
 
+def extent_in_python(values: Sequence[bytes], /) -> tuple[int, int]:
+    """The bytes of all values together, and those of the longest."""
+    return sum(map(len, values)), max(map(len, values), default=0)
+
+
+def repeats_in_python(values: list[bytes], /) -> bool:
+    """Whether an object is there twice."""
+    return len(set(map(id, values))) < len(values)
+
+
 def offsets_in_python(values: list[bytes], /) -> bytes | None:
     """Arrow binary offsets of 32 bits, one more than there are values, from 0; None if they do not fit."""
     ends = list(accumulate(map(len, values), initial=0))
@@ -43,6 +54,8 @@ def same_in_python(values: list[bytes], /) -> bool:
 
 make_messages: Callable[[type[Message], list[bytes], list[bytes], int, int], list[Message]] = messages_in_python
 one_run: Callable[[list[int]], bool] = one_run_in_python
+extent: Callable[[Sequence[bytes]], tuple[int, int]] = extent_in_python
+repeats: Callable[[list[bytes]], bool] = repeats_in_python
 offsets: Callable[[list[bytes]], bytes | None] = offsets_in_python
 same: Callable[[list[bytes]], bool] = same_in_python
 try:
@@ -51,6 +64,11 @@ except ImportError:
     pass
 else:
     make_messages, one_run, offsets, same = _rows.messages, _rows.one_run, _rows.offsets, _rows.same
+
+with suppress(ImportError, AttributeError):  # AttributeError: it was built from older sources
+    from gateway.backends.embedded.store import _rows as fresh
+
+    extent, repeats = fresh.extent, fresh.repeats
 
 
 def compiled() -> bool:
