@@ -73,6 +73,8 @@ class IbmQueueManager:
         self._workers = [self._worker(number, instance.hex()) for number in range(connections)]
         self._reader = Reader(self._driver, settings, self._new_id)
         self._watchers: dict[str, Watcher] = {}
+        self._groups: dict[str, bool] = {}
+        """Consumed queues whose groups are wanted whole."""
         self._lengths: dict[str, int] = {}
         self.dead_letter_queue = OWN_DEAD_LETTERS
         self._membership = self._member(connections, lease) if lease else None
@@ -81,8 +83,6 @@ class IbmQueueManager:
         self.most_rows = largest(_MAXUMSGS)
         """Messages of one unit of work; a larger unit is committed in parts."""
 
-        self._groups: dict[str, bool] = {}
-        """Consumed queues whose groups are wanted whole."""
     def _worker(self, number: int, instance: str) -> Worker:
         return Worker(
             self._driver, self._settings, Marker(marker_key(number, instance), fence=bool(self.instance)), self._new_id,
@@ -235,11 +235,23 @@ class IbmQueueManager:
             self._settings,
             queue,
             lambda: self._scheduler.soon(arrived),
+            groups=self._groups.get(queue, False),
             backoff=self._backoff,
             told=self._told,
         )
         self._watchers[queue] = watcher
         watcher.thread.start()
+
+    def gather(self, queue: str, *, groups: bool) -> None:
+        """Give messages of a group only when all of it is there, or as they come."""
+        self._groups[queue] = groups
+        if queue in self._watchers:
+            self._watchers[queue].gather(groups=groups)
+
+    def incomplete(self, queue: str) -> Incomplete:
+        """What stays on a consumed queue because parts of it are missing."""
+        watcher = self._watchers.get(queue)
+        return Incomplete() if watcher is None else watcher.incomplete
 
     def backout(self, queue: str) -> Backout:
         """BOTHRESH and BOQNAME; none where it is not a local queue."""
@@ -258,23 +270,11 @@ class IbmQueueManager:
         return Subscribed(SUBSCRIPTIONS, key)
 
     def max_length(self, queue: str) -> int:
-            groups=self._groups.get(queue, False),
         """The longest message data `queue` takes: the queue's limit and the queue manager's."""
         if queue not in self._lengths:
             limits = []
             for name in (queue, ""):
                 with suppress(MQError):  # a remote or cluster queue has no limit of its own here
                     limits.append(int(self._reader.inquire(name, mq.MQIA_MAX_MSG_LENGTH)))
-    def gather(self, queue: str, *, groups: bool) -> None:
-        """Give messages of a group only when all of it is there, or as they come."""
-        self._groups[queue] = groups
-        if queue in self._watchers:
-            self._watchers[queue].gather(groups=groups)
-
-    def incomplete(self, queue: str) -> Incomplete:
-        """What stays on a consumed queue because parts of it are missing."""
-        watcher = self._watchers.get(queue)
-        return Incomplete() if watcher is None else watcher.incomplete
-
             self._lengths[queue] = min(limits, default=4_194_304)
         return self._lengths[queue]

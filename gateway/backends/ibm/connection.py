@@ -20,9 +20,9 @@ from gateway.backends.ibm.structures import (
     NO_ID,
     fresh,
     get_options,
+    group_md,
     has_identity,
     head_length_of,
-    group_md,
     keyed_md,
     match_md,
     object_descriptor,
@@ -48,15 +48,15 @@ _CO_OP = 0x20000
 """MQOO_CO_OP."""
 _GET = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
 _DROP = _GET | mq.MQGMO_ACCEPT_TRUNCATED_MSG
+_DROP_WHOLE = get_options(_DROP | mq.MQGMO_COMPLETE_MSG, mq.MQMO_MATCH_GROUP_ID | mq.MQMO_MATCH_MSG_SEQ_NUMBER)
+WHOLE_LENGTH = 32
+"""Length of a token that is no MsgId: GroupId, MsgSeqNumber, and how many segments there are."""
 
 
 class Connection:
     """A session with its open objects."""
 
     def __init__(self, session: Session, new_id: NewId) -> None:
-_DROP_WHOLE = get_options(_DROP | mq.MQGMO_COMPLETE_MSG, mq.MQMO_MATCH_GROUP_ID | mq.MQMO_MATCH_MSG_SEQ_NUMBER)
-WHOLE_LENGTH = 32
-"""Length of a token that is no MsgId: GroupId, MsgSeqNumber, and how many segments there are."""
         """`new_id` makes the MsgIds of state messages, which are known before the put has been answered."""
         self.session = session
         self.calls = 0
@@ -110,6 +110,10 @@ WHOLE_LENGTH = 32
             found = self._handles[key] = self._open(object_descriptor(queue), options, queue)
         return found
 
+    def open_browse(self, queue: str) -> int:
+        """A handle for looking with a cursor of its own."""
+        return self._open(object_descriptor(queue), _BROWSE, queue)
+
     def forget_objects(self) -> None:
         """Close everything that is open: a queue has been deleted or changed, its handle is of no use any more."""
         for handle in self._handles.values():
@@ -117,10 +121,6 @@ WHOLE_LENGTH = 32
                 self.session.close(handle)
         self._handles.clear()
         self._no_identity.clear()
-
-    def open_browse(self, queue: str) -> int:
-        """A handle for looking with a cursor of its own."""
-        return self._open(object_descriptor(queue), _BROWSE, queue)
 
     def _open(self, descriptor: bytes, options: int, queue: str) -> int:
         try:
@@ -246,6 +246,9 @@ WHOLE_LENGTH = 32
 
     def _drop(self, handle: int, msg_id: bytes, key: bytes, options: bytes, queue: str) -> bool:
         """Whether it was there."""
+        return self._drop_by(handle, match_md(msg_id, key), options, queue)
+
+    def _drop_by(self, handle: int, md: bytes, options: bytes, queue: str) -> bool:
         self.calls += 1
         answer = self.session.mqget(self.session.handle, handle, md, options, 0)
         reason = int(answer[-1])
@@ -301,15 +304,12 @@ def _as_id(token: Token) -> bytes:
     return token
 
 
-def total_rows(puts: Sequence[Puts]) -> int:
-    """How many messages these runs hold."""
-    return sum(len(run.heads) for run in puts)
-        return self._drop_by(handle, match_md(msg_id, key), options, queue)
-
-    def _drop_by(self, handle: int, md: bytes, options: bytes, queue: str) -> bool:
 def messages_of(token: Token) -> int:
     """How many messages of a unit of work it takes to remove this one."""
     whole = isinstance(token, bytes) and len(token) == WHOLE_LENGTH
     return int.from_bytes(token[28:], "big") if whole else 1  # type: ignore[index]
 
 
+def total_rows(puts: Sequence[Puts]) -> int:
+    """How many messages these runs hold."""
+    return sum(len(run.heads) for run in puts)

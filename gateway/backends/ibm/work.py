@@ -152,12 +152,12 @@ def is_placed(unit: Unit) -> bool:
     return not (unit.takes or unit.moves or unit.replaces) and all(puts.placed for puts in unit.puts)
 
 
-def rows_of(unit: Unit) -> int:
-    """How many uncommitted messages the unit makes."""
-    rows = sum(len(puts.heads) for puts in unit.puts if puts.syncpoint) + sum(map(taken_by, unit.takes))
-    return rows + sum(2 * len(moves.tokens) for moves in unit.moves) + 2 * len(unit.replaces)
 def taken_by(takes: Takes) -> int:
     """How many messages leave their queue: what applications put may be in segments."""
     return len(takes.tokens) if takes.queue.startswith("MQGATE.") else sum(map(messages_of, takes.tokens))
 
 
+def rows_of(unit: Unit) -> int:
+    """How many uncommitted messages the unit makes."""
+    rows = sum(len(puts.heads) for puts in unit.puts if puts.syncpoint) + sum(map(taken_by, unit.takes))
+    return rows + sum(2 * len(moves.tokens) for moves in unit.moves) + 2 * len(unit.replaces)
