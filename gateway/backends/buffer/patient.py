@@ -20,6 +20,9 @@ from gateway.mq import constants as mq
 from gateway.ports.batch import Stored, Token
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 
+PATIENCE_SECONDS = 2.0
+_T = TypeVar("_T")
+
 
 class PatientReads:
     """Implements `Reads` over another one."""
