@@ -11,6 +11,7 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <limits.h>
 #include <string.h>
 #include <structmember.h>
 
@@ -138,7 +139,7 @@ static int open_columns(columns *open, PyObject *prepared, PyObject *run)
 
 /* -- tails: what stands between head and payload, with the packet identifier -- */
 
-static PyObject *s_close, *s_width;
+static PyObject *s_close, *s_width, *s_start, *s_step;
 
 typedef struct {
     PyObject *tails;  /* a reference is held */
@@ -671,6 +672,35 @@ static PyObject *release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
 
 /* -- what is durable now -- */
 
+/* The first of tokens that are numbers counting up, as a store gives them; 0: they are something else. */
+static int counts_up(PyObject *tokens, unsigned long long *first)
+{
+    if (!PyRange_Check(tokens)) return 0;
+    PyObject *start = PyObject_GetAttr(tokens, s_start), *step = start ? PyObject_GetAttr(tokens, s_step) : NULL;
+    int found = step != NULL && PyLong_AsLong(step) == 1;
+    if (found) *first = PyLong_AsUnsignedLongLong(start);
+    found = found && *first <= ULLONG_MAX - (unsigned long long)PySequence_Size(tokens);
+    Py_XDECREF(start);
+    Py_XDECREF(step);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return 0;
+    }
+    return found;
+}
+
+static int pair_run(PyObject *into, PyObject *ids, unsigned long long first)
+{
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(ids); i++) {
+        PyObject *token = PyLong_FromUnsignedLongLong(first + (unsigned long long)i);
+        if (token == NULL) return -1;
+        int failed = PyDict_SetItem(into, PyList_GET_ITEM(ids, i), token);
+        Py_DECREF(token);
+        if (failed < 0) return -1;
+    }
+    return 0;
+}
+
 PyDoc_STRVAR(pair_doc,
 "pair(into, ids, tokens) -> None\n\n"
 "into[id] = token for each of the ids; tokens is a sequence of as many.");
@@ -681,15 +711,20 @@ static PyObject *pair(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
         PyErr_SetString(PyExc_TypeError, "pair(dict, list, sequence)");
         return NULL;
     }
+    Py_ssize_t count = PySequence_Size(args[2]);
+    if (count != PyList_GET_SIZE(args[1])) {
+        if (count >= 0) PyErr_SetString(PyExc_ValueError, "as many tokens as ids");
+        return NULL;
+    }
+    unsigned long long first;
+    if (counts_up(args[2], &first)) {
+        if (pair_run(args[0], args[1], first) < 0) return NULL;
+        Py_RETURN_NONE;
+    }
     PyObject *tokens = PySequence_Fast(args[2], "tokens are a sequence");
     if (tokens == NULL) return NULL;
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(tokens);
     int failed = 0;
-    if (count != PyList_GET_SIZE(args[1])) {
-        PyErr_SetString(PyExc_ValueError, "as many tokens as ids");
-        failed = -1;
-    }
-    for (Py_ssize_t i = 0; failed == 0 && i < count && i < PyList_GET_SIZE(args[1]); i++)
+    for (Py_ssize_t i = 0; failed == 0 && i < PySequence_Fast_GET_SIZE(tokens) && i < PyList_GET_SIZE(args[1]); i++)
         failed = PyDict_SetItem(args[0], PyList_GET_ITEM(args[1], i), PySequence_Fast_GET_ITEM(tokens, i));
     Py_DECREF(tokens);
     if (failed < 0) return NULL;
@@ -752,7 +787,9 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__kernel(void)
 {
-    if ((s_close = PyUnicode_InternFromString("close")) == NULL || (s_width = PyUnicode_InternFromString("width")) == NULL)
+    if ((s_close = PyUnicode_InternFromString("close")) == NULL ||
+        (s_width = PyUnicode_InternFromString("width")) == NULL ||
+        (s_start = PyUnicode_InternFromString("start")) == NULL || (s_step = PyUnicode_InternFromString("step")) == NULL)
         return NULL;
     return PyModule_Create(&module);
 }

@@ -199,7 +199,16 @@ def test_a_window_of_qos_2_is_taken_whole():
 
 
 def test_ids_are_paired_with_what_kind_of_token_there_is():
-    for tokens in (range(7, 9), [b"a", b"b"], ("x", "y")):
+    large = (1 << 64) - 2
+    for tokens in (
+        range(7, 9),
+        range(large, large + 2),
+        range(large + 1, large + 3),
+        range(-1, 1),
+        range(9, 5, -2),
+        [b"a", b"b"],
+        ("x", "y"),
+    ):
         paired = {3: 0}
         KERNEL.pair(paired, [1, 2], tokens)
         assert paired == {3: 0, 1: tokens[0], 2: tokens[1]}
