@@ -33,6 +33,32 @@ OBJECTS = f"{STATE}\n" + "\n".join(
 HEAD = mqmd.build(persistence=1)
 
 
+class DescriptorScheduler(ThreadScheduler):
+    """One that a thread can wake by writing to a descriptor, as the reactor behind the hub."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC)
+        self.told = 0
+        """How often somebody wrote to it."""
+
+    def collect(self, call: Callable[[], None]) -> int:
+        def listen() -> None:
+            while os.eventfd_read(self.descriptor) < _END:
+                self.told += 1
+                self.soon(call)
+
+        threading.Thread(target=listen, daemon=True).start()
+        return self.descriptor
+
+    def __exit__(self, *error: object) -> None:
+        os.eventfd_write(self.descriptor, _END)
+        super().__exit__(*error)
+
+
+_END = 1 << 32
+
+
 class BatchRig:
     """A queue manager behind the batch port, and a way to wait for outcomes without a reactor."""
 
@@ -65,11 +91,18 @@ class Rig(BatchRig):
 
     queue_manager: IbmQueueManager
 
-    def __init__(self, driver: str, where: str) -> None:
+    def __init__(self, driver: str, where: str, *, posted: bool = False) -> None:
+        """`posted`: with a scheduler that has a descriptor, called in its thread alone, as in the gateway."""
         os.environ["MQGATE_MQI"] = where
         super().__init__()
+        if posted:
+            self.scheduler.__exit__(None, None, None)
+            self.scheduler = DescriptorScheduler()
+            self.scheduler.__enter__()
         self.queue_manager = self.make(driver)
         self.queue_manager.start()
+        if posted:
+            self.queue_manager = _InItsThread(self.queue_manager, self.scheduler)  # type: ignore[assignment]
 
     def make(self, driver: str) -> IbmQueueManager:
         settings = ConnectSettings("QM1", "localhost(1414)", "GATEWAY.SVRCONN", "app", "pw")
@@ -137,7 +170,7 @@ class BufferRig(BatchRig):
 class _InItsThread:
     """Every call of the port in the scheduler's thread."""
 
-    def __init__(self, queue_manager: BufferedQueueManager, scheduler: ThreadScheduler) -> None:
+    def __init__(self, queue_manager: BatchQueueManager, scheduler: ThreadScheduler) -> None:
         self._queue_manager = queue_manager
         self._scheduler = scheduler
 

@@ -70,10 +70,12 @@ def examine(config: str | None) -> Iterator[Found]:
 
 def _compiled() -> Found:
     from gateway.backends.embedded.store import rows
+    from gateway.backends.ibm import calls
     from gateway.broker import runs
     from gateway.net import wire
 
     parts = {"publications": runs.compiled(), "sockets": wire.compiled(), "rows of the store": rows.compiled()}
+    parts["calls to IBM MQ"] = calls.compiled()
     left = [part for part, there in parts.items() if not there]
     if not left:
         return Found("compiled parts", "ok", ", ".join(parts))

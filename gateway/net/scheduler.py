@@ -38,3 +38,7 @@ class ReactorScheduler:
             self.waker.call(call)
         else:
             self._reactor.callFromThread(call)
+
+    def collect(self, call: Callable[[], None]) -> int:
+        """See `ports.batch.Collecting`."""
+        return -1 if self.waker is None else self.waker.collect(call)

@@ -20,6 +20,12 @@ class Waker:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._calls: deque[Callable[[], None]] = deque()
         self._told = False
+        self._collectors: list[Callable[[], None]] = []
+
+    def collect(self, call: Callable[[], None]) -> int:
+        """The descriptor, for threads that write to it themselves; `call` then looks what they have done."""
+        self._collectors.append(call)
+        return self.fd
 
     def call(self, call: Callable[[], None]) -> None:
         """Have it called soon. The descriptor is written to once until it is looked at."""
@@ -32,8 +38,14 @@ class Waker:
         """The descriptor is readable: call what waits. What is added meanwhile has its turn in the next round."""
         os.eventfd_read(self.fd)
         self._told = False  # before the look: what is added after it says so again
+        for collect in self._collectors:
+            self._run(collect)
         for _ in range(len(self._calls)):
-            try:
-                self._calls.popleft()()
-            except Exception:  # noqa: BLE001 -- as Twisted does: the others go on
-                log.err()
+            self._run(self._calls.popleft())
+
+    @staticmethod
+    def _run(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:  # noqa: BLE001 -- as Twisted does: the others go on
+            log.err()

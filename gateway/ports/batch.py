@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 MQMD_LENGTH = 364
 
@@ -159,3 +159,12 @@ class Scheduler(Protocol):
 
     def soon(self, call: Callable[[], None]) -> None:
         """Run `call` in the reactor thread, from any thread."""
+
+
+@runtime_checkable
+class Collecting(Protocol):
+    """A scheduler that a thread can wake without Python: by writing to a descriptor."""
+
+    def collect(self, call: Callable[[], None]) -> int:
+        """From now on `call` is called in the reactor's thread whenever somebody has written to the answer, as to an
+        eventfd; -1: there is none (yet)."""

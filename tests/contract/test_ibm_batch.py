@@ -23,7 +23,17 @@ pytestmark = pytest.mark.mqi
 
 
 @pytest.fixture(
-    params=["embedded", "ibmmq-socket", "pymqi-socket", "ibmmq-memory", "pymqi-memory", "ibmmq-buffer", "pymqi-buffer"]
+    params=[
+        "embedded",
+        "ibmmq-socket",
+        "pymqi-socket",
+        "ibmmq-posted",
+        "pymqi-posted",
+        "ibmmq-memory",
+        "pymqi-memory",
+        "ibmmq-buffer",
+        "pymqi-buffer",
+    ]
 )
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchRig]:
     if request.param == "embedded":
@@ -42,7 +52,8 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchRig]:
         return
     with served(None, tmp_path / "mqi.sock"):
         socket = str(tmp_path / "mqi.sock")
-        served_by = BufferRig(driver, socket, None) if where == "buffer" else Rig(driver, socket)
+        posted = where == "posted"
+        served_by = BufferRig(driver, socket, None) if where == "buffer" else Rig(driver, socket, posted=posted)
         if isinstance(served_by, BufferRig):
             served_by.until("connected")
         yield served_by

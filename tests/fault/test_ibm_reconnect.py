@@ -63,6 +63,35 @@ def test_a_lost_answer_neither_loses_nor_doubles(
             proxy.close()
 
 
+@pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
+@pytest.mark.parametrize(
+    ("verb", "nth", "decision"),
+    [
+        (Verb.COMMIT, 8, CUT_BEFORE),
+        (Verb.COMMIT, 8, CUT_AFTER),
+        (Verb.PUT, 16, CUT_BEFORE),
+        (Verb.PUT, 16, CUT_AFTER),
+        (Verb.GET, 5, CUT_AFTER),
+    ],
+)
+def test_nor_does_one_lost_by_a_worker_that_is_parked(
+    driver: str, verb: Verb, nth: int, decision: str, tmp_path: Path
+) -> None:
+    mqi_clients.load_bindings()
+    with served(None, tmp_path / "mqi.sock"):
+        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", at_call(verb, nth, decision))
+        rig = Rig(driver, str(tmp_path / "proxy.sock"), posted=True)
+        try:
+            for number in range(12):
+                bodies = [b"%d" % (3 * number + one) for one in range(3)]
+                assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD] * 3, bodies=bodies)])).failures
+            assert _numbers(rig) == list(range(36))
+            assert any("2009" in line for line in rig.told), "the connection was meant to break"
+        finally:
+            rig.close()
+            proxy.close()
+
+
 class _Process:
     """The queue manager as a process of its own, to be killed."""
 

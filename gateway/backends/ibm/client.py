@@ -26,7 +26,7 @@ from gateway.backends.ibm.work import Marker, marker_key, rows_of
 from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
+from gateway.ports.batch import Collecting, Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.ownership import Letter
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 
@@ -68,6 +68,8 @@ class IbmQueueManager:
         self.on_superseded: Callable[[str], None] = lambda _text: None
         """Another gateway has taken over, and nothing is committed any more: called in any thread."""
         self._new_id = message_ids(time.time(), instance[:4])
+        self._heard = False
+        """Workers tell the reactor by a descriptor."""
         self._queue = Queue(connections)
         self._under_way: dict[int, Submission] = {}
         self._workers = [self._worker(number, instance.hex()) for number in range(connections)]
@@ -191,9 +193,23 @@ class IbmQueueManager:
         self._start_units(self._queue.add(Submission(unit, done)))
 
     def _start_units(self, submissions: Iterable[Submission]) -> None:
+        if not self._heard:
+            self._listen()
         for submission in submissions:
             self._under_way[id(submission.unit)] = submission
             self._workers[submission.worker or 0].submit(submission.unit)
+
+    def _listen(self) -> None:
+        """Have what workers do without Python told by a descriptor, as soon as the reactor has one."""
+        if isinstance(self._scheduler, Collecting):
+            descriptor = self._scheduler.collect(self._collect)
+            self._heard = descriptor >= 0
+            for worker in self._workers if self._heard else ():
+                worker.tell(descriptor)
+
+    def _collect(self) -> None:
+        for worker in self._workers:
+            worker.collect(self._conclude)
 
     def _finished(self, unit: Unit, outcome: Outcome) -> None:
         """In a worker's thread."""
@@ -201,6 +217,7 @@ class IbmQueueManager:
 
     def _conclude(self, unit: Unit, outcome: Outcome) -> None:
         submission = self._under_way.pop(id(unit))
+        self._workers[submission.worker or 0].concluded()
         told, started = self._queue.finish(submission, outcome)
         self._start_units(started)
         for each in told:

@@ -10,7 +10,9 @@ import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
+from typing import TYPE_CHECKING
 
+from gateway.backends.ibm.calls import Carried
 from gateway.backends.ibm.driver import Session
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.reasons import Action, action_for
@@ -33,6 +35,10 @@ from gateway.backends.ibm.structures import (
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Token
+
+if TYPE_CHECKING:
+    from gateway.backends.ibm._calls import Carrier, Run
+    from gateway.backends.ibm._calls import Marker as MarkerCalls
 
 TOPIC_PREFIX = "topic://"
 STALE_HANDLES = frozenset({mq.MQRC_HOBJ_ERROR, mq.MQRC_OBJECT_CHANGED, mq.MQRC_Q_DELETED})
@@ -66,6 +72,8 @@ class Connection:
         self._no_identity: set[str] = set()
         self._topics: list[ctypes.Array[ctypes.c_char]] = []
         self._put_options: dict[tuple[bool, bool, int], Callable[[], bytes]] = {}
+        self.carrier: Carrier | None = None
+        """Makes the calls of many puts at one go, where it is compiled."""
         self._trusted: set[tuple[str, str]] = set()
         """Where the last run out of syncpoint went without failure: the next is put without waiting for answers."""
         self._drop_one = get_options(_DROP, mq.MQMO_MATCH_MSG_ID)
@@ -141,7 +149,58 @@ class Connection:
     def put_run(self, puts: Puts, asynchronous: bool) -> list[Token]:
         """Put every message of a run; their MsgIds. With `asynchronous` a failure shows only at the commit."""
         handle = self.output(puts.queue, puts.queue_manager)
+        if self.carrier is not None:
+            return self._carry(self.carrier, puts, self._run(puts, handle, asynchronous))
         return self._put_keyed(puts, handle, asynchronous) if puts.key else self._put_plain(puts, handle, asynchronous)
+
+    def _carry(self, carrier: Carrier, puts: Puts, run: Run) -> list[Token]:
+        """Put a run at one go; rows out of syncpoint that are put are marked as placed."""
+        carried = Carried(carrier.carry(self.session.handle, None, [run], False), [puts.queue])  # noqa: FBT003
+        self.calls += len(carried.ids[0])
+        if not puts.syncpoint:
+            puts.placed += len(carried.ids[0])
+        carried.check_puts("")
+        return list(carried.ids[0])
+
+    def _run(self, puts: Puts, handle: int, asynchronous: bool) -> Run:
+        """A run as the carrier wants it; identifiers of keyed messages are made here."""
+        how = mq.MQPMO_SYNCPOINT if puts.syncpoint else mq.MQPMO_NO_SYNCPOINT
+        priority, persistent, heads = puts.priority, puts.persistent, puts.heads
+        if puts.key and puts.syncpoint:
+            options = self._options(asynchronous, identity=False)()
+            ids = b"".join([self._new_id(priority) for _ in heads])
+            return handle, priority, persistent, heads, puts.bodies, 0, options, options, puts.key, ids
+        how |= mq.MQPMO_RETAIN if puts.retain else 0
+        options = self._options(asynchronous, identity=False, how=how)()
+        identity = self._options(asynchronous, identity=puts.queue not in self._no_identity, how=how)()
+        first = 0 if puts.syncpoint else puts.placed
+        return handle, priority, persistent, heads, puts.bodies, first, options, identity, None, b""
+
+    def runs(self, many: Sequence[Puts], *, can_status: bool, open_too: bool) -> list[Run] | None:
+        """Asynchronous runs for the carrier; None when a queue is not open yet and is not to be opened now."""
+        made: list[Run] = []
+        for puts in many:
+            handle = self._handles.get((puts.queue, puts.queue_manager, _OUTPUT))
+            if handle is None:
+                if not open_too:
+                    return None
+                handle = self.output(puts.queue, puts.queue_manager)
+            made.append(self._run(puts, handle, puts.persistent or can_status))
+        return made
+
+    def has_open(self, queue: str) -> bool:
+        """Whether a queue is open for putting and for taking."""
+        return (queue, "", _OUTPUT) in self._handles and (queue, "", _INPUT) in self._handles
+
+    def marker(
+        self, queue: str, key: bytes, taken: bytes | None, expiry: int, fence: bool
+    ) -> tuple[MarkerCalls, bytes]:
+        """`exchange` as the carrier wants it, and the MsgId of the new one; `fence`: stop if the old one is gone."""
+        token = self._new_id(0)
+        md = keyed_md(state_md(expiry), 0, True, token, key)  # noqa: FBT003 -- persistent
+        options = self._options(asynchronous=True, identity=False)()
+        take = b"" if taken is None else match_md(taken)
+        return (fence, self.input(queue), take, self._drop_one(), self.output(queue), md, options), token
 
     def place(self, puts: Puts, *, can_status: bool) -> bool:
         """Put the rows of a run out of syncpoint that are not there yet. Whether MQSTAT has to tell what became of
@@ -153,7 +212,10 @@ class Connection:
         first = puts.placed
         try:
             known = [*puts.tokens, *[NO_ID] * (first - len(puts.tokens))]
-            puts.tokens = known + self._put_plain(puts, handle, asynchronous, syncpoint=False)
+            if self.carrier is not None:
+                puts.tokens = known + self._carry(self.carrier, puts, self._run(puts, handle, asynchronous))
+            else:
+                puts.tokens = known + self._put_plain(puts, handle, asynchronous, syncpoint=False)
         except MQError as error:
             if action_for(error.reason) is Action.RECONNECT:  # it may be there, and is at most once
                 puts.placed, puts.lost, puts.lost_reason = puts.placed + 1, puts.lost + 1, error.reason

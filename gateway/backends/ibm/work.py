@@ -8,12 +8,16 @@ if it was backed out, and neither while the queue manager has not made up its mi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gateway.backends.ibm.connection import MARKER_EXPIRY, Connection, messages_of
 from gateway.backends.ibm.structures import get_options, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Puts, Takes, Token, Unit
+
+if TYPE_CHECKING:
+    from gateway.backends.ibm._calls import Marker as Calls
 
 MARKERS = "MQGATE.MARKERS"
 _BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
@@ -55,6 +59,10 @@ class Marker:
         if gone and self.fence:
             raise Superseded
         self.offered = offered
+
+    def calls(self, connection: Connection) -> tuple[Calls, bytes]:
+        """What `advance` does, for the carrier, and the marker that is to be `offered` when it sets out."""
+        return connection.marker(MARKERS, self.key, self.settled, self._expiry, self.fence)
 
     def begin(self, connection: Connection) -> None:
         """On a new connection without doubts: a marker to start from. Those of earlier connections go as far as they
@@ -140,6 +148,14 @@ class PutFailed(MQError):
 def has_volatile_puts(units: Sequence[Unit]) -> bool:
     """Whether an asynchronous put could fail without the commit failing: MQCMIT answers for persistent ones only."""
     return any(not puts.persistent and not puts.placed for unit in units for puts in unit.puts)
+
+
+def at_one_go(unit: Unit, can_status: bool) -> bool:
+    """Whether all calls of a unit can be made one behind the other: nothing but puts under syncpoint, and no MQSTAT to
+    be asked before the commit."""
+    if unit.takes or unit.moves or unit.replaces:
+        return False
+    return all(puts.syncpoint and (puts.persistent or not can_status) for puts in unit.puts)
 
 
 def waits(puts: Puts) -> bool:

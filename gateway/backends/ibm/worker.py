@@ -13,28 +13,33 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+from gateway.backends.ibm import calls
+from gateway.backends.ibm.calls import Carried
 from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
+from gateway.backends.ibm.placing import Placing
+from gateway.backends.ibm.posting import Posting
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.work import (
+    MARKERS,
     Marker,
     PutFailed,
     Superseded,
     apply,
     has_volatile_puts,
-    is_placed,
     rows_of,
-    waits,
 )
 from gateway.errors import MQError
-from gateway.ports.batch import Failure, Outcome, Puts, Token, Unit
+from gateway.ports.batch import Failure, Outcome, Token, Unit
 
 MAX_ROWS = 2000
 """Uncommitted messages of a batch: a fifth of what a queue manager allows by default (MAXUMSGS 10000)."""
 RENEW_SECONDS = 24 * 3600.0
 """A worker without work commits its marker once a day, long before it expires."""
 _LOOK_AGAIN = 0.2
+AROUND = 3
+"""MQI calls besides the puts of units that are committed together: two for the marker, MQCMIT."""
 
 Finished = Callable[[Unit, Outcome], None]
 
@@ -53,7 +58,7 @@ class Backoff:
 
 
 class Worker:
-    """See the module. `submit` may be called from any thread; `finished` is called in the worker's."""
+    """See the module. `finished` is called in the worker's thread."""
 
     def __init__(
         self,
@@ -77,6 +82,7 @@ class Worker:
         self._marker = marker
         self._new_id = new_id
         self._finished = finished
+        self._placing = Placing(finished, can_status=driver.can_status)
         self._backoff = backoff or Backoff()
         self._told = told
         self._attempted = attempted
@@ -85,6 +91,10 @@ class Worker:
         once to be told, once for the lock that the teller still holds."""
         self._ahead: Unit | None = None
         """Taken from the queue and too large for the batch before it."""
+        self._carrier = found = calls.carrier(driver)
+        self._posting = None if found is None else Posting(found, marker, can_status=driver.can_status)
+        self._outstanding = 0
+        """Units that were submitted and not concluded; the reactor's alone."""
         self._stopping = threading.Event()
         self._connection: Connection | None = None
         self.most_rows = MAX_ROWS
@@ -100,17 +110,42 @@ class Worker:
         self.thread.start()
 
     def submit(self, unit: Unit) -> None:
-        """Commit the unit some time soon."""
-        self._units.put(unit)
+        """Commit the unit some time soon; called in the reactor's thread."""
+        self._outstanding += 1
+        if self._posting is None:
+            self._units.put(unit)
+        elif self._outstanding > 1 or not self._posting.post(unit, self._connection):
+            self._units.put(unit)
+            self._posting.wake()
+
+    def concluded(self) -> None:
+        """The outcome of a unit has reached the reactor's thread."""
+        self._outstanding -= 1
+
+    def tell(self, descriptor: int) -> None:
+        """From now on outcomes may be told by writing to this; `collect` is called then."""
+        if self._posting is not None:
+            self._posting.tell(descriptor)
+
+    def collect(self, concluded: Finished) -> None:
+        """In the reactor's thread: the outcome of what went without Python, if it is through."""
+        unit = None if self._posting is None else self._posting.collect()
+        if unit is not None:
+            self.calls += AROUND + rows_of(unit)
+            concluded(unit, Outcome())
 
     def stop(self) -> None:
         """Commit what waits if the queue manager answers, then end; the caller joins the thread."""
         self._stopping.set()
         self._units.put(None)
+        if self._posting is not None:
+            self._posting.wake()
 
     # The thread
 
     def _run(self) -> None:
+        if self._posting is not None:
+            self._posting.begin()
         try:
             while (batch := self._next()) is not None:
                 self._commit_batch(batch)
@@ -126,7 +161,7 @@ class Worker:
     def _next(self) -> list[Unit] | None:
         """What waits, up to the limit; nothing when the marker is due; None when it is time to end."""
         try:
-            unit = self._ahead or self._units.get(timeout=RENEW_SECONDS)
+            unit = self._ahead or self._wait()
         except Empty:
             return []
         self._ahead = None
@@ -146,23 +181,37 @@ class Worker:
             self._units.put(None)  # these first, then the end
         return batch or None
 
-    def _commit_batch(self, batch: list[Unit]) -> None:
-        left = self._attempt(batch)
+    def _wait(self) -> Unit | None:
+        """The next unit; None to end. Empty when the marker is due."""
+        if self._posting is None:
+            return self._units.get(timeout=RENEW_SECONDS)
+        while True:
+            with suppress(Empty):
+                return self._units.get_nowait()
+            late, unit, carried = self._posting.wait(RENEW_SECONDS)
+            if unit is not None and carried is None:
+                self.calls += AROUND + rows_of(unit)
+                self._finished(unit, Outcome())
+            elif unit is not None:
+                self._commit_batch([unit], carried)
+            if late:
+                raise Empty
+
+    def _commit_batch(self, batch: list[Unit], carried: Carried | None = None) -> None:
+        left = self._attempt(batch, carried)
         while left:
             left = self._attempt(left)
 
-    def _attempt(self, batch: list[Unit]) -> list[Unit]:
-        """Commit the batch, or what of it can be; the units that have to be tried again."""
+    def _attempt(self, batch: list[Unit], carried: Carried | None = None) -> list[Unit]:
+        """Commit the batch, or what of it can be; the units that have to be tried again. `carried`: the calls were made
+        already."""
         try:
             connection = self._ready()
-            if self._marker.offered is not None:
-                # The last connection broke inside a unit. Until its queue manager has let go of it, messages the unit
-                # had taken cannot be seen, and would be mistaken for gone.
-                self._settle()
-                connection = self._ready()
-            if self._place(connection, batch) and not batch:
-                return []
-            done = self._try_together(connection, batch)
+            if carried is None:
+                connection = self._undoubted(connection)
+                if self._placing.place(connection, batch) and not batch:
+                    return []
+            done = self._try_together(connection, batch, carried)
             if done is not None:
                 return done
             return self._one_by_one(connection, batch)
@@ -178,67 +227,35 @@ class Worker:
             self._marker.settle(committed=False)
             return self._refuse(batch, error)
 
+    def _undoubted(self, connection: Connection) -> Connection:
+        """The last connection may have broken inside a unit. Until its queue manager has let go of it, messages the
+        unit had taken cannot be seen, and would be mistaken for gone."""
+        if self._marker.offered is None:
+            return connection
+        self._settle()
+        return self._ready()
+
     def _refuse(self, batch: list[Unit], error: MQError) -> list[Unit]:
         for unit in batch:
             self._finished(unit, Outcome([Failure(-1, error.reason, explain(error.reason, str(error)))]))
         return []
 
-    def _place(self, connection: Connection, batch: list[Unit]) -> bool:
-        """What is out of syncpoint goes first, and stays whatever becomes of the units. A unit that is through or
-        refused with that leaves `batch`. False: there is no such thing."""
-        beside = [puts for unit in batch for puts in unit.puts if waits(puts)]
-        unheard = []
-        failures: dict[int, Failure] = {}
-        for puts in beside:
-            try:
-                if self._place_run(connection, puts):
-                    unheard.append(puts)
-            except MQError as error:
-                if action_for(error.reason) is Action.RECONNECT:
-                    raise
-                failures[id(puts)] = Failure(-1, error.reason, explain(error.reason, str(error)))
-        if unheard:
-            self._hear(connection, unheard)
-        units, batch[:] = list(batch), [] if beside else batch
-        for unit in units if beside else ():
-            failed = [failures[id(puts)]._replace(puts=at) for at, puts in enumerate(unit.puts) if id(puts) in failures]
-            if failed or is_placed(unit):
-                self._finished(unit, Outcome(failed))
-            else:
-                batch.append(unit)
-        return bool(beside)
-
-    def _place_run(self, connection: Connection, puts: Puts) -> bool:
-        try:
-            return connection.place(puts, can_status=self._driver.can_status)
-        except MQError as error:
-            if error.reason not in STALE_HANDLES:
-                raise
-        connection.forget_objects()
-        return connection.place(puts, can_status=self._driver.can_status)
-
-    def _hear(self, connection: Connection, unheard: list[Puts]) -> None:
-        """What became of runs that were put asynchronously: those that failed are gone, as QoS 0 may be; the next ones
-        wait for their answers."""
-        lost, reason, queue = connection.session.asynchronous_status()
-        if not lost:
-            return
-        connection.distrust()
-        for puts in sorted(unheard, key=lambda puts: puts.queue != queue):
-            share = min(lost, len(puts.heads) - puts.lost)
-            puts.lost, puts.lost_reason = puts.lost + share, reason
-            lost -= share
-
-    def _try_together(self, connection: Connection, batch: list[Unit]) -> list[Unit] | None:
+    def _try_together(self, connection: Connection, batch: list[Unit], carried: Carried | None) -> list[Unit] | None:
         """All units in one commit; None when the queue manager refuses and each has to be tried alone."""
         try:
-            tokens = self._apply(connection, batch, asynchronous=True)
+            if carried is None and self._posting is not None:
+                carried = self._posting.carry(connection, batch)
+            if carried is None:
+                tokens = self._apply(connection, batch, asynchronous=True)
+            else:
+                self._check(carried)
+                tokens = carried.of_units(batch)
         except MQError as error:
             if action_for(error.reason) is Action.RECONNECT:
                 raise
             self._undo(connection, error)
             return None
-        committed = self._commit(connection)
+        committed = self._commit(connection.session.commit if carried is None else carried.check_commit)
         if committed is None:
             return None
         if not committed:
@@ -255,7 +272,7 @@ class Worker:
             unit, failure = batch[0], None
             try:
                 tokens = self._apply(connection, [unit], asynchronous=False)
-                committed = self._commit(connection)
+                committed = self._commit(connection.session.commit)
             except MQError as error:
                 if action_for(error.reason) is Action.RECONNECT:
                     raise
@@ -289,13 +306,20 @@ class Worker:
             raise MQError(2003, "an asynchronous put failed")
         return tokens
 
-    def _commit(self, connection: Connection) -> bool | None:
+    def _check(self, carried: Carried) -> None:
+        """What the single calls before the commit would have raised."""
+        self.calls += AROUND + sum(map(len, carried.ids))
+        if carried.stage == calls.MARKER_GONE:
+            raise Superseded
+        carried.check_puts(MARKERS)
+
+    def _commit(self, commit: Callable[[], None]) -> bool | None:
         """True: committed. None: refused, nothing of it happened. False: the connection broke and it was backed out.
 
         When the answer is lost the marker tells; until it can be read nothing else is done.
         """
         try:
-            connection.session.commit()
+            commit()
         except MQError as error:
             if action_for(error.reason) is not Action.RECONNECT:
                 self._marker.settle(committed=False)
@@ -351,6 +375,7 @@ class Worker:
         self._told(f"connected to {self._settings.name or 'the queue manager'}")
 
     def _adopt(self, connection: Connection) -> None:
+        connection.carrier = self._carrier
         self._connection = connection
         if self._marker.offered is None:
             self._marker.begin(connection)

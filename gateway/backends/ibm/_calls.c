@@ -1,0 +1,517 @@
+/*
+ * The MQI calls of one unit of work, made one after the other without the interpreter's lock.
+ *
+ * A binding's extension takes the lock back after every call, and beside a busy reactor that is a wait for each message.
+ * Here the whole unit is prepared with the lock, carried out without it, and looked at with it again. The calls
+ * themselves are the client library's, by the addresses the binding uses. What is called is what connection.py calls in
+ * Python; it runs where there was no compiler, and the tests compare the two.
+ *
+ * A unit is carried out on the thread that asks (carry), or handed by post() to the thread that is parked in wait():
+ * that one wakes, calls, tells the reactor through a descriptor and parks again, and never needs the lock. Only what the
+ * queue manager refuses brings it back to Python. Knows no units, queues or reason codes but one: no message available.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <errno.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MD_LENGTH 364
+#define PMO_LENGTH 184
+#define GMO_LENGTH 112
+#define ID_LENGTH 24
+#define AT_FEEDBACK 20
+#define AT_PRIORITY 40
+#define AT_PERSISTENCE 44
+#define AT_MSG_ID 48
+#define AT_CORREL_ID 72
+#define IDENTITY_FROM 196
+#define IDENTITY_TO 272
+#define FEEDBACK_FIRST 65536
+#define KEY_BITS 5
+#define CC_FAILED 2
+#define RC_NO_MESSAGE 2033
+#define LONGEST_WAIT 1000000.0
+
+typedef void (*put_call)(int32_t, int32_t, void *, void *, int32_t, void *, int32_t *, int32_t *);
+typedef void (*get_call)(int32_t, int32_t, void *, void *, int32_t, void *, int32_t *, int32_t *, int32_t *);
+typedef void (*commit_call)(int32_t, int32_t *, int32_t *);
+
+/* How far a unit has come: everything is done, or which call was refused. */
+enum stage { DONE, MARKER_GONE, MARKER_TAKEN, MARKER_PUT, PUT, COMMIT };
+
+enum state { IDLE, POSTED, CARRIED, STOPPED };
+
+/* Why wait() has returned. */
+enum back { WOKEN, TIMED_OUT, REFUSED };
+
+typedef struct {
+    PyObject *head, *body;
+} row;
+
+typedef struct {
+    int32_t handle, priority, persistent;
+    Py_ssize_t rows, key_length;
+    int keyed;
+    char key[ID_LENGTH];
+    char options[PMO_LENGTH], identity[PMO_LENGTH];
+} run;
+
+typedef struct {
+    int there, fence, take;
+    int32_t in, out;
+    _Alignas(8) char take_md[MD_LENGTH];
+    _Alignas(8) char take_options[GMO_LENGTH];
+    _Alignas(8) char put_md[MD_LENGTH];
+    _Alignas(8) char put_options[PMO_LENGTH];
+} marker;
+
+typedef struct {
+    PyObject_HEAD
+    put_call put;
+    get_call get;
+    commit_call commit;
+    int told; /* the descriptor that is written to when a posted unit is through */
+    sem_t wakes;
+    atomic_int state;
+    int parked; /* both with the interpreter's lock */
+    /* the unit */
+    int32_t connection;
+    int commits;
+    marker mark;
+    run *runs;
+    row *held;
+    char *ids, *data;
+    Py_ssize_t n_runs, n_rows, room_runs, room_rows, room_data;
+    /* what became of it */
+    enum stage stage;
+    Py_ssize_t went; /* rows that were put */
+    int32_t comp_code, reason;
+} Carrier;
+
+static int has_identity(const char *head)
+{
+    for (int at = IDENTITY_FROM; at < IDENTITY_TO; at++)
+        if (head[at] != 0 && head[at] != ' ') return 1;
+    return 0;
+}
+
+/* Without the interpreter's lock from here ... */
+
+static int refused(Carrier *self, enum stage stage)
+{
+    if (self->comp_code != CC_FAILED) return 0;
+    self->stage = stage;
+    return 1;
+}
+
+static int mark(Carrier *self)
+{
+    marker *m = &self->mark;
+    int32_t length;
+    char none[8];
+    if (m->take) {
+        self->get(self->connection, m->in, m->take_md, m->take_options, 0, none, &length, &self->comp_code, &self->reason);
+        if (self->comp_code == CC_FAILED && self->reason == RC_NO_MESSAGE) {
+            if (m->fence) return refused(self, MARKER_GONE);
+        } else if (refused(self, MARKER_TAKEN)) {
+            return 1;
+        }
+    }
+    self->put(self->connection, m->out, m->put_md, m->put_options, 0, none, &self->comp_code, &self->reason);
+    return refused(self, MARKER_PUT);
+}
+
+static int put_run(Carrier *self, const run *r)
+{
+    _Alignas(8) char md[MD_LENGTH];
+    _Alignas(8) char options[PMO_LENGTH];
+    const PyObject *last = NULL;
+    const char *wanted = r->options;
+    size_t front = 0;
+    for (Py_ssize_t i = 0; i < r->rows; i++, self->went++) {
+        const row *one = &self->held[self->went];
+        char *id = self->ids + self->went * ID_LENGTH;
+        const char *head = PyBytes_AS_STRING(one->head);
+        if (one->head != last) { /* runs share their head */
+            last = one->head;
+            front = (size_t)PyBytes_GET_SIZE(one->head) - MD_LENGTH;
+            memcpy(self->data, head + MD_LENGTH, front);
+            wanted = !r->keyed && has_identity(head) ? r->identity : r->options;
+        }
+        memcpy(md, head, MD_LENGTH);
+        memcpy(md + AT_PRIORITY, &r->priority, 4);
+        memcpy(md + AT_PERSISTENCE, &r->persistent, 4);
+        if (r->keyed) {
+            int32_t own = FEEDBACK_FIRST + (int32_t)(front << KEY_BITS | (size_t)r->key_length);
+            memcpy(md + AT_FEEDBACK, &own, 4);
+            memcpy(md + AT_MSG_ID, id, ID_LENGTH);
+            memcpy(md + AT_CORREL_ID, r->key, ID_LENGTH);
+        }
+        memcpy(options, wanted, PMO_LENGTH);
+        size_t length = (size_t)PyBytes_GET_SIZE(one->body);
+        memcpy(self->data + front, PyBytes_AS_STRING(one->body), length);
+        self->put(self->connection, r->handle, md, options, (int32_t)(front + length), self->data, &self->comp_code, &self->reason);
+        if (refused(self, PUT)) return 1;
+        memcpy(id, md + AT_MSG_ID, ID_LENGTH);
+    }
+    return 0;
+}
+
+static void carry_out(Carrier *self)
+{
+    self->stage = DONE;
+    self->went = 0;
+    self->comp_code = self->reason = 0;
+    if (self->mark.there && mark(self)) return;
+    for (Py_ssize_t i = 0; i < self->n_runs; i++)
+        if (put_run(self, &self->runs[i])) return;
+    if (!self->commits) return;
+    self->commit(self->connection, &self->comp_code, &self->reason);
+    refused(self, COMMIT);
+}
+
+/* ... to here. */
+
+static void let_go(Carrier *self)
+{
+    Py_ssize_t rows = self->n_rows;
+    self->n_rows = self->n_runs = 0;
+    for (Py_ssize_t i = 0; i < rows; i++) {
+        Py_DECREF(self->held[i].head);
+        Py_DECREF(self->held[i].body);
+    }
+}
+
+static int copied(char *to, const Py_buffer *from, Py_ssize_t length)
+{
+    if (from->len != length) {
+        PyErr_Format(PyExc_ValueError, "a structure of %zd bytes where %zd are needed", from->len, length);
+        return -1;
+    }
+    memcpy(to, from->buf, (size_t)length);
+    return 0;
+}
+
+/* (fence, handle to take by, descriptor, options, handle to put by, descriptor, options); no descriptor: none to take */
+static int load_marker(marker *m, PyObject *given)
+{
+    m->there = given != Py_None;
+    if (!m->there) return 0;
+    Py_buffer take = {0}, take_options = {0}, put = {0}, put_options = {0};
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a marker is a tuple or None");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(given, "piy*y*iy*y*", &m->fence, &m->in, &take, &take_options, &m->out, &put, &put_options)) return -1;
+    m->take = take.len != 0;
+    int failed = m->take && (copied(m->take_md, &take, MD_LENGTH) || copied(m->take_options, &take_options, GMO_LENGTH));
+    failed = failed || copied(m->put_md, &put, MD_LENGTH) || copied(m->put_options, &put_options, PMO_LENGTH);
+    PyBuffer_Release(&take);
+    PyBuffer_Release(&take_options);
+    PyBuffer_Release(&put);
+    PyBuffer_Release(&put_options);
+    return failed ? -1 : 0;
+}
+
+static int grow(void **memory, Py_ssize_t *room, Py_ssize_t wanted, size_t each)
+{
+    if (wanted <= *room) return 0;
+    Py_ssize_t more = wanted + wanted / 2;
+    void *found = PyMem_RawRealloc(*memory, (size_t)more * each);
+    if (found == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *memory = found;
+    *room = more;
+    return 0;
+}
+
+static int more_rows(Carrier *self, Py_ssize_t wanted)
+{
+    Py_ssize_t room = self->room_rows;
+    return grow((void **)&self->ids, &room, wanted, ID_LENGTH) || grow((void **)&self->held, &self->room_rows, wanted, sizeof(row));
+}
+
+static int load_row(Carrier *self, PyObject *head, PyObject *body)
+{
+    if (!PyBytes_Check(head) || !PyBytes_Check(body) || PyBytes_GET_SIZE(head) < MD_LENGTH) {
+        PyErr_SetString(PyExc_TypeError, "a row is a head of 364 bytes or more, and a body");
+        return -1;
+    }
+    Py_ssize_t length = PyBytes_GET_SIZE(head) - MD_LENGTH + PyBytes_GET_SIZE(body);
+    if (length > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "longer than a message can be");
+        return -1;
+    }
+    if (grow((void **)&self->data, &self->room_data, length + 1, 1) < 0) return -1;
+    row *one = &self->held[self->n_rows++];
+    one->head = Py_NewRef(head);
+    one->body = Py_NewRef(body);
+    return 0;
+}
+
+/* (handle, priority, persistent, heads, bodies, first row, options, options with identity, key or None, identifiers) */
+static int load_run(Carrier *self, PyObject *given)
+{
+    run *r = &self->runs[self->n_runs];
+    PyObject *heads, *bodies, *key;
+    Py_ssize_t first;
+    Py_buffer options = {0}, identity = {0}, ids = {0};
+    if (!PyTuple_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "a run is a tuple");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(given, "iipO!O!ny*y*Oy*", &r->handle, &r->priority, &r->persistent, &PyList_Type, &heads, &PyList_Type,
+                          &bodies, &first, &options, &identity, &key, &ids))
+        return -1;
+    int failed = copied(r->options, &options, PMO_LENGTH) || copied(r->identity, &identity, PMO_LENGTH);
+    Py_ssize_t rows = PyList_GET_SIZE(heads) - first;
+    r->keyed = key != Py_None;
+    if (!failed && (first < 0 || rows < 0 || PyList_GET_SIZE(bodies) != PyList_GET_SIZE(heads) ||
+                    (r->keyed && (!PyBytes_Check(key) || ids.len != rows * ID_LENGTH)))) {
+        PyErr_SetString(PyExc_ValueError, "the columns of a run have different lengths");
+        failed = 1;
+    }
+    failed = failed || more_rows(self, self->n_rows + rows);
+    if (!failed && r->keyed) {
+        r->key_length = PyBytes_GET_SIZE(key) < ID_LENGTH ? PyBytes_GET_SIZE(key) : ID_LENGTH;
+        memset(r->key, 0, ID_LENGTH);
+        memcpy(r->key, PyBytes_AS_STRING(key), (size_t)r->key_length);
+        memcpy(self->ids + self->n_rows * ID_LENGTH, ids.buf, (size_t)ids.len);
+    }
+    PyBuffer_Release(&options);
+    PyBuffer_Release(&identity);
+    PyBuffer_Release(&ids);
+    r->rows = rows;
+    self->n_runs++;
+    for (Py_ssize_t i = 0; !failed && i < rows; i++)
+        failed = load_row(self, PyList_GET_ITEM(heads, first + i), PyList_GET_ITEM(bodies, first + i));
+    return failed ? -1 : 0;
+}
+
+/* connection, marker or None, runs, whether to commit */
+static int load(Carrier *self, PyObject *args)
+{
+    PyObject *given, *runs;
+    if (!PyArg_ParseTuple(args, "iOO!p", &self->connection, &given, &PyList_Type, &runs, &self->commits)) return -1;
+    if (load_marker(&self->mark, given) < 0) return -1;
+    if (grow((void **)&self->runs, &self->room_runs, PyList_GET_SIZE(runs), sizeof(run)) < 0) return -1;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(runs); i++)
+        if (load_run(self, PyList_GET_ITEM(runs, i)) < 0) {
+            let_go(self);
+            return -1;
+        }
+    return 0;
+}
+
+/* The identifiers of the rows that were put, a list for each run. */
+static PyObject *identifiers(const Carrier *self, Py_ssize_t *failed_run, Py_ssize_t *into)
+{
+    PyObject *all = PyList_New(self->n_runs);
+    Py_ssize_t at = 0;
+    *failed_run = *into = 0;
+    for (Py_ssize_t i = 0; all != NULL && i < self->n_runs; i++) {
+        Py_ssize_t left = self->went - at, rows = self->runs[i].rows < left ? self->runs[i].rows : left;
+        if (self->runs[i].rows > left) *into = *failed_run == i ? rows : *into;
+        else if (*failed_run == i) *failed_run = i + 1;
+        PyObject *ids = PyList_New(rows);
+        if (ids == NULL) {
+            Py_CLEAR(all);
+            break;
+        }
+        PyList_SET_ITEM(all, i, ids);
+        for (Py_ssize_t j = 0; j < rows; j++, at++) {
+            PyObject *id = PyBytes_FromStringAndSize(self->ids + at * ID_LENGTH, ID_LENGTH);
+            if (id == NULL) {
+                Py_CLEAR(all);
+                break;
+            }
+            PyList_SET_ITEM(ids, j, id);
+        }
+        if (all == NULL) break;
+    }
+    return all;
+}
+
+static PyObject *what_became(Carrier *self)
+{
+    Py_ssize_t at_run, into;
+    PyObject *ids = identifiers(self, &at_run, &into);
+    let_go(self);
+    atomic_store(&self->state, IDLE);
+    if (ids == NULL) return NULL;
+    return Py_BuildValue("inniiN", (int)self->stage, at_run, into, (int)self->comp_code, (int)self->reason, ids);
+}
+
+PyDoc_STRVAR(carry_doc,
+"carry(connection, marker, runs, commit) -> (stage, run, rows of it, completion code, reason, identifiers by run)\n\n"
+"Make these calls on this thread.");
+
+static PyObject *carry(Carrier *self, PyObject *args)
+{
+    if (atomic_load(&self->state) != IDLE || self->parked) {
+        PyErr_SetString(PyExc_RuntimeError, "a unit is under way");
+        return NULL;
+    }
+    if (load(self, args) < 0) return NULL;
+    atomic_store(&self->state, POSTED);
+    Py_BEGIN_ALLOW_THREADS
+    carry_out(self);
+    Py_END_ALLOW_THREADS
+    return what_became(self);
+}
+
+PyDoc_STRVAR(post_doc,
+"post(connection, marker, runs, commit) -> bool\n\n"
+"Have the thread that is parked make these calls; False: it is not parked, or what it did last was not looked at.");
+
+static PyObject *post(Carrier *self, PyObject *args)
+{
+    if (!self->parked || atomic_load(&self->state) != IDLE) Py_RETURN_FALSE;
+    if (load(self, args) < 0) return NULL;
+    atomic_store(&self->state, POSTED);
+    sem_post(&self->wakes);
+    Py_RETURN_TRUE;
+}
+
+/* Park until there is something for Python to do. */
+static enum back park(Carrier *self, const struct timespec *until)
+{
+    const uint64_t one = 1;
+    for (;;) {
+        if (sem_timedwait(&self->wakes, until) != 0) {
+            if (errno == EINTR) continue;
+            return TIMED_OUT;
+        }
+        if (atomic_load(&self->state) != POSTED) return WOKEN;
+        carry_out(self);
+        if (self->stage != DONE) {
+            atomic_store(&self->state, STOPPED);
+            return REFUSED;
+        }
+        atomic_store(&self->state, CARRIED); /* the reactor's from here on */
+        if (self->told >= 0 && write(self->told, &one, sizeof one) < 0) continue; /* full: it is readable */
+    }
+}
+
+PyDoc_STRVAR(wait_doc,
+"wait(seconds) -> int\n\n"
+"Park this thread and carry out what is posted. 0: woken by wake(), 1: the time is over, 2: something was refused.");
+
+static PyObject *wait_for(Carrier *self, PyObject *args)
+{
+    double seconds;
+    if (!PyArg_ParseTuple(args, "d", &seconds)) return NULL;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    seconds = seconds < 0 ? 0 : seconds > LONGEST_WAIT ? LONGEST_WAIT : seconds;
+    int64_t nanoseconds = until.tv_nsec + (int64_t)(seconds * 1e9);
+    until.tv_sec += nanoseconds / 1000000000;
+    until.tv_nsec = nanoseconds % 1000000000;
+    enum back back;
+    self->parked = 1;
+    do {
+        Py_BEGIN_ALLOW_THREADS
+        back = park(self, &until);
+        Py_END_ALLOW_THREADS
+    } while (back != REFUSED && atomic_load(&self->state) == POSTED); /* posted while it waited for the lock */
+    self->parked = 0;
+    return PyLong_FromLong(back);
+}
+
+PyDoc_STRVAR(wake_doc, "wake()\n\nBring the parked thread back to Python, after what was posted.");
+
+static PyObject *wake(Carrier *self, PyObject *Py_UNUSED(none))
+{
+    sem_post(&self->wakes);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(take_doc,
+"take(refused) -> tuple or None\n\n"
+"What carry() answers, of what was posted. None: it is not through, or was taken already; what was refused is answered\n"
+"only to whoever asks for that.");
+
+static PyObject *take(Carrier *self, PyObject *refusals)
+{
+    int asked = PyObject_IsTrue(refusals), state = atomic_load(&self->state);
+    if (asked < 0) return NULL;
+    if (state != CARRIED && !(asked && state == STOPPED)) Py_RETURN_NONE;
+    return what_became(self);
+}
+
+PyDoc_STRVAR(tell_doc, "tell(descriptor)\n\nWhere to write an eventfd's one when what was posted is through.");
+
+static PyObject *tell(Carrier *self, PyObject *descriptor)
+{
+    int told = PyObject_AsFileDescriptor(descriptor);
+    if (told < 0) return NULL;
+    self->told = told;
+    Py_RETURN_NONE;
+}
+
+static PyObject *new_carrier(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static char *names[] = {"put", "get", "commit", NULL};
+    unsigned long long puts, gets, commits;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "KKK", names, &puts, &gets, &commits)) return NULL;
+    Carrier *self = (Carrier *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->put = (put_call)(uintptr_t)puts;
+    self->get = (get_call)(uintptr_t)gets;
+    self->commit = (commit_call)(uintptr_t)commits;
+    self->told = -1;
+    sem_init(&self->wakes, 0, 0);
+    return (PyObject *)self;
+}
+
+static void free_carrier(Carrier *self)
+{
+    let_go(self);
+    PyMem_RawFree(self->runs);
+    PyMem_RawFree(self->held);
+    PyMem_RawFree(self->ids);
+    PyMem_RawFree(self->data);
+    sem_destroy(&self->wakes);
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free((PyObject *)self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"carry", (PyCFunction)carry, METH_VARARGS, carry_doc},
+    {"post", (PyCFunction)post, METH_VARARGS, post_doc},
+    {"wait", (PyCFunction)wait_for, METH_VARARGS, wait_doc},
+    {"wake", (PyCFunction)wake, METH_NOARGS, wake_doc},
+    {"take", (PyCFunction)take, METH_O, take_doc},
+    {"tell", (PyCFunction)tell, METH_O, tell_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, new_carrier},
+    {Py_tp_dealloc, free_carrier},
+    {Py_tp_methods, methods},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {"gateway.backends.ibm._calls.Carrier", sizeof(Carrier), 0, Py_TPFLAGS_DEFAULT, slots};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calls", "The MQI calls of a unit of work.", -1, NULL, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__calls(void)
+{
+    PyObject *made = PyModule_Create(&module);
+    PyObject *type = PyType_FromSpec(&spec);
+    if (made == NULL || type == NULL || PyModule_AddObject(made, "Carrier", type) < 0) {
+        Py_XDECREF(made);
+        Py_XDECREF(type);
+        return NULL;
+    }
+    return made;
+}

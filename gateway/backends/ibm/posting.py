@@ -1,0 +1,122 @@
+"""Units that go from the reactor's thread to a worker's without waking Python there, and their outcomes back.
+
+A worker with nothing to do is parked in its carrier. A unit of nothing but puts, to queues that are open, is prepared
+in the reactor's thread; the parked thread carries it out, tells the reactor through a descriptor, and stays parked. So
+a batch costs one wake-up each way, and nobody waits for the interpreter's lock. Whatever is refused comes back to the
+worker, which goes on as if it had made the calls itself. The reactor's thread never makes an MQI call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.backends.ibm import calls
+from gateway.backends.ibm.calls import Carried
+from gateway.backends.ibm.connection import Connection
+from gateway.backends.ibm.work import MARKERS, Marker, at_one_go
+from gateway.ports.batch import Unit
+
+if TYPE_CHECKING:
+    from gateway.backends.ibm._calls import Carrier, Result
+
+
+class Posting:
+    """Between one worker and the reactor."""
+
+    def __init__(self, carrier: Carrier, marker: Marker, *, can_status: bool) -> None:
+        self._carrier = carrier
+        self._marker = marker
+        self._can_status = can_status
+        self._posted: tuple[Unit, bytes] | None = None
+        """What the carrier has, and the marker that goes with it."""
+        self._awake = threading.Lock()
+        """The worker has it whenever it is not parked: marker, connection and outcomes are its own then."""
+        self._heard = False
+
+    def tell(self, descriptor: int) -> None:
+        """Where the reactor hears that something is through: from now on units are posted."""
+        self._carrier.tell(descriptor)
+        self._heard = True
+
+    # The reactor's thread
+
+    def post(self, unit: Unit, connection: Connection | None) -> bool:
+        """Have the parked worker carry out a unit; False: it is for its queue."""
+        if not self._heard or connection is None or not self._awake.acquire(blocking=False):
+            return False
+        try:
+            return self._post(unit, connection)
+        finally:
+            self._awake.release()
+
+    def _post(self, unit: Unit, connection: Connection) -> bool:
+        """Nothing is opened here: a call that hangs must not hang the reactor."""
+        if self._marker.offered is not None or not connection.has_open(MARKERS):
+            return False
+        if not at_one_go(unit, self._can_status):
+            return False
+        runs = connection.runs(unit.puts, can_status=self._can_status, open_too=False)
+        if runs is None:
+            return False
+        marker, offered = self._marker.calls(connection)
+        if not self._carrier.post(connection.session.handle, marker, runs, True):  # noqa: FBT003 -- and commit
+            return False
+        self._posted = unit, offered  # nobody looks for it without `_awake`
+        return True
+
+    def collect(self) -> Unit | None:
+        """What was posted, if it is committed; None too when the worker has seen to it."""
+        if self._posted is None or not self._awake.acquire(blocking=False):
+            return None
+        try:
+            return self._committed(self._carrier.take(False))  # noqa: FBT003 -- not what was refused
+        finally:
+            self._awake.release()
+
+    # The worker's thread
+
+    def begin(self) -> None:
+        """The worker begins; it is awake."""
+        self._awake.acquire()
+
+    def wait(self, seconds: float) -> tuple[bool, Unit | None, Carried | None]:
+        """Park until there is something for Python. Whether the time was over; a unit whose outcome the reactor has not
+        taken; what became of its calls if they were refused."""
+        self._awake.release()
+        back = self._carrier.wait(seconds)
+        self._awake.acquire()
+        late = back == calls.TIMED_OUT
+        if back != calls.REFUSED:
+            return late, self._committed(self._carrier.take(False)), None  # noqa: FBT003 -- as in `collect`
+        found = self._carrier.take(True)  # noqa: FBT003 -- what was refused
+        if found is None or self._posted is None:
+            return late, None, None
+        (unit, self._marker.offered), self._posted = self._posted, None
+        return late, unit, Carried(found, [puts.queue for puts in unit.puts])
+
+    def carry(self, connection: Connection, batch: Sequence[Unit]) -> Carried | None:
+        """All calls of these units at one go on this thread, the commit too; None: they have to be made one by one."""
+        if not batch or not all(at_one_go(unit, self._can_status) for unit in batch):
+            return None
+        many = [puts for unit in batch for puts in unit.puts]
+        runs = connection.runs(many, can_status=self._can_status, open_too=True)
+        if runs is None:
+            return None
+        marker, self._marker.offered = self._marker.calls(connection)
+        result = self._carrier.carry(connection.session.handle, marker, runs, True)  # noqa: FBT003 -- and commit
+        return Carried(result, [puts.queue for puts in many])
+
+    def wake(self) -> None:
+        """There is something for the worker besides what is posted."""
+        self._carrier.wake()
+
+    def _committed(self, found: Result | None) -> Unit | None:
+        if found is None or self._posted is None:
+            return None
+        (unit, self._marker.offered), self._posted = self._posted, None
+        self._marker.settle(committed=True)
+        for puts, ids in zip(unit.puts, found[5], strict=True):
+            puts.tokens = ids
+        return unit
