@@ -19,7 +19,7 @@ from gateway.app import notices
 from gateway.app.access import access_of
 from gateway.app.api import Tracer
 from gateway.app.gauges import gauges_of, totals_of
-from gateway.app.inspecting import inspection_of
+from gateway.app.inspecting import inspection_of, questions_of
 from gateway.app.limits import client_rates, limits_of, take_over
 from gateway.app.listening import open_listeners
 from gateway.app.mappings import read_table
@@ -112,6 +112,7 @@ class Gateway:
         self.history, self.activity, self.recent = History(), Activity(self.counters), Recent(LATENCY_BUCKETS)
         self.tracer = Tracer(self)
         self.inspection = inspection_of(self)
+        self.inquiries, self.sights = questions_of(self)
         self._ticking = LoopingCall(self._tick)
         self._ticking.clock = reactor
         self._ticks = 0
@@ -207,6 +208,7 @@ class Gateway:
             log.info("listening", f"admin on {admin.bind}:{self.admin_number}", listener="admin")
         write_address(self.directory, self.settings, self.admin_number)
         self._ticking.start(TICK_SECONDS, now=False)
+        self.sights.look()
         self.engine.flush()
         self.service.ready(f"MQTT listeners: {', '.join(self.listeners.all)}")
         watchdog = self.service.watchdog_seconds()
@@ -262,7 +264,9 @@ class Gateway:
         for port in (self.admin_port, self.mqi_port):
             if port is not None:
                 port.stopListening()
-        if self.inspection is not None:
+        if self.inquiries is not None:
+            self.inquiries.close()
+        elif self.inspection is not None:
             self.inspection.close()
         close = getattr(self.queue_manager, "close", None)
         if close is not None:
@@ -341,6 +345,7 @@ class Gateway:
         away = self.buffer is None and not self.connected
         self.reports.look(held=away, why=self._why_away)
         self._note_commits()
+        self.sights.look()
         self._ticks += 1
         interval = self.settings.process.watch_interval
         if interval and self._ticks % max(1, round(interval / TICK_SECONDS)) == 0:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gateway.app.resources import certificate_ends
+from gateway.app.sights import queue_names
 from gateway.backends.buffer.queue_manager import STATES
 from gateway.backends.embedded.inspection import Inspection
-from gateway.errors import MQError
 from gateway.observe.metrics import Gauges, Read, build_info
 from gateway.ports.counters import ROUTE, Counters
 from gateway.session.connection import ONLINE
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
 
 _PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
-
-
-def queue_names(gateway: Gateway) -> list[str]:
-    """Queues that rules name without a template."""
-    names = {route.rule.spec.queue for route in gateway.table.routes} | {
-        one.spec.queue for one in gateway.table.outbound
-    }
-    return sorted(name for name in names if name and "{" not in name)
 
 
 Values = dict[tuple[object, ...], float]
@@ -102,11 +93,8 @@ def inflight(gateway: Gateway) -> int:
 
 
 def _depths(gateway: Gateway) -> Values:
-    found: Values = {}
-    for name in queue_names(gateway):
-        with suppress(MQError):  # not defined (yet): the dead letters tell
-            found[(name,)] = float(gateway.queue_manager.depth(name))
-    return found
+    seen = {name: gateway.sights.depth(name) for name in queue_names(gateway)}
+    return {(name,): float(depth) for name, depth in seen.items() if depth is not None}
 
 
 def _ages(gateway: Gateway) -> Values:
@@ -119,7 +107,8 @@ def _ages(gateway: Gateway) -> Values:
 
 def _dead_letters(gateway: Gateway) -> Values:
     name = gateway.engine.dead_letter_queue
-    return {(name,): float(gateway.queue_manager.depth(name))} if name else {}
+    depth = gateway.sights.depth(name) if name else None
+    return {(name,): float(depth)} if depth is not None else {}
 
 
 def _held(gateway: Gateway) -> Values:

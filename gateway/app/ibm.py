@@ -33,6 +33,7 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
         backoff=Backoff(ibm.reconnect_from, ibm.reconnect_to),
         told=lambda text: log.warning("connection", text),
         lease=ibm.lease,
+        patient=True,
         attempted=lambda reason: count_attempt(counters, queue_manager.name, reason),
     )
     queue_manager.on_superseded = notices.superseded

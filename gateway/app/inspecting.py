@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from gateway.app.inquiries import Inquiries
+from gateway.app.sights import FarSights, Sights
 from gateway.backends.embedded.inspection import Inspection
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.model import Settings
+from gateway.ports.batch import Scheduler
 from gateway.ports.inspection import Inspects
 from gateway.routing.table import Table
 
@@ -25,6 +28,24 @@ def inspection_of(gateway: Gateway) -> Inspects | None:
     if gateway.settings.queue_manager.ibm is None:
         return None
     return ibm_inspection(gateway.settings, lambda: [gateway.engine.dead_letter_queue, *names_of(gateway.table)])
+
+
+def questions_of(gateway: Gateway) -> tuple[Inquiries | None, Sights]:
+    """The thread in which a queue manager elsewhere is asked; none for the embedded one, which answers at once."""
+    if isinstance(gateway.inspection, Inspection) or gateway.inspection is None:
+        return None, Sights(gateway)
+    from gateway.backends.ibm.inspection import IbmInspection  # the drivers are optional
+
+    assert isinstance(gateway.inspection, IbmInspection)  # noqa: S101 -- there is no third one
+    inquiries = inquiries_of(gateway.settings, gateway.scheduler, gateway.inspection)
+    return inquiries, FarSights(gateway, gateway.inspection, inquiries)
+
+
+def inquiries_of(settings: Settings, scheduler: Scheduler, inspection: IbmInspection) -> Inquiries:
+    """A thread for all that is asked of this view."""
+    inquiries = Inquiries(scheduler, settings.admin.answer_timeout, inspection.close)
+    inspection.heard = inquiries.heard
+    return inquiries
 
 
 def names_of(table: Table) -> list[str]:

@@ -28,6 +28,7 @@ def _troubles(gateway: Gateway) -> Iterator[str]:
     for check in (*health.readyz(now).checks, *health.livez(now).checks):
         if not check.ok:
             yield f"{check.name}: {check.why}"
+    yield from _silence(gateway)
     for what, text in engine.problems.items():
         yield f"{what}: {text}"
     if gateway.buffer is not None:
@@ -48,6 +49,12 @@ def _troubles(gateway: Gateway) -> Iterator[str]:
             yield f"listener {name}: its revocation list is out of date, so no certificate counts; renew it and reload"
 
 
+def _silence(gateway: Gateway) -> Iterator[str]:
+    silent = gateway.inquiries.silent() if gateway.inquiries is not None else 0.0
+    if silent >= gateway.settings.admin.answer_timeout:
+        yield f"IBM MQ has not answered a question about its queues for {silent:.0f} s"
+
+
 def _held(gateway: Gateway, parked: Parked) -> str:
     """A destination that refuses, with what an operator can do about it."""
     queue = parked.run[0]
@@ -57,11 +64,11 @@ def _held(gateway: Gateway, parked: Parked) -> str:
 
 def why_refused(gateway: Gateway, queue: str) -> str:
     """What is the matter with a queue that takes nothing, as far as it can be seen."""
-    if gateway.inspection is not None:
-        try:
-            row = gateway.inspection.queue(queue)
-        except MQError:
-            return "it does not exist"
+    try:
+        row = gateway.sights.row(queue)
+    except MQError:
+        return "it does not exist"
+    if row is not None:
         if row.attributes.get("PUT") == "DISABLED":
             return "put is inhibited (`ALTER QLOCAL(...) PUT(ENABLED)`)"
         if row.depth is not None and row.max_depth is not None and row.depth >= row.max_depth:

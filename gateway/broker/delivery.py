@@ -10,7 +10,7 @@ from gateway.broker.reporting import Reporting
 from gateway.broker.requests import Requests
 from gateway.broker.route import Receiver, Route, Shared
 from gateway.broker.waiting import Waiting
-from gateway.errors import ProtocolError
+from gateway.errors import MQError, ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBREL, V5
 from gateway.ports.batch import Puts, Stored
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 OUT = "MQGATE.OUT"
 """One key a durable session: what it has not acknowledged yet."""
 _PAGE = 200
+_AGAIN_SECONDS = 1.0
 _MAX_TURNS = 10_000
 Prefixes = dict[tuple[int, bool, tuple[int, ...]], bytes]
 """Heads of stored copies by what differs between them: QoS and flags, RETAIN, subscription identifiers."""
@@ -185,10 +186,20 @@ class Delivery:
                 self.settle(session, item)
             if not outflow.behind or outflow.pending or len(outflow.inflight) >= outflow.window:
                 break
-            if not self.fetch(session, out) and not outflow.pending:  # a page may hold nothing that can be sent
+            try:
+                more = self.fetch(session, out)
+            except MQError:  # the queue manager is away
+                self.engine.scheduler.later(_AGAIN_SECONDS, lambda: self._fill_again(session))
+                break
+            if not more and not outflow.pending:  # a page may hold nothing that can be sent
                 break
         if out:
             self.engine.send_all(connection, out)
+
+    def _fill_again(self, session: Session) -> None:
+        self.engine.now = self.engine.scheduler.now()
+        self.engine.refill[session] = None
+        self.engine.flush()
 
     def unsent(self, item: Item) -> None:
         """What is over before it was sent: its time has passed, or it is larger than the client takes."""

@@ -10,18 +10,27 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import click
 
+from gateway.backends.embedded.mqi.threads import ThreadScheduler
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
 from gateway.net.api import OPERATOR, Call, Endpoint, Problem
 from gateway.ports.inspection import Inspects
+
+if TYPE_CHECKING:
+    from gateway.app.inquiries import Inquiries
+
+Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
+"""Has a question asked, and waits for what comes of it; whether it changes something."""
 
 
 class Refused(click.ClickException):
@@ -110,26 +119,49 @@ def reach(config: str | None, data: str | None) -> Iterator[Reach]:
 @contextmanager
 def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
     """The running gateway, which counts what is replayed; or IBM MQ itself, while none runs."""
-    from gateway.app.inspecting import ibm_inspection
+    from gateway.app.inspecting import ibm_inspection, inquiries_of
 
     try:
         there = remote(directory, StoreInUse("the gateway on IBM MQ"))
-        there.get("/dlq", limit=1)
+        there.get("/me")
     except Refused as refused:
         if vars(refused).get("exit_code") != 3:
             raise
     else:
         yield there
         return
-    inspection = None
     try:
         inspection = ibm_inspection(settings)
-        yield Reach(_asking(inspection, inspection.dead_letter_queue()), running=False)
-    except (MQError, DriverUnavailable, ConfigurationError) as error:
+    except (DriverUnavailable, ConfigurationError) as error:
         raise Refused(str(error), 3) from error
-    finally:
-        if inspection is not None:
-            inspection.close()
+    with ThreadScheduler() as scheduler:
+        inquiries = inquiries_of(settings, scheduler, inspection)
+        patient = _patient(scheduler, inquiries)
+        try:
+            dead = patient(lambda: (200, inspection.dead_letter_queue()), False)
+            yield Reach(_asking(inspection, dead, patient), running=False)
+        except (MQError, Problem) as error:
+            raise Refused(str(error), 3) from error
+        finally:
+            inquiries.close()
+
+
+def _patient(scheduler: ThreadScheduler, inquiries: Inquiries) -> Apart:
+    """Asks a queue manager that may hang, and waits as long as it says something. Whatever the question raised."""
+
+    def wait(question: Callable[[], tuple[int, Any]], changes: bool) -> Any:
+        found: Future[Any] = Future()
+
+        def answered(answer: tuple[int, object] | Exception) -> None:
+            if isinstance(answer, Exception):
+                found.set_exception(answer)
+            else:
+                found.set_result(answer[1])
+
+        scheduler.soon(lambda: inquiries.ask(question, answered, changes=changes))
+        return found.result()
+
+    return wait
 
 
 @contextmanager
@@ -158,7 +190,14 @@ def _local(queue_manager: Any) -> Callable[[str, str, dict[str, str], dict[str, 
     return _asking(Inspection(queue_manager), dead)
 
 
-def _asking(inspection: Inspects, dead: str) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
+def _at_once(question: Callable[[], tuple[int, Any]], changes: bool) -> Any:
+    del changes
+    return question()[1]
+
+
+def _asking(
+    inspection: Inspects, dead: str, apart: Apart = _at_once
+) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
     """The API's endpoints without a gateway."""
     from gateway.app.api.dead_letters import dead_letter_endpoints
     from gateway.app.api.queues import queue_endpoints
@@ -172,10 +211,11 @@ def _asking(inspection: Inspects, dead: str) -> Callable[[str, str, dict[str, st
             match = one.pattern.match(path)
             if match is not None and one.method == method:
                 arguments = {name: unquote(value) for name, value in match.groupdict().items()}
+                call = Call(arguments, query, body, OPERATOR)
                 try:
-                    return one.handle(Call(arguments, query, body, OPERATOR))[1]
+                    return apart(partial(one.handle, call), method != "GET")
                 except Problem as problem:
-                    raise Refused(str(problem)) from problem
+                    raise Refused(str(problem), _code(problem.status)) from problem
         raise Refused("this needs a running gateway: start mqgate run", 3)
 
     return ask
@@ -200,12 +240,17 @@ def remote(directory: Path, busy: StoreInUse) -> Reach:
             with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 -- the address is our own file's
                 text = answer.read()
         except urllib.error.HTTPError as error:
-            raise Refused(_detail(error)) from error
+            raise Refused(_detail(error), _code(error.code)) from error
         except OSError as error:
             raise Refused(f"the gateway at {base} does not answer: {error}", 3) from error
         return json.loads(text) if text else None
 
     return Reach(ask, running=True)
+
+
+def _code(status: int) -> int:
+    """The exit code: 3 where the queue manager is away or silent."""
+    return 3 if status in {503, 504} else 1
 
 
 def _detail(error: urllib.error.HTTPError) -> str:

@@ -118,6 +118,11 @@ class Admin(Part):
     token_file: str | None = Field(default=None, description="File with the operator's token.")
     read_token_file: str | None = Field(default=None, description="File with a token that may only read.")
     hosts: list[str] = Field(default=[], description="Further values of the Host header that are accepted.")
+    answer_timeout: Duration = Field(
+        default=10.0,
+        gt=0,
+        description="Page and API say so when IBM MQ has not answered a question about its queues for so long.",
+    )
 
 
 class Mqtt(Part):

@@ -1,7 +1,8 @@
 """The JSON API and the page beneath and beside it: tokens, roles, Host and Origin checks, security headers.
 
-Endpoints are plain functions of a `Call`; what they answer is JSON, or a `Stream` of server-sent events. What is not as
-openapi.json describes it is refused before they see it. This module knows HTTP and none of their business.
+Endpoints are plain functions of a `Call`; what they answer is JSON, a `Stream` of server-sent events, or `Later`, when
+it is found out elsewhere. What is not as openapi.json describes it is refused before they see it. This module knows
+HTTP and none of their business.
 """
 
 from __future__ import annotations
@@ -69,6 +70,17 @@ class Stream:
     begin: Callable[[Callable[[str, object], None]], Callable[[], None]]
 
 
+Answered = Callable[[tuple[int, object] | Exception], None]
+"""Told what came of a call: status and answer, or what kept it from being answered."""
+
+
+@dataclass(slots=True)
+class Later:
+    """An answer that is not there yet: `begin(answered)` has it found out elsewhere."""
+
+    begin: Callable[[Answered], None]
+
+
 @dataclass(slots=True)
 class Endpoint:
     """A method and path of the API."""
@@ -130,26 +142,44 @@ class Api(Resource):
             request.setHeader(name, value)
         peer = str(getattr(request.getClientAddress(), "host", ""))
         role = self._guard.role_of(header(request, "authorization"))
+        found: tuple[int, object] | Exception
         try:
-            status, answer = self._dispatch(request, role, peer)
-        except Problem as problem:
-            status, answer = problem.status, problem.body
-        except Exception as error:  # noqa: BLE001 -- a defect costs this answer; what it was is in the log, not in it
-            self._guard.on_defect(error, peer)
-            status, answer = 500, Problem(500, "Defect", "the log says more: look for `defect`").body
+            found = self._dispatch(request, role, peer)
+        except Exception as error:  # noqa: BLE001 -- told apart where it is answered
+            found = error
+        if isinstance(found, tuple) and isinstance(found[1], Later):
+            return self._later(request, found[1], role or "", peer)
+        status, answer = self._outcome(request, found, role or "", peer)
+        return _stream(request, answer) if isinstance(answer, Stream) else _written(request, status, answer)
+
+    def _outcome(
+        self, request: Request, found: tuple[int, object] | Exception, role: str, peer: str
+    ) -> tuple[int, object]:
+        """Status and answer, noted where somebody may ask for it."""
+        if isinstance(found, Problem):
+            found = found.status, found.body
+        elif isinstance(found, Exception):  # a defect costs this answer; what it was is in the log, not in it
+            self._guard.on_defect(found, peer)
+            found = 500, Problem(500, "Defect", "the log says more: look for `defect`").body
         method = request.method.decode()
-        if method != "GET" or status in {401, 403, 421}:
-            self._guard.audit(peer, role or "", f"{method} {request.path.decode('latin-1')}", status)
-        if isinstance(answer, Stream):
-            return _stream(request, answer)
-        request.setResponseCode(status)
-        if status == 401:
-            request.setHeader("www-authenticate", "Bearer")
-        if status == 204:
-            return b""
-        kind = "application/problem+json" if status >= 400 else "application/json"
-        request.setHeader("content-type", kind)
-        return json.dumps(answer, ensure_ascii=False, default=str).encode("utf-8", "replace")
+        if method != "GET" or found[0] in {401, 403, 421}:
+            self._guard.audit(peer, role, f"{method} {request.path.decode('latin-1')}", found[0])
+        return found
+
+    def _later(self, request: Request, later: Later, role: str, peer: str) -> int:
+        gone: list[object] = []
+        request.notifyFinish().addErrback(gone.append)  # whoever asked has not waited
+
+        def answered(found: tuple[int, object] | Exception) -> None:
+            status, answer = self._outcome(request, found, role, peer)
+            if not gone:
+                body = _written(request, status, answer)
+                request.setHeader("content-length", str(len(body)))
+                request.write(body)
+                request.finish()
+
+        later.begin(answered)
+        return int(NOT_DONE_YET)
 
     def _dispatch(self, request: Request, role: str | None, peer: str) -> tuple[int, object]:
         check_host(request, self._guard.hosts)
@@ -215,6 +245,17 @@ def _body(request: Request, method: str) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise Problem(400, "Bad request", "the body has to be a JSON object")
     return value
+
+
+def _written(request: Request, status: int, answer: object) -> bytes:
+    """The body; status and headers are set."""
+    request.setResponseCode(status)
+    if status == 401:
+        request.setHeader("www-authenticate", "Bearer")
+    if status == 204:
+        return b""
+    request.setHeader("content-type", "application/problem+json" if status >= 400 else "application/json")
+    return json.dumps(answer, ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
 def _stream(request: Request, stream: Stream) -> int:

@@ -21,17 +21,28 @@ __all__ = ["Tracer", "endpoints"]
 
 def endpoints(gateway: Gateway) -> list[Endpoint]:
     """Everything below /api/v1, as openapi.json describes it."""
-    return [
-        *state_endpoints(gateway),
-        *rule_endpoints(gateway),
-        *client_endpoints(gateway),
+    of_queues = [
         *queue_endpoints(gateway.inspection, lambda: rules_by_queue(gateway)),
         *dead_letter_endpoints(
             gateway.inspection,
             lambda: gateway.engine.dead_letter_queue,
             lambda destination, topic: rule_of(gateway, destination, topic),
-            lambda rule, ok: count_replayed(gateway, rule, ok=ok),
+            lambda rule, ok: _count(gateway, rule, ok=ok),
         ),
+    ]
+    return [
+        *state_endpoints(gateway),
+        *rule_endpoints(gateway),
+        *client_endpoints(gateway),
+        *(of_queues if gateway.inquiries is None else map(gateway.inquiries.apart, of_queues)),
         *trace_endpoints(gateway),
         *journey_endpoints(gateway),
     ]
+
+
+def _count(gateway: Gateway, rule: str | None, *, ok: bool) -> None:
+    """Replayed, perhaps in another thread than that of the counters."""
+    if gateway.inquiries is None:
+        count_replayed(gateway, rule, ok=ok)
+    else:
+        gateway.scheduler.soon(lambda: count_replayed(gateway, rule, ok=ok))

@@ -9,7 +9,7 @@ from gateway.app.api.rules import rule_of
 from gateway.bridge.message import read_message
 from gateway.errors import Refused
 from gateway.mq import mqmd
-from gateway.net.api import READ_ONLY, Call, Endpoint, endpoint
+from gateway.net.api import READ_ONLY, Call, Endpoint, Later, endpoint
 from gateway.ports.inspection import Inspects, Seen
 
 if TYPE_CHECKING:
@@ -27,12 +27,22 @@ def journey_endpoints(gateway: Gateway) -> list[Endpoint]:
         packet_id = call.number("packet_id", 0, 65535)
         found = gateway.tracer.journeys(client, packet_id, msg_id)
         if not found and msg_id and gateway.inspection is not None:
-            found = on_queues(gateway, gateway.inspection, msg_id)
+            return _asked(gateway, gateway.inspection, msg_id)
         if not msg_id:
             found += in_doubt(gateway, client, packet_id)
         return 200, {"items": found[:MOST]}
 
     return [endpoint("GET", "/journey", READ_ONLY, journey)]
+
+
+def _asked(gateway: Gateway, inspection: Inspects, msg_id: str) -> tuple[int, object]:
+    """What the queues say; IBM MQ is asked apart from the reactor."""
+
+    def question() -> tuple[int, object]:
+        return 200, {"items": on_queues(gateway, inspection, msg_id)[:MOST]}
+
+    inquiries = gateway.inquiries
+    return question() if inquiries is None else (200, Later(lambda answered: inquiries.ask(question, answered)))
 
 
 def on_queues(gateway: Gateway, inspection: Inspects, msg_id: str) -> list[dict[str, object]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gateway.app.data import pipeline_state
@@ -15,7 +14,7 @@ from gateway.app.troubles import troubles_of
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.changes import is_live
 from gateway.config.load import display
-from gateway.errors import ConfigurationError, MQError
+from gateway.errors import ConfigurationError
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.observe import health, logs
 from gateway.session.connection import ONLINE
@@ -215,6 +214,4 @@ def _detail(gateway: Gateway) -> str:
 
 def _dead_letters(gateway: Gateway) -> int:
     name = gateway.engine.dead_letter_queue
-    with suppress(MQError):  # IBM MQ is away
-        return gateway.queue_manager.depth(name) if name else 0
-    return 0
+    return (gateway.sights.depth(name) or 0) if name else 0

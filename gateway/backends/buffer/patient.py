@@ -1,27 +1,13 @@
-"""Reading from IBM MQ without ever holding up the reactor for long.
-
-A network that is cut silently leaves calls hanging for minutes, until the client library's heartbeats notice. Reads are
-made on a thread of their own; one that takes too long raises MQError, and so does everything after it until that call
-has come back.
-"""
+"""Reading from IBM MQ without ever holding up the reactor for long: see `backends.ibm.patience`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as TooLate
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, TypeVar
 
 from gateway.backends.buffer.link import Reads
-from gateway.errors import MQError
-from gateway.mq import constants as mq
+from gateway.backends.ibm.patience import Patience
 from gateway.ports.batch import Stored, Token
 from gateway.ports.sources import Backout, Incomplete, Subscribed
-
-PATIENCE_SECONDS = 2.0
-_T = TypeVar("_T")
 
 
 class PatientReads:
@@ -30,36 +16,17 @@ class PatientReads:
     def __init__(self, reads: Reads, silent: Callable[[str], None] = lambda _why: None) -> None:
         """`silent` hears of a call that has not come back, in the caller's thread."""
         self._reads = reads
-        self.silent = silent
-        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        self._stuck = False
-        Thread(target=self._run, name="mq-reads", daemon=True).start()  # the process must end though a call hangs
+        self._patience = Patience(silent=silent)
+        self._call = self._patience.call
 
-    def _run(self) -> None:
-        while (asked := self._calls.get()) is not None:
-            call, future = asked
-            try:
-                future.set_result(call())
-            except Exception as error:  # noqa: BLE001 -- the caller's
-                future.set_exception(error)
+    @property
+    def silent(self) -> Callable[[str], None]:
+        """Who hears of a call that has not come back."""
+        return self._patience.silent
 
-    def _call(self, call: Callable[[], _T]) -> _T:
-        if self._stuck:
-            raise MQError(mq.MQRC_Q_MGR_NOT_AVAILABLE, "an earlier call has not come back")
-        future: Future[_T] = Future()
-        self._calls.put((call, future))
-        try:
-            return future.result(PATIENCE_SECONDS)
-        except TooLate:
-            self._stuck = True
-            future.add_done_callback(self._back)
-            why = f"IBM MQ has not answered a read for {PATIENCE_SECONDS:.0f} s"
-            self.silent(why)
-            raise MQError(mq.MQRC_Q_MGR_NOT_AVAILABLE, why) from None
-
-    def _back(self, future: Future[_T]) -> None:
-        del future
-        self._stuck = False
+    @silent.setter
+    def silent(self, silent: Callable[[str], None]) -> None:
+        self._patience.silent = silent
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """See `Reads`."""
@@ -103,6 +70,6 @@ class PatientReads:
 
     def close(self) -> None:
         """See `Reads`."""
-        self._calls.put(None)
-        if not self._stuck:
+        self._patience.close()
+        if not self._patience.stuck:
             self._reads.close()

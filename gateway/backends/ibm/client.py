@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -18,7 +19,7 @@ from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, Problem, dead_lette
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.membership import Membership
 from gateway.backends.ibm.ordering import Queue, Submission
-from gateway.backends.ibm.reading import Reader
+from gateway.backends.ibm.reading import PatientReader, Reader
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.splitting import Division, largest
 from gateway.backends.ibm.watching import Watcher
@@ -51,10 +52,12 @@ class IbmQueueManager:
         told: Callable[[str], None] = lambda _text: None,
         attempted: Callable[[int], None] = lambda _reason: None,
         lease: float = 0.0,
+        patient: bool = False,
     ) -> None:
         """`told` gets a line for the operator at each loss and return of a connection, in any thread; `attempted` the
         reason of each attempt to connect again (0: it worked), in the reactor's. With a `lease` (seconds) the state
-        queues are shared with other gateways. DriverUnavailable when no binding loads."""
+        queues are shared with other gateways. `patient`: a read that is not answered raises MQError after a moment.
+        DriverUnavailable when no binding loads."""
         self.name = settings.name
         self._settings = settings
         self._scheduler = scheduler
@@ -73,7 +76,11 @@ class IbmQueueManager:
         self._queue = Queue(connections)
         self._under_way: dict[int, Submission] = {}
         self._workers = [self._worker(number, instance.hex()) for number in range(connections)]
-        self._reader = Reader(self._driver, settings, self._new_id)
+        self._reader = (
+            PatientReader(self._driver, settings, self._new_id, told)
+            if patient
+            else Reader(self._driver, settings, self._new_id)
+        )
         self._watchers: dict[str, Watcher] = {}
         self._groups: dict[str, bool] = {}
         """Consumed queues whose groups are wanted whole."""
@@ -152,8 +159,10 @@ class IbmQueueManager:
         for thread in threads:
             if thread.ident is not None:
                 thread.join(max(0.0, until - time.monotonic()))
-        if self._membership is not None:
-            self._membership.leave()
+        if self._membership is not None and not self._membership.thread.is_alive():
+            leaving = threading.Thread(target=self._membership.leave, name="mq-leave", daemon=True)
+            leaving.start()
+            leaving.join(max(1.0, until - time.monotonic()))
         self._reader.close()
 
     # Among other gateways
@@ -288,10 +297,16 @@ class IbmQueueManager:
 
     def max_length(self, queue: str) -> int:
         """The longest message data `queue` takes: the queue's limit and the queue manager's."""
-        if queue not in self._lengths:
-            limits = []
-            for name in (queue, ""):
-                with suppress(MQError):  # a remote or cluster queue has no limit of its own here
-                    limits.append(int(self._reader.inquire(name, mq.MQIA_MAX_MSG_LENGTH)))
-            self._lengths[queue] = min(limits, default=4_194_304)
-        return self._lengths[queue]
+        known = self._lengths.get(queue)
+        if known is not None:
+            return known
+        limits, away = [], False
+        for name in (queue, ""):
+            try:
+                limits.append(int(self._reader.inquire(name, mq.MQIA_MAX_MSG_LENGTH)))
+            except MQError as error:  # a remote or cluster queue has no limit of its own here
+                away = away or action_for(error.reason) is Action.RECONNECT
+        found = min(limits, default=4_194_304)
+        if not away:
+            self._lengths[queue] = found
+        return found

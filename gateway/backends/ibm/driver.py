@@ -156,6 +156,11 @@ class Driver:
         self.error: Any = module.MQMIError
         self.usage_error: Any = module.PYIFError
 
+    def noting(self, heard: Callable[[], None]) -> Driver:
+        """The same binding; `heard` is called whenever a call has come back, in its thread."""
+        noted: Any = _Noted(self.extension, heard)
+        return Driver(self.name, self.module, noted, self.can_status)
+
     def connect(self, settings: ConnectSettings) -> Session:
         """MQCONNX with a shared handle. MQError with the reason."""
         owner = self.module.QueueManager(None)
@@ -204,6 +209,24 @@ class Driver:
         if settings.certificate_label:
             options.CertificateLabel = settings.certificate_label.encode()
         return options
+
+
+class _Noted:
+    """An extension whose calls are noted when they come back, whatever they answer."""
+
+    def __init__(self, extension: ModuleType, heard: Callable[[], None]) -> None:
+        self._extension = extension
+        self._heard = heard
+
+    def __getattr__(self, name: str) -> Call:
+        call = getattr(self._extension, name)
+
+        def noted(*arguments: Any) -> Sequence[Any]:
+            answer: Sequence[Any] = call(*arguments)
+            self._heard()
+            return answer
+
+        return noted
 
 
 def _load_ibmmq() -> Driver:

@@ -51,13 +51,18 @@ class IbmInspection:
         self, driver: Driver, settings: ConnectSettings, new_id: NewId, names: Callable[[], Iterable[str]]
     ) -> None:
         """`names`: the queues that a list shows. Nothing is connected before it is needed."""
-        self._driver = driver
+        self.heard: Callable[[], None] = lambda: None
+        """Called whenever the queue manager has answered, in the thread of the caller."""
+        self._driver = driver.noting(self._note)
         self._settings = settings
         self._new_id = new_id
         self._names = names
-        self._reader = Reader(driver, settings, new_id)
+        self._reader = Reader(self._driver, settings, new_id)
         self._connection: Connection | None = None
         self._lock = threading.Lock()
+
+    def _note(self) -> None:
+        self.heard()
 
     def close(self) -> None:
         """Disconnect."""
@@ -84,7 +89,7 @@ class IbmInspection:
 
     def queue(self, name: str) -> QueueRow:
         """One queue, whoever has named it."""
-        inquire = self._reader.inquire
+        inquire = self._inquire
         kind = int(inquire(name, mq.MQIA_Q_TYPE))
         attributes = {"PUT": "DISABLED" if inquire(name, mq.MQIA_INHIBIT_PUT) else "ENABLED"}
         attributes["DESCR"] = str(inquire(name, mq.MQCA_Q_DESC))
@@ -97,6 +102,15 @@ class IbmInspection:
         depth, most = int(inquire(name, mq.MQIA_CURRENT_Q_DEPTH)), int(inquire(name, mq.MQIA_MAX_Q_DEPTH))
         first = self.browse(name, 1) if depth else []
         return QueueRow(name, "local", depth, most, first[0].put_time if first else None, attributes)
+
+    def depth(self, name: str) -> int:
+        """How many messages lie there."""
+        return int(self._inquire(name, mq.MQIA_CURRENT_Q_DEPTH))
+
+    def _inquire(self, name: str, selector: int) -> int | str:
+        value = self._reader.inquire(name, selector)
+        self._note()
+        return value
 
     def dead_letter_queue(self) -> str:
         """The queue manager's own, or the one deploy/mq brings."""

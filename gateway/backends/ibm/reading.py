@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 from gateway.backends.ibm.connection import FIRST_LENGTH, STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId, is_ours
+from gateway.backends.ibm.patience import Patience
 from gateway.backends.ibm.reasons import Action, action_for
 from gateway.backends.ibm.structures import NO_ID, get_options, key_of, match_md, msg_id_of
 from gateway.errors import MQError
@@ -143,6 +145,24 @@ class Reader:
             if answer[-2] == mq.MQCC_FAILED:
                 raise MQError(reason, f"looking at {queue}")
             return Stored(msg_id_of(answer[1]), answer[1], answer[0])
+
+
+class PatientReader(Reader):
+    """One whose caller, the reactor, is not held up for long by a queue manager that does not answer."""
+
+    def __init__(self, driver: Driver, settings: ConnectSettings, new_id: NewId, told: Callable[[str], None]) -> None:
+        self._patience = Patience(silent=told)
+        super().__init__(driver.noting(self._patience.heard), settings, new_id)
+
+    def _again(self, call: Callable[[Connection], _T]) -> _T:
+        again = super()._again
+        return self._patience.call(lambda: again(call))
+
+    def close(self) -> None:
+        """Disconnect; a call that hangs is left behind."""
+        with suppress(MQError):
+            self._patience.call(super().close)
+        self._patience.close()
 
 
 def _subscribe(connection: Connection, name: str, topic: str, queue: str, correl_id: bytes) -> None:

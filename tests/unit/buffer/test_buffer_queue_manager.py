@@ -10,7 +10,6 @@ import time
 import pytest
 from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
 
-from gateway.backends.buffer import patient
 from gateway.backends.buffer.progress import Progress
 from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, STATE_QUEUES
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
@@ -445,13 +444,13 @@ def test_a_queue_is_not_watched_before_what_was_taken_from_it_has_left(rig: Rig)
 
 
 def test_a_read_that_hangs_holds_up_nobody(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patient, "PATIENCE_SECONDS", 0.05)
+    reads = rig.queue_manager._reads
+    monkeypatch.setattr(reads._patience, "_seconds", 0.05)
     going = threading.Event()
     monkeypatch.setattr(rig.mq, "depth", lambda *_: going.wait(20))
     with pytest.raises(MQError, match="not answered"):
         rig.queue_manager.depth("APP.Q")
     assert rig.queue_manager.state == "buffering"
-    reads = rig.queue_manager._reads
     with pytest.raises(MQError, match="not come back"):
         reads.depth("APP.Q")
     assert not rig.commit(Unit([puts("MQGATE.OUT", b"goes on", key=b"s")])).failures
@@ -459,7 +458,7 @@ def test_a_read_that_hangs_holds_up_nobody(rig: Rig, monkeypatch: pytest.MonkeyP
     assert rig.queue_manager.state == "connected"  # the link has looked: it is only the reads that hang
     going.set()
     until = time.monotonic() + 20
-    while reads._stuck and time.monotonic() < until:
+    while reads._patience.stuck and time.monotonic() < until:
         time.sleep(0.01)
     assert rig.queue_manager.depth("APP.Q") is True
 

@@ -1,0 +1,131 @@
+"""A queue manager that says nothing: devices go on, whoever looks at its queues is told, and the gateway still ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mqi_clients
+import pytest
+from bridge_estate import Talker
+from gateways import RunningGateway
+
+from gateway.mqtt.packets import PINGRESP
+
+pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
+STATE = (Path(__file__).parents[2] / "deploy" / "mq" / "state.mqsc").read_text()
+PATIENCE = 1.0
+SETTINGS = f"""
+queue_manager:
+  ibm: {{name: MQGATE, connection: "localhost(1414)", channel: DEV.APP.SVRCONN, driver: DRIVER, connections: 2}}
+admin: {{answer_timeout: {PATIENCE}s}}
+mappings: [map.yaml]
+"""
+MAPPING = "version: 1\nto_mq:\n  - {name: up, topic: 'up/#', queue: UP.Q}\n"
+
+
+class Estate:
+    def __init__(self, directory: Path, driver: str) -> None:
+        host, edge, where = directory / "qm", directory / "gw", directory / "s"
+        host.mkdir()
+        edge.mkdir()
+        (host / "objects.mqsc").write_text(f"DEFINE QLOCAL(UP.Q) REPLACE\n{STATE}")
+        (edge / "map.yaml").write_text(MAPPING)
+        manager = f"queue_manager: {{embedded: {{objects: objects.mqsc, socket: {where}}}}}\n"
+        self.manager = RunningGateway(host, settings=manager)
+        environ = mqi_clients.program_environment(str(where), *mqi_clients.BINDINGS)
+        self.gateway = RunningGateway(edge, settings=SETTINGS.replace("DRIVER", driver), environ=environ)
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """The process stands still: its sockets are open and nothing is answered."""
+        assert self.manager.process is not None
+        self.manager.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.manager.process.send_signal(signal.SIGCONT)
+
+    def ask(self, path: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
+        token = next(self.gateway.directory.rglob("admin.token"))
+        (self.gateway.directory / "data").mkdir(exist_ok=True)
+        (self.gateway.directory / "data" / "admin.token").write_text(token.read_text())
+        try:
+            return 200, self.gateway.api(method, path, body)
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())["detail"]
+
+    def until_answered(self, path: str) -> Any:
+        until = time.monotonic() + 60
+        while (found := self.ask(path))[0] != 200:
+            assert time.monotonic() < until, found
+            time.sleep(0.1)
+        return found[1]
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        config = str(self.gateway.directory / "settings.yaml")
+        return subprocess.run(
+            [sys.executable, "-m", "gateway", *words, "-c", config], capture_output=True, text=True, check=False,
+            cwd=self.gateway.directory, env={**os.environ, **self.gateway.environ}, timeout=60,
+        )  # fmt: skip
+
+
+@pytest.fixture(params=["ibmmq", "pymqi"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Estate]:
+    made = Estate(tmp_path, request.param)
+    with made.manager, made.gateway:
+        yield made
+
+
+def test_devices_go_on_and_who_asks_is_told(site: Estate) -> None:
+    with Talker(site.gateway.port, "dev") as device:
+        device.publish("up/1", b"one", 1)
+        assert site.ask("/queues/UP.Q")[1]["depth"] == 1
+        with site.silence():
+            status, sentence = site.ask("/queues/UP.Q/messages", "POST", {"text": "perhaps"})
+            assert status == 504
+            assert "the queue manager has not answered for" in sentence
+            assert "may still be done" in sentence
+            status, sentence = site.ask("/dlq")
+            assert (status, "the queue manager has not answered for" in sentence) == (503, True)
+            assert "nothing was asked of it" in sentence
+            for _ in range(3):  # the reactor does everything else
+                device.socket.sendall(b"\xc0\x00")
+                device.next(PINGRESP, 10)
+                assert site.ask("/journey?msg_id=" + "AB" * 24)[0] == 503
+                assert "mqgate_mqtt_connections" in site.gateway.get("/metrics")
+            overview = site.ask("/overview")[1]
+            assert any("IBM MQ has not answered" in line for line in overview["problems"])
+            done = site.command("dlq", "list")
+            assert done.returncode == 3
+            assert "the queue manager has not answered for" in done.stderr
+        assert site.until_answered("/dlq")["total"] == 0
+        assert site.until_answered("/queues/UP.Q")["depth"] == 2  # the sentence had said so
+        device.publish("up/2", b"two", 1)
+
+
+def test_without_a_gateway_the_command_does_not_hang_either(site: Estate) -> None:
+    site.gateway.kill()
+    assert site.command("queue", "list").returncode == 0
+    with site.silence():
+        done = site.command("queue", "list")
+    assert done.returncode == 3
+    assert "the queue manager has not answered for 1 s" in done.stderr
+
+
+def test_it_ends_while_nothing_is_answered(site: Estate) -> None:
+    assert site.ask("/dlq")[0] == 200
+    with site.silence():
+        assert site.ask("/dlq")[0] == 504
+        begin = time.monotonic()
+        assert site.gateway.stop() == 0
+        assert time.monotonic() - begin < 28
