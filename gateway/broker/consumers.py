@@ -93,6 +93,7 @@ class Consumers:
         wanted: dict[str, list[OutboundRule]] = {}
         for rule in table.outbound:
             wanted.setdefault(self._key(rule), []).append(rule)
+        back = [source for key, source in self.sources.items() if key in wanted and not source.active]
         for key, source in self.sources.items():
             source.active = key in wanted
             source.rules = wanted.get(key, [])
@@ -103,6 +104,9 @@ class Consumers:
                 self._open(self.sources[key])
             elif self.sources[key].queue:
                 self.sources[key].backout = self._backout(self.sources[key])
+        for source in back:
+            if source.queue:
+                self.arrived(source)  # what came while no rule named it was announced in vain
 
     def _key(self, rule: OutboundRule) -> str:
         spec = rule.spec
