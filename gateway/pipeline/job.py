@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gateway.config.findings import Part
 from gateway.config.units import Duration, Size, Wrong
 from gateway.pipeline.decoders import BUILT_IN
+from gateway.pipeline.folders import plain_folder
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TYPES = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date", "binary")
@@ -27,13 +28,14 @@ def _table_name(name: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_table_name)]
+Folder = Annotated[str, AfterValidator(plain_folder)]
 
 
 class Source(Part):
     """Where the messages come from: the data source `mqqueue`."""
 
     queue: str = Field(description="a queue, a comma-separated list, or a pattern with * at the end")
-    path: str = Field(default="", description="data folder of an embedded queue manager on this machine")
+    path: Folder = Field(default="", description="data folder of an embedded queue manager on this machine")
     url: str = Field(default="", description="admin address of a running gateway; needs token_file")
     token_file: str = Field(default="", description="file with the admin token for url")
     ca_file: str = Field(default="", description="certificates that url's certificate must be signed by")
@@ -194,9 +196,9 @@ class Job(Part):
     version: Literal[1] = 1
     name: Name
     source: Source
-    warehouse: str = Field(description="folder of the tables; a URI when format is delta")
+    warehouse: Folder = Field(description="folder of the tables, on a file system that all processes share")
     format: Literal["parquet", "delta"] = "parquet"
-    checkpoint: str = Field(
+    checkpoint: Folder = Field(
         default="", description="folder of Spark's checkpoint; <warehouse>/_checkpoint/<name> when left out"
     )
     trigger: Duration = Field(

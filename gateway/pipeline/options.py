@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from gateway.config.units import Wrong, parse_duration, parse_size
 from gateway.pipeline.failures import WrongOption
+from gateway.pipeline.folders import plain_folder
 
 NAMES = (
     "path", "url", "token", "tokenFile", "caFile", "queueManager", "queue", "consumerGroup", "consume", "startingSeq",
@@ -73,7 +74,7 @@ class Options:
         if unknown:
             raise WrongOption(f"the data source mqqueue has no option {unknown[0]!r}; it has {', '.join(NAMES)}")
         return cls(
-            path=text.get("path", ""),
+            path=_folder(text, "path"),
             url=text.get("url", "").rstrip("/"),
             token=text.get("token", ""),
             token_file=text.get("tokenFile", ""),
@@ -103,7 +104,7 @@ class Options:
             priority=_number(text, "priority", 0) or 0,
             expiry=_duration(text, "expiry", -1.0),
             format=text.get("format", "MQSTR"),
-            staging=text.get("staging", ""),
+            staging=_folder(text, "staging"),
             connection=text.get("connection", ""),
             channel=text.get("channel", ""),
             ccdt=text.get("ccdt", ""),
@@ -118,6 +119,13 @@ class Options:
     def stream(self) -> str:
         """What these messages are called in a manifest."""
         return f"{self.queue_manager}:{self.queue}"
+
+
+def _folder(text: Mapping[str, str], name: str) -> str:
+    try:
+        return plain_folder(text.get(name, ""))
+    except Wrong as wrong:
+        raise WrongOption(f"option {name!r}: {wrong}") from None
 
 
 def _required(text: Mapping[str, str], name: str) -> str:

@@ -36,6 +36,7 @@ from gateway.pipeline.chunks import Chunk
 from gateway.pipeline.columns import Column, arrow_schema, arrow_type, columns_of
 from gateway.pipeline.heads import Head, decode_head
 from gateway.pipeline.masks import Masks, restored
+from gateway.pipeline.recurring import SAMPLE, Recurrence
 from gateway.pipeline.varying import decode_varying
 from gateway.ports.batch import MQMD_LENGTH
 
@@ -124,6 +125,7 @@ class RowDecoder:
         self._prefix = np.frombuffer(id_prefix(queue_manager), dtype=np.uint8)
         self._table = HeadTable(self.columns)
         self._masks = Masks()
+        self._recurrence = Recurrence(REMEMBERED)
         self._names = {column.name for column in self.columns}
         self._looks_inside = any(column.part != "place" for column in self.columns)
         self.keep = self._table.keep
@@ -136,7 +138,8 @@ class RowDecoder:
         )
 
     def _found(self, chunk: Chunk) -> Found:
-        if len(chunk.heads) > max(FEW_HEADS, chunk.rows // 4):
+        many = len(chunk.heads) > max(FEW_HEADS, chunk.rows // 4)
+        if many and not self._recurrence.comes_back(sample_of(chunk.heads)):
             return self._masked(chunk) or self._varying(chunk)
         return self._static(chunk) or self._varying(chunk)
 
@@ -244,6 +247,12 @@ def decoder_of(queue_manager: str, names: tuple[str, ...]) -> RowDecoder:
     """The decoder of this process for these columns. Spark keeps its workers from batch to batch, and a fleet's heads
     are the same in each of them: decoding a thousand of them costs as much as reading a hundred thousand rows."""
     return RowDecoder(queue_manager, columns_of(names))
+
+
+def sample_of(heads: pa.BinaryArray) -> list[bytes]:
+    """Some of them, from everywhere."""
+    found: list[bytes] = heads.take(pa.array(np.linspace(0, len(heads) - 1, SAMPLE).astype(np.int64))).to_pylist()
+    return found
 
 
 def plan_of(head: bytes, body: bytes) -> Plan:

@@ -46,6 +46,10 @@ LOCAL = {
     "spark.driver.memory": "2g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # Rows come from Python through a socket of the file system, and the JVM does not check again what Arrow has made:
+    # a tenth of the time of a read. Elsewhere the folder of such a socket may have too long a name.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false",
 }
 
 

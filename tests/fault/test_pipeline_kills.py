@@ -14,12 +14,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 from strategies_pipeline import Fleet, write_journal
 
+from gateway.errors import StoreInUse
 from gateway.pipeline.failpoint import POINTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]
@@ -87,7 +89,16 @@ class Rig:
         self.runs = count()
 
     def grow(self, count: int = STEP) -> None:
-        write_journal(self.journal, count, self.fleet, frame=40)
+        """More messages. The process that plans may outlive its leader by a moment, with the store open."""
+        until = time.monotonic() + 120
+        while True:
+            try:
+                write_journal(self.journal, count, self.fleet, frame=40)
+            except StoreInUse:
+                assert time.monotonic() < until, "a process of the killed run has the store open"
+                time.sleep(0.05)
+            else:
+                return
 
     def run(self, point: str = "", after: float | None = None, *, counted: bool = False) -> int:
         """One run of the job; `after` kills it so long after its query has begun to plan."""
@@ -122,8 +133,9 @@ class Rig:
         """Until it writes to its checkpoint: Spark's own start is of no interest."""
         begun = time.time()
         while process.poll() is None and time.time() < begun + 120:
-            if any(path.stat().st_mtime > begun for path in self.lake.glob("_checkpoint/kills/*/*")):
-                return
+            with suppress(FileNotFoundError):  # a temporary file, renamed since
+                if any(path.stat().st_mtime > begun for path in self.lake.glob("_checkpoint/kills/*/*")):
+                    return
             time.sleep(0.05)
 
     def ended(self, process: subprocess.Popen[bytes]) -> int:

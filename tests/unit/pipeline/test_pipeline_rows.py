@@ -207,3 +207,14 @@ def test_rows_to_messages_and_back(tmp_path: Path) -> None:
     assert [row["topic"] for row in rows] == ["a/b", "a/b", None]
     assert rows[0]["properties"] == [("site", "lima")]
     assert (rows[0]["correl_id"], rows[0]["priority"]) == (b"k".ljust(24, b"\0"), 3)
+
+
+def test_small_chunks_of_a_large_fleet(tmp_path: Path) -> None:
+    """Every head of a chunk is another one, and each is decoded once all the same."""
+    fleet = Fleet(devices=1000)
+    heads, bodies = fleet.batch(6000)
+    stored(tmp_path, heads, bodies)
+    decoder = RowDecoder("MQGATE", ALL)
+    rows = [row for chunk in chunks(tmp_path, 600) for row in checked(decoder.batch(chunk)).to_pylist()]
+    expect(rows, heads, bodies)
+    assert len(decoder._table.plans) == 1000

@@ -1,0 +1,52 @@
+"""What is no folder is refused when the job is checked, with what to do instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.config.units import Wrong
+from gateway.errors import ConfigurationError
+from gateway.pipeline.failures import WrongOption
+from gateway.pipeline.folders import plain_folder
+from gateway.pipeline.job_file import parse_job
+from gateway.pipeline.options import Options
+
+JOB = """version: 1
+name: plant
+source: {{queue: Q, path: {path}}}
+warehouse: {warehouse}
+format: {format}
+"""
+
+
+@pytest.mark.parametrize("folder", ["lake", "./lake", "/lake", "~/lake", "C:lake", "with:colon/x"])
+def test_a_folder(folder: str) -> None:
+    assert plain_folder(folder) == folder
+
+
+@pytest.mark.parametrize("uri", ["file:///mnt/lake", "file:/mnt/lake", "FILE:///mnt/lake"])
+def test_a_file_uri_is_its_path(uri: str) -> None:
+    assert plain_folder(uri) == "/mnt/lake"
+
+
+@pytest.mark.parametrize("uri", ["s3a://b/lake", "hdfs://n:8020/lake", "abfss://c@a.b/lake", "gs://b", "file://host/x"])
+def test_others_are_refused(uri: str) -> None:
+    with pytest.raises(Wrong, match=r"is not a folder.*: give a path"):
+        plain_folder(uri)
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_a_job_says_where(table_format: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_job("job.yaml", JOB.format(path="hdfs:///queue", warehouse="s3a://lake/plant", format=table_format))
+    told = [str(finding) for finding in caught.value.findings]
+    assert len(told) == 2
+    assert told[0].startswith("job.yaml:3:26: 'hdfs:///queue' is not a folder")
+    assert told[1].startswith("job.yaml:4:12: 's3a://lake/plant' is not a folder")
+    assert "copy landed batches from there" in told[1]
+
+
+@pytest.mark.parametrize("name", ["path", "staging"])
+def test_an_option_is_named(name: str) -> None:
+    with pytest.raises(WrongOption, match=f"option '{name}': 's3a://b/x' is not a folder"):
+        Options.read({"queue": "Q", name: "s3a://b/x"})
