@@ -17,13 +17,13 @@ from gateway.session.connection import ONLINE, Connection
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-SHORT = 129
-"""The longest packet whose remaining length is one byte."""
+SHORT = 4096
+"""The longest packet that is looked at here: its remaining length is one byte or two, and it was read in one piece."""
 _QOS_1 = 0x32
 """The first byte of a PUBLISH with QoS 1, neither DUP nor RETAIN."""
 
 
-def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:  # noqa: PLR0915 -- the hot loop
+def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:  # noqa: C901, PLR0915 -- the hot loop
     """Take in the plain publications among at most SHORT bytes of each connection; the others are returned."""
     turn, pubacks = engine.turn, PUBACKS
     now, generation = engine.scheduler.monotonic(), engine.router.generation
@@ -36,10 +36,18 @@ def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> lis
         connection, chunk = one
         length = len(chunk)
         reader = connection.reader
+        if length < 6 or chunk[0] != _QOS_1:
+            others.append(one)
+            continue
+        at = 2
+        remaining = chunk[1]
+        if remaining > 127:
+            at, remaining = 3, (remaining & 127) | chunk[2] << 7
+            if not 127 < remaining < 16_384:  # more bytes than it needs, or a third one
+                others.append(one)
+                continue
         if (
-            chunk[0] != _QOS_1
-            or length < 6
-            or chunk[1] != length - 2
+            remaining != length - at
             or connection.state != ONLINE
             or connection.generation != generation
             or reader.held is not None
@@ -47,9 +55,10 @@ def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> lis
         ):
             others.append(one)
             continue
-        mark = 4 + (chunk[2] << 8 | chunk[3])
+        first = at + 2
+        mark = first + (chunk[at] << 8 | chunk[at + 1])
         body = mark + 2
-        route = connection.caches[2].get(chunk[4:mark])
+        route = connection.caches[2].get(chunk[first:mark])
         if route is None or route.hot != HOT or route.seen != route.cell[0] or body > length:
             others.append(one)
             continue

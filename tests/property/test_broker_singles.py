@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from broker_harness import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,10 +31,13 @@ def chunk(draw, version):
         return draw(st.binary(min_size=1, max_size=8))
     qos = draw(st.sampled_from([1, 1, 1, 0, 2]))
     properties = draw(st.sampled_from([b"", b"", b"\x26\x00\x01a\x00\x01b", b"\x02\x00\x00\x00\x05"]))
+    payload = draw(st.binary(max_size=20)) * draw(st.sampled_from([1, 1, 10, 40]))
     packet = writer.encode_publish(
-        version, draw(TOPICS), draw(st.binary(max_size=20)), qos, retain=draw(st.integers(0, 5)) == 5,
+        version, draw(TOPICS), payload, qos, retain=draw(st.integers(0, 5)) == 5,
         packet_id=draw(st.integers(1, 4)) if qos else 0, properties=properties if version == 5 else b"",
     )  # fmt: skip
+    if draw(st.integers(0, 9)) == 9 and packet[1] < 128:  # a remaining length in more bytes than it needs
+        packet = bytes((packet[0], packet[1] | 0x80, 0)) + packet[2:]
     return packet[: draw(st.integers(1, len(packet)))] if kind == "part" else packet
 
 
@@ -46,8 +50,8 @@ def rounds(draw):
 class Side:
     """A bench with its connections; commits return when the test says so."""
 
-    def __init__(self) -> None:
-        self.bench = Bench(MAPPING, receive_maximum=3, max_payload=15)
+    def __init__(self, max_payload: int = 700) -> None:
+        self.bench = Bench(MAPPING, receive_maximum=3, max_payload=max_payload)
         self.devices = [self.bench.device(version, f"c{i}").connect() for i, version in enumerate(VERSIONS)]
         self.devices[3].subscribe("subscribed/#", 1)
         for device in self.devices:
@@ -100,6 +104,16 @@ def test_together_as_one_after_the_other(given_rounds, commits):
 def test_what_is_plain_is_taken_in_at_once():
     side = Side()
     plain = [writer.encode_publish(version, b"q/1", b"x", 1, packet_id=1) for version in VERSIONS[1:]]
+    assert side.bench.engine.received_each(side.arrived([None, *plain])) == []
+    side.bench.engine.flush()
+    side.bench.queues.commit()
+    assert [device.take() for device in side.devices[1:]] == [[(0x40, 1, 0, b"")]] * 3
+
+
+@pytest.mark.parametrize("size", [120, 121, 122, 256, 4000])
+def test_so_is_one_whose_length_takes_two_bytes(size):
+    side = Side(max_payload=5000)
+    plain = [writer.encode_publish(version, b"q/1", b"x" * size, 1, packet_id=1) for version in VERSIONS[1:]]
     assert side.bench.engine.received_each(side.arrived([None, *plain])) == []
     side.bench.engine.flush()
     side.bench.queues.commit()
