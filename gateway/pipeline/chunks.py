@@ -1,7 +1,7 @@
 """Frames to chunks: the columns of some ten thousand messages, bodies as one Arrow array, heads once each.
 
-Offsets and bytes of a frame are an Arrow array as they lie in the file; they are copied once, when the frames of a
-chunk are joined. Nothing here looks into a head or a body.
+Offsets and bytes of a frame are an Arrow array as they lie in the file, packed heads once they are expanded; they are
+copied once, when the frames of a chunk are joined. Nothing here looks into a head or a body.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gateway.backends.embedded.journal.decode import FrameHeader, Sections
+from gateway.backends.embedded.journal.decode import FrameHeader, Sections, expand_heads, expanded_length
 from gateway.backends.embedded.journal.layout import ONE, Kind
 from gateway.backends.embedded.store.place import ROW_BITS, ROW_MASK, slot_of
 from gateway.backends.embedded.store.unit import ID_LENGTH
@@ -71,7 +71,7 @@ def read_chunks(
     for part in _parts(segments, runs, uses, rows):
         parts.append(part)
         have += part.run.rows
-        size += part.frame.length * part.run.rows // max(1, part.frame.rows)
+        size += expanded_length(part.frame, part.sections) * part.run.rows // max(1, part.frame.rows)
         if have >= rows or size >= CHUNK_BYTES:
             yield _joined(parts, backouts or {})
             parts, have, size = [], 0, 0
@@ -141,6 +141,7 @@ def _heads(parts: list[_Part]) -> tuple[pa.BinaryArray, np.ndarray[Any, Any]]:
     for part in parts:
         if part.frame.sequence != last:
             base += len(arrays[-1]) if arrays else 0
+            expand_heads(part.sections, part.frame.sequence)
             arrays.append(_binary(part.sections, Kind.HEAD_OFFSETS, Kind.HEADS))
             last = part.frame.sequence
         indexes.append(_index(part, Kind.HEAD_INDEX) + base)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from struct import pack
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
@@ -11,6 +12,8 @@ from xxhash import xxh3_64_intdigest
 from gateway.backends.embedded.journal.decode import (
     Links,
     LostLanes,
+    expand_heads,
+    expanded_length,
     frame_at,
     links_of,
     numbers_in,
@@ -28,6 +31,7 @@ from gateway.backends.embedded.journal.encode import (
 )
 from gateway.backends.embedded.journal.layout import FRAME_LENGTH, Kind, padded
 from gateway.backends.embedded.journal.recovery import changes_of
+from gateway.backends.embedded.store import rows as rows_in_c
 from gateway.backends.embedded.store.index import MoveRun, TokenRun
 from gateway.errors import StoreCorrupt
 
@@ -49,6 +53,8 @@ LINKS = st.builds(
 def columns(draw: st.DrawFn) -> Columns:
     rows = draw(st.integers(1, 300) if draw(st.booleans()) else st.integers(1, 5))
     heads = draw(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
+    if draw(st.booleans()):  # heads of one rule, which are packed
+        heads = [b"MD  " * 30 + b"<Top>%s</Top>" % head + bytes(40) for head in [*heads, b"1", b"22", b"333"]]
     bodies = draw(st.lists(st.binary(max_size=30), min_size=1, max_size=5))
 
     def column(values: st.SearchStrategy) -> st.SearchStrategy:
@@ -184,6 +190,81 @@ def test_the_bytes_are_those_of_the_reference() -> None:
     checked = pack("<4sHHQQQQIIH6x", b"MQJF", 1, 0, salt, sequence, 11, 13, 3, 64 + len(body), len(sections)) + body
     expected = pack("<Q", xxh3_64_intdigest(checked, seed=salt)) + checked
     assert encoded(rows, links, Dictionary(), salt, sequence) == expected.ljust(4096, b"\0")
+
+
+HEADS = [b"MD  <Top>a/%s/temperature</Top>" % level for level in (b"1", b"22", b"333", b"4")]
+
+
+def packed_frame(salt: int = 7, version: int = 2) -> bytes:
+    """What is read whether or not there is a compiler: a frame with packed heads, byte by byte."""
+    heads = pack("<II", 4, 123) + b"".join(
+        [
+            b"\1\x1eMD  <Top>a/1/temperature</Top>",
+            b"\0\0\2" + b"\0\x0b" + b"\1\x12",
+            b"\3\0\x0222\0",
+            b"\3\0\x03333\0",
+            b"\3\0\x014\0",
+        ]
+    )
+    sections = [
+        (4, 1, heads),
+        (5, 1, bytes([0, 1, 2, 3, 0])),
+        (6, 4, pack("<6i", 0, 1, 2, 3, 4, 5)),
+        (7, 0, b"abcde"),
+        (2, 0, pack("<II", 0, 5)),
+        (1, 0, pack("<II", 0, 1) + pack("<BBH", 4, 1, 0) + b"Q"),
+    ]
+    body = b"".join(pack("<HHI", kind, form, len(content)) for kind, form, content in sections)
+    for _kind, _form, content in sections:
+        body += content + bytes(-len(content) % 8)
+    checked = pack("<4sHHQQQQIIH6x", b"MQJF", version, 0, salt, 3, 11, 13, 5, 64 + len(body), len(sections)) + body
+    return (pack("<Q", xxh3_64_intdigest(checked, seed=salt)) + checked).ljust(4096, b"\0")
+
+
+def test_packed_heads_are_those_of_the_reference() -> None:
+    """As above, for version 2."""
+    data = memoryview(packed_frame())
+    header = frame_at(data, 0, 7, 3)
+    assert header is not None
+    sections = sections_of(data, 0, header)
+    assert expanded_length(header, sections) == header.length + 123
+    found = rows_of(header, sections)
+    assert list(found.heads) == [*HEADS, HEADS[0]]
+    assert list(found.bodies) == [b"a", b"b", b"c", b"d", b"e"]
+    assert found.size == header.length + 123, "what is kept in memory is counted as it is in memory"
+    expand_heads(sections, 3)
+    assert (bytes(sections[3][1]), bytes(sections[4][1])) == (pack("<5i", 0, 30, 61, 93, 123), b"".join(HEADS))
+
+
+@pytest.mark.skipif(not rows_in_c.compiled(), reason="heads are packed where there was a compiler")
+def test_packed_heads_are_written_byte_for_byte() -> None:
+    rows = Columns([*HEADS, HEADS[0]], [b"a", b"b", b"c", b"d", b"e"])
+    links = Links([(("Q", b"", 5), 5)], [], [], [], {})
+    assert encoded(rows, links, Dictionary()) == packed_frame()
+
+
+def test_a_frame_of_a_later_release_is_refused_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is whole, so it is neither damage nor a torn tail: that is what an older release says of packed heads."""
+    with pytest.raises(StoreCorrupt, match="frame 3 has format 3, this program reads 2 and older: use the release"):
+        frame_at(memoryview(packed_frame(version=3)), 0, 7, 3)
+    monkeypatch.setattr("gateway.backends.embedded.journal.decode.VERSIONS", (1,))
+    with pytest.raises(StoreCorrupt, match="frame 3 has format 2, this program reads 1 and older: use the release"):
+        frame_at(memoryview(packed_frame()), 0, 7, 3)
+
+
+def test_packed_heads_that_are_none_are_one_error() -> None:
+    data = memoryview(bytearray(packed_frame()))
+    at = bytes(data).index(pack("<II", 4, 123))
+    for count, total, what in (4, 122, "longer than they say"), (4, 2**32 - 1, "too long together"), (3, 123, ""):
+        data[at : at + 8] = pack("<II", count, total)
+        length = int.from_bytes(data[52:56], "little")
+        data[0:8] = pack("<Q", xxh3_64_intdigest(data[8:length], seed=7))
+        header = frame_at(data, 0, 7)
+        assert header is not None
+        sections = sections_of(data, 0, header)
+        assert expanded_length(header, sections) <= header.length + (16 << 20)
+        with pytest.raises(StoreCorrupt, match=f"frame 3: .*{what}"):
+            rows_of(header, sections)
 
 
 @given(columns(), LINKS, st.data())

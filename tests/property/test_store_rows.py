@@ -73,6 +73,17 @@ def test_one_object(values: list[bytes]) -> None:
     assert rows.same(values) is rows.same_in_python(values)
 
 
+@given(st.lists(st.sampled_from([b"a", b"b", b"c" * 400, bytes(bytearray(b"c" * 400))]) | st.binary(), max_size=400))
+def test_each_distinct_value_once(values: list[bytes]) -> None:
+    assert rows.dictionary(values) == rows.dictionary_in_python(values)
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 65_536, 65_537])
+def test_numbers_of_distinct_values_are_as_wide_as_they_must(count: int) -> None:
+    values = [b"%d" % number for number in range(count)] * 2
+    assert rows.dictionary(values) == rows.dictionary_in_python(values)
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -84,6 +95,8 @@ def test_one_object(values: list[bytes]) -> None:
         lambda: rows.offsets(["text"]),  # type: ignore[list-item]
         lambda: rows.offsets(None),  # type: ignore[arg-type]
         lambda: rows.same(b""),  # type: ignore[arg-type]
+        lambda: rows.dictionary((b"",)),  # type: ignore[arg-type]
+        lambda: rows.dictionary([b"", "text"]),  # type: ignore[list-item]
         lambda: rows.extent(["text"]),  # type: ignore[list-item]
         lambda: rows.extent(3),  # type: ignore[arg-type]
         lambda: rows.repeats((b"",)),  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ def test_a_group_from_lease_to_purge(service: PipelineService) -> None:
 
 
 def test_an_extent_by_bytes_and_a_number_by_time(service: PipelineService) -> None:
-    _, few = call(service, "GET", "extent", queues="TELEMETRY.*", from_=0, rows=100, bytes=20_000)
+    _, few = call(service, "GET", "extent", queues="TELEMETRY.*", from_=0, rows=100, bytes=4_000)
     assert 10 <= few["messages"] < 60
     _, all_ = call(service, "GET", "extent", queues="TELEMETRY.*", from_=0, rows=100)
     begin, end = 0, int((time.time() + 10) * 1_000_000)

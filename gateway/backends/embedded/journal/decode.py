@@ -24,14 +24,16 @@ from gateway.backends.embedded.journal.layout import (
     LANES,
     MOVE,
     ONE,
+    PACKED,
     REMOVED,
     SECTION,
     STATE,
     TAKE,
-    VERSION,
     VERSION_AT,
+    VERSIONS,
     Kind,
 )
+from gateway.backends.embedded.store.alike import MOST_TOGETHER, total_of, unpack
 from gateway.backends.embedded.store.index import LaneName, MoveRun, TokenRun
 from gateway.backends.embedded.store.unit import ID_LENGTH, NO_ID, Message
 from gateway.errors import StoreCorrupt
@@ -77,9 +79,10 @@ def frame_at(data: memoryview, offset: int, salt: int, sequence: int | None = No
     if xxh3_64_intdigest(data[offset + CHECKED_FROM : offset + header.length], seed=salt) != checksum:
         return None
     version = int.from_bytes(data[offset + VERSION_AT : offset + VERSION_AT + 2], "little")
-    if version != VERSION:
+    if version not in VERSIONS:
         raise StoreCorrupt(
-            f"frame {header.sequence} has format {version}, this program reads {VERSION}: use the release that wrote it"
+            f"frame {header.sequence} has format {version}, this program reads {VERSIONS[-1]} and older: "
+            "use the release that wrote it"
         )
     return header
 
@@ -98,6 +101,25 @@ def sections_of(data: memoryview, offset: int, header: FrameHeader) -> Sections:
     if begin - offset != header.length:
         raise StoreCorrupt(f"frame {header.sequence}: its sections do not add up to its length")
     return found
+
+
+def expand_heads(sections: Sections, sequence: int) -> None:
+    """Have HEAD_OFFSETS and HEADS be the Arrow column they are in frames whose heads are not packed. Once a frame."""
+    form, content = sections.get(Kind.HEADS, (0, b""))
+    if form != PACKED:
+        return
+    try:
+        bounds, heads = unpack(content, MOST_TOGETHER)
+    except ValueError as error:
+        raise StoreCorrupt(f"frame {sequence}: {error}") from error
+    sections[Kind.HEAD_OFFSETS] = 4, memoryview(bounds)
+    sections[Kind.HEADS] = 0, memoryview(heads)
+
+
+def expanded_length(header: FrameHeader, sections: Sections) -> int:
+    """What the frame takes in memory once its heads are expanded, at most."""
+    form, content = sections.get(Kind.HEADS, (0, b""))
+    return header.length + (min(total_of(content), MOST_TOGETHER) if form == PACKED else 0)
 
 
 def lanes_of(content: memoryview) -> Iterator[LaneName]:
@@ -305,7 +327,8 @@ class Same(Sequence[int]):
 
 def rows_of(header: FrameHeader, sections: Sections) -> Rows:
     """Decode the rows of a whole frame."""
-    rows = header.rows
+    rows, size = header.rows, expanded_length(header, sections)
+    expand_heads(sections, header.sequence)
     try:
         bodies = _values(sections, Kind.BODY_OFFSETS, Kind.BODIES, Kind.BODY_INDEX)
         heads: Sequence[bytes] = _values(sections, Kind.HEAD_OFFSETS, Kind.HEADS, Kind.HEAD_INDEX)
@@ -313,7 +336,7 @@ def rows_of(header: FrameHeader, sections: Sections) -> Rows:
             heads = [heads[0]] * rows
         decoded = Rows(
             header.time, heads, bodies, _ids(sections, Kind.MSG_IDS), _ids(sections, Kind.CORREL_IDS),
-            numbers_in(sections, Kind.EXPIRIES, rows), numbers_in(sections, Kind.PUT_TIMES, rows), header.length,
+            numbers_in(sections, Kind.EXPIRIES, rows), numbers_in(sections, Kind.PUT_TIMES, rows), size,
         )  # fmt: skip
     except (IndexError, KeyError, ValueError, struct.error) as error:
         raise StoreCorrupt(f"frame {header.sequence}: {error}") from error
@@ -325,7 +348,7 @@ def rows_of(header: FrameHeader, sections: Sections) -> Rows:
 
 def _values(sections: Sections, offsets: Kind, data: Kind, index: Kind) -> Values:
     form, column = sections[offsets]
-    code, content, values = "i" if form == 4 else "q", bytes(column), bytes(sections[data][1])
+    code, content, values = "i" if form == 4 else "q", bytes(column), _whole(sections[data][1])
     bounds = array(code, content)
     numbers: array[int] | None = None
     if index in sections:
@@ -335,6 +358,12 @@ def _values(sections: Sections, offsets: Kind, data: Kind, index: Kind) -> Value
             raise IndexError("an index names a value that is not there")
     width = _even_width(code, bounds, content)
     return Values(bounds, values, numbers, width if bounds[-1] <= len(values) else 0)
+
+
+def _whole(content: memoryview) -> bytes:
+    """As bytes; those that were made here are not copied again."""
+    made = content.obj
+    return made if type(made) is bytes and len(made) == len(content) else bytes(content)
 
 
 def _ids(sections: Sections, kind: Kind) -> list[bytes] | None:

@@ -29,6 +29,8 @@ from gateway.backends.embedded.journal.layout import (
     LANES,
     MOVE,
     ONE,
+    PACKED,
+    PACKED_VERSION,
     REMOVED,
     SECTION,
     STATE,
@@ -36,14 +38,17 @@ from gateway.backends.embedded.journal.layout import (
     VERSION,
     Kind,
 )
+from gateway.backends.embedded.store.alike import pack, total_of
 from gateway.backends.embedded.store.index import LaneName
-from gateway.backends.embedded.store.rows import offsets, repeats, same
+from gateway.backends.embedded.store.rows import dictionary, offsets, repeats, same
 from gateway.backends.embedded.store.unit import NO_ID, LanePuts
 
 T = TypeVar("T")
 Section = tuple[int, int, bytes]
 """Kind, form, content."""
 CHECKSUM = Struct("<Q")
+WORTH_PACKING = 4
+"""Fewer heads than this fit a block with the rest."""
 ZEROS = memoryview(bytes(BLOCK))
 """What a frame's last block ends with."""
 PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
@@ -135,20 +140,29 @@ def _one_head(head: bytes) -> list[Section]:
 
 def _dictionary(heads: Sequence[bytes]) -> list[Section]:
     """Each distinct head once, and which of them each row has (nothing, if there is but one)."""
-    if isinstance(heads, list) and same(heads):
+    heads = heads if isinstance(heads, list) else list(heads)
+    if same(heads):
         return _one_head(heads[0])
-    distinct = dict.fromkeys(heads)
+    distinct, width, index = dictionary(heads)
     if len(distinct) == 1:
         return _one_head(heads[0])
-    width, bounds = _offsets(list(distinct))
-    number = {head: index for index, head in enumerate(distinct)}
-    code = "B" if len(distinct) <= 1 << 8 else "H" if len(distinct) <= 1 << 16 else "I"
-    index = array(code, map(number.__getitem__, heads))
+    packed = pack(distinct) if len(distinct) >= WORTH_PACKING else None
+    if packed is not None:
+        return [(Kind.HEADS, PACKED, packed), (Kind.HEAD_INDEX, width, index)]
+    form, bounds = _offsets(distinct)
     return [
-        (Kind.HEAD_OFFSETS, width, bounds),
+        (Kind.HEAD_OFFSETS, form, bounds),
         (Kind.HEADS, 0, b"".join(distinct)),
-        (Kind.HEAD_INDEX, index.itemsize, index.tobytes()),
+        (Kind.HEAD_INDEX, width, index),
     ]
+
+
+def packed_away(sections: Sequence[Section]) -> int:
+    """The bytes of heads that are packed in these sections: in memory they are whole."""
+    for kind, form, content in sections:
+        if kind == Kind.HEADS:
+            return total_of(content) if form == PACKED else 0
+    return 0
 
 
 def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
@@ -271,14 +285,17 @@ class FrameHead(NamedTuple):
 def encode_frame(head: FrameHead, sections: Sequence[Section], buffer: memoryview) -> int:
     """Write the frame into `buffer`, checksum included; the rest of its last block is zeroed. Returns the length."""
     parts = [SECTION.pack(kind, form, len(content)) for kind, form, content in sections]
-    for _kind, _form, content in sections:
+    version = VERSION
+    for kind, form, content in sections:
+        if form == PACKED and kind == Kind.HEADS:
+            version = PACKED_VERSION
         parts.append(content)
         if len(content) & 7:
             parts.append(PADDING[len(content) & 7])
     data = b"".join(parts)
     length = FRAME_LENGTH + len(data)
     FRAME.pack_into(
-        buffer, 0, 0, FRAME_MAGIC, VERSION, head.flags, head.salt, head.sequence, head.time, head.first_number,
+        buffer, 0, 0, FRAME_MAGIC, version, head.flags, head.salt, head.sequence, head.time, head.first_number,
         head.rows, length, len(sections), 0, 0,
     )  # fmt: skip
     buffer[FRAME_LENGTH:length] = data

@@ -130,30 +130,35 @@ class _Stretch(NamedTuple):
 
     begin: int
     end: int
+    later: str = ""
+    """Why: a whole frame of a release that this one cannot read lies there."""
 
 
 def _walk(file: _File) -> Iterator[tuple[int, FrameHeader] | _Stretch]:
     """The whole frames of the segment's use in order, and the stretches without any between them."""
     salt = file.header.salt if file.header is not None else _salt_of(file)
     offset = lost = file.begin
+    later = ""
     while offset < len(file.data):
-        frame = _frame(file, offset, salt)
+        try:
+            frame = _frame(file, offset, salt)
+        except StoreCorrupt as error:
+            frame, later = None, later or str(error)
         if frame is None:
             offset += BLOCK
             continue
         if offset > lost:
-            yield _Stretch(lost, offset)
+            yield _Stretch(lost, offset, later)
+        later = ""
         yield offset, frame
         offset = lost = offset + padded(frame.length)
+    if later:
+        yield _Stretch(lost, offset, later)
 
 
 def _frame(file: _File, offset: int, salt: int) -> FrameHeader | None:
-    if file.data[offset + 8 : offset + 12] != FRAME_MAGIC:
-        return None
-    try:
-        return frame_at(file.data, offset, salt)
-    except StoreCorrupt:
-        return None
+    """The whole frame at `offset`; StoreCorrupt if a later release wrote it."""
+    return frame_at(file.data, offset, salt) if file.data[offset + 8 : offset + 12] == FRAME_MAGIC else None
 
 
 def _salt_of(file: _File) -> int:
@@ -162,9 +167,16 @@ def _salt_of(file: _File) -> int:
     for offset in range(file.begin, len(file.data), BLOCK):
         if file.data[offset + 8 : offset + 12] == FRAME_MAGIC:
             header = header_at(file.data, offset)
-            if header is not None and header.sequence >= best and _frame(file, offset, header.salt) is not None:
+            if header is not None and header.sequence >= best and _is_frame(file, offset, header.salt):
                 best, chosen = header.sequence, header.salt
     return chosen
+
+
+def _is_frame(file: _File, offset: int, salt: int) -> bool:
+    try:
+        return _frame(file, offset, salt) is not None
+    except StoreCorrupt:
+        return True
 
 
 def _segments(files: list[_File]) -> list[Segment]:
@@ -241,7 +253,8 @@ class _Count:
         for found in _walk(file):
             if isinstance(found, _Stretch):
                 if end is None or found.begin < end:
-                    yield Problem(file.path, found.begin, f"damaged to byte {found.end}: whole frames follow")
+                    what = found.later or f"damaged to byte {found.end}: whole frames follow"
+                    yield Problem(file.path, found.begin, what)
                 continue
             offset, frame = found
             if end is not None and offset >= end:
@@ -268,7 +281,7 @@ def dump(directory: Path | str, progress: Progress | None = None) -> Iterator[Fr
         lanes = LostLanes()
         for found in _walk(file):
             if isinstance(found, _Stretch):
-                yield Problem(file.path, found.begin, f"no whole frame to byte {found.end}")
+                yield Problem(file.path, found.begin, found.later or f"no whole frame to byte {found.end}")
                 continue
             offset, frame = found
             links = links_of(sections_of(file.data, offset, frame), lanes, frame.sequence)

@@ -1,4 +1,4 @@
-"""The bytes of a journal, version 1: constants and fixed structures. docs/reference/journal-format.md says what they
+"""The bytes of a journal: constants and fixed structures. docs/reference/journal-format.md says what they
 mean.
 
 Everything is little-endian. Nothing here reads or writes a file.
@@ -10,6 +10,11 @@ from enum import IntEnum, IntFlag
 from struct import Struct
 
 VERSION = 1
+"""Of segments, and of frames that say nothing in a way that came later."""
+PACKED_VERSION = 2
+"""Of frames with packed heads: releases that do not know these refuse the frame by its version."""
+VERSIONS = (VERSION, PACKED_VERSION)
+"""Frames this program reads."""
 BLOCK = 4096
 """Frames and headers begin on a multiple of this and are padded to one: what O_DIRECT asks for, and no acknowledged
 byte is ever written again because it shares a block with a new one."""
@@ -69,6 +74,8 @@ class Kind(IntEnum):
 
 EACH = 0
 """Form of a column: a value for each row."""
+PACKED = 1
+"""Form of HEADS: `store.alike` has packed them, and there are no HEAD_OFFSETS."""
 ONE = 1
 """Form of a column: one value for all rows. (Offsets and indexes have the width of an item in bytes as their form.)"""
 

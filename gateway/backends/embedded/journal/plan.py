@@ -18,6 +18,7 @@ from gateway.backends.embedded.journal.encode import (
     columns_of,
     encode_columns,
     encode_links,
+    packed_away,
     sections_length,
 )
 from gateway.backends.embedded.journal.layout import FRAME_LENGTH, MAX_FRAME, MAX_KEY
@@ -94,8 +95,10 @@ class Plan:
         )  # fmt: skip
 
     def frame_rows(self, time: int, size: int) -> Rows | None:
-        """The rows as reading gives them, for the cache."""
-        return rows_in_memory(self.columns, time, size) if self.rows else None
+        """The rows as reading gives them, for the cache; `size` is that of the frame."""
+        if not self.rows:
+            return None
+        return rows_in_memory(self.columns, time, size + packed_away(self._row_sections or ()))
 
 
 def rows_in_memory(columns: Columns, time: int, size: int) -> Rows:

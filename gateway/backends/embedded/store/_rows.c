@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_alike.h"
+
 PyDoc_STRVAR(messages_doc,
 "messages(cls, heads, bodies, token, time, /) -> list\n\n"
 "A message of each row: cls((token, head, body, time, 0, 0)), with tokens that count up. cls is a named tuple of six.");
@@ -177,6 +179,80 @@ static PyObject *same(PyObject *module, PyObject *values)
     return PyBool_FromLong(rows > 0);
 }
 
+PyDoc_STRVAR(dictionary_doc,
+"dictionary(values, /) -> (list, int, bytes)\n\n"
+"Each distinct byte string once, in the order of their first appearance; and the number of each row's among them, in 1, 2\n"
+"or 4 bytes, little-endian, as few as will do.");
+
+/* The numbers in as few bytes as `distinct` asks for. */
+static PyObject *narrowed(const uint32_t *numbers, Py_ssize_t rows, Py_ssize_t distinct, int *width)
+{
+    *width = distinct <= 1 << 8 ? 1 : distinct <= 1 << 16 ? 2 : 4;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, *width * rows);
+    if (made == NULL) return NULL;
+    unsigned char *out = (unsigned char *)PyBytes_AS_STRING(made);
+    for (Py_ssize_t row = 0; row < rows; row++)
+        for (int n = 0; n < *width; n++) *out++ = (unsigned char)(numbers[row] >> 8 * n);
+    return made;
+}
+
+static int equal(PyObject *one, PyObject *other)
+{
+    return one == other || (PyBytes_GET_SIZE(one) == PyBytes_GET_SIZE(other)
+                            && memcmp(PyBytes_AS_STRING(one), PyBytes_AS_STRING(other), (size_t)PyBytes_GET_SIZE(one)) == 0);
+}
+
+/* Fills `numbers`; `slots`, all 0, are numbers plus one by hash, `mask` one less than their power of two. */
+static int number_rows(PyObject *values, PyObject *distinct, uint32_t *numbers, uint32_t *slots, size_t mask)
+{
+    for (Py_ssize_t row = 0; row < PyList_GET_SIZE(values); row++) {
+        PyObject *one = PyList_GET_ITEM(values, row);
+        if (!PyBytes_CheckExact(one)) {
+            PyErr_SetString(PyExc_TypeError, "dictionary(list of bytes)");
+            return -1;
+        }
+        if (row > 0 && one == PyList_GET_ITEM(values, row - 1)) {
+            numbers[row] = numbers[row - 1];
+            continue;
+        }
+        Py_hash_t hash = PyObject_Hash(one); /* computed once in the life of the object */
+        size_t at = (size_t)hash & mask;
+        for (; slots[at] != 0; at = (at + 1) & mask) {
+            PyObject *known = PyList_GET_ITEM(distinct, slots[at] - 1);
+            if (known == one || (PyObject_Hash(known) == hash && equal(known, one))) break;
+        }
+        if (slots[at] == 0) {
+            if (PyList_Append(distinct, one) < 0) return -1;
+            slots[at] = (uint32_t)PyList_GET_SIZE(distinct);
+        }
+        numbers[row] = slots[at] - 1;
+    }
+    return 0;
+}
+
+static PyObject *dictionary(PyObject *module, PyObject *values)
+{
+    (void)module;
+    if (!PyList_Check(values) || PyList_GET_SIZE(values) > 1 << 30) {
+        PyErr_SetString(PyExc_TypeError, "dictionary(list)");
+        return NULL;
+    }
+    Py_ssize_t rows = PyList_GET_SIZE(values);
+    size_t size = 16;
+    while (size < 2 * (size_t)rows) size *= 2;
+    uint32_t *slots = PyMem_Calloc(size + (size_t)rows, sizeof *slots);
+    PyObject *distinct = PyList_New(0), *index = NULL, *found = NULL;
+    int width;
+    if (slots == NULL) PyErr_NoMemory();
+    else if (distinct != NULL && number_rows(values, distinct, slots + size, slots, size - 1) == 0 &&
+             (index = narrowed(slots + size, rows, PyList_GET_SIZE(distinct), &width)) != NULL)
+        found = Py_BuildValue("OiO", distinct, width, index);
+    PyMem_Free(slots);
+    Py_XDECREF(distinct);
+    Py_XDECREF(index);
+    return found;
+}
+
 static PyMethodDef methods[] = {
     {"messages", (PyCFunction)(void (*)(void))messages, METH_FASTCALL, messages_doc},
     {"one_run", one_run, METH_O, one_run_doc},
@@ -184,6 +260,9 @@ static PyMethodDef methods[] = {
     {"repeats", repeats, METH_O, repeats_doc},
     {"offsets", offsets, METH_O, offsets_doc},
     {"same", same, METH_O, same_doc},
+    {"dictionary", dictionary, METH_O, dictionary_doc},
+    {"pack", alike_pack, METH_O, alike_pack_doc},
+    {"unpack", (PyCFunction)(void (*)(void))alike_unpack, METH_FASTCALL, alike_unpack_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -52,12 +52,22 @@ def same_in_python(values: list[bytes], /) -> bool:
     return len(set(map(id, values))) == 1
 
 
+def dictionary_in_python(values: list[bytes], /) -> tuple[list[bytes], int, bytes]:
+    """Each distinct value once, and the number of each row's among them in 1, 2 or 4 bytes."""
+    distinct = list(dict.fromkeys(values))
+    number = {value: index for index, value in enumerate(distinct)}
+    code = "B" if len(distinct) <= 1 << 8 else "H" if len(distinct) <= 1 << 16 else "I"
+    index = array(code, map(number.__getitem__, values))
+    return distinct, index.itemsize, index.tobytes()
+
+
 make_messages: Callable[[type[Message], list[bytes], list[bytes], int, int], list[Message]] = messages_in_python
 one_run: Callable[[list[int]], bool] = one_run_in_python
 extent: Callable[[Sequence[bytes]], tuple[int, int]] = extent_in_python
 repeats: Callable[[list[bytes]], bool] = repeats_in_python
 offsets: Callable[[list[bytes]], bytes | None] = offsets_in_python
 same: Callable[[list[bytes]], bool] = same_in_python
+dictionary: Callable[[list[bytes]], tuple[list[bytes], int, bytes]] = dictionary_in_python
 try:
     from gateway.backends.embedded.store import _rows
 except ImportError:
@@ -68,7 +78,7 @@ else:
 with suppress(ImportError, AttributeError):  # AttributeError: it was built from older sources
     from gateway.backends.embedded.store import _rows as fresh
 
-    extent, repeats = fresh.extent, fresh.repeats
+    extent, repeats, dictionary = fresh.extent, fresh.repeats, fresh.dictionary
 
 
 def compiled() -> bool:
