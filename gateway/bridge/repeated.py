@@ -1,12 +1,13 @@
 """What a rule made of a message holds for every other with the same headers: applications put thousands of them.
 
 Kept by rule, by the beginning of the descriptor (report, type, expiry, what describes the data, priority, persistence)
-and by the MQRFH2. What depends on more is not kept: other fields of the descriptor, the body, the moment. Pure.
+and by the MQRFH2, of which the packet identifier does not count: what devices publish differs in it. What depends on
+more is not kept: other fields of the descriptor, the body, the moment. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, RESPONSE_TOPIC
 from gateway.bridge.outbound import Publication
@@ -21,6 +22,9 @@ _BODIES = frozenset({b"MQSTR   ", b"        ", bytes(8)})
 _BEGINNING = slice(0, 48)
 _MAX_KNOWN, _LONGEST_HEADER = 4096, 2048
 _NOTHING = bytes(24)
+_OPEN, _CLOSE = b"<msgId dt='i4'>", b"</msgId></mqtt>"
+_ANY = b"0" + _CLOSE
+_DIGITS, _MOST_DIGITS = b"0123456789", 5
 _VARYING = frozenset({"md", "json", "xqh"})
 """Kinds of slots whose values are not in the headers that are compared."""
 
@@ -48,41 +52,81 @@ class Repeated:
 
     def find(self, rules: Sequence[OutboundRule], md: bytes, data: bytes) -> Known | None:
         """What is known of such a message."""
-        start = _start(md, data)
-        if start < 0 or len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
+        start = header_length(md, data)
+        if not 0 <= start <= len(data) or len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
             return None
-        return self._known.get((id(rules[0]), md[_BEGINNING], data[:start]))
+        return self._known.get((id(rules[0]), md[_BEGINNING], _unnumbered(data[:start])))
+
+    def find_numbered(self, rules: Sequence[OutboundRule], md: bytes, opened: bytes) -> Known | None:
+        """What is known of messages whose headers end with a packet identifier, of which `opened` is what comes before
+        it."""
+        if len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
+            return None
+        return self._known.get((id(rules[0]), md[_BEGINNING], opened + _ANY))
 
     def keep(self, rules: Sequence[OutboundRule], md: bytes, data: bytes, made: Publication) -> None:
         """This is what its rule made of a message."""
-        start = _start(md, data)
-        if start < 0 or len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING or made.payload != data[start:]:
+        start = header_length(md, data)
+        if not 0 <= start <= len(data) or made.payload != data[start:]:
+            return
+        if len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
             return
         if not _same_for_all(rules[0]) or mqmd.number(md, mqmd.AT_REPORT) or _differs(made):
             return
         if len(self._known) >= _MAX_KNOWN:
             self._known.clear()
-        self._known[id(rules[0]), md[_BEGINNING], data[:start]] = Known(rules[0], made, start)
+        self._known[id(rules[0]), md[_BEGINNING], _unnumbered(data[:start])] = Known(rules[0], made, start)
 
 
-def _start(md: bytes, data: bytes) -> int:
-    """Where the body begins behind one MQRFH2 or none; -1: the message is not as plain as that."""
+def header_length(md: bytes, data: bytes) -> int:
+    """Where the body begins behind one MQRFH2 or none, of which at least the beginning is in `data`; -1: the message is
+    not as plain as that."""
     kind = md[mqmd.FORMAT]
     if kind in _BODIES:
         return 0
     if kind != _RFH2 or data[:8] != _RFH2_BEGINS or data[20:28] not in _BODIES:
         return -1
     start = int.from_bytes(data[8:12], "little")
-    return start if start <= min(_LONGEST_HEADER, len(data)) else -1
+    return start if start <= _LONGEST_HEADER else -1
+
+
+def is_opened(header: bytes) -> bool:
+    """Whether a packet identifier would be next."""
+    return header.endswith(_OPEN)
+
+
+def are_numbers(ends: Iterable[bytes], length: int) -> bool:
+    """Whether each of these is a packet identifier, of which the digits have been stripped, and the end of its header,
+    of this length together."""
+    return all(0 < length - len(one) <= _MOST_DIGITS and one.rstrip(b" ") == _CLOSE for one in ends)
+
+
+def stripped(bodies: Iterable[bytes], length: int) -> set[bytes]:
+    """The first bytes of each without the digits they begin with."""
+    digits = _DIGITS
+    return {body[:length].lstrip(digits) for body in bodies}
+
+
+def _unnumbered(header: bytes) -> bytes:
+    """The same for all packet identifiers; the length that the header says it has keeps it apart from others."""
+    closed = header.rstrip(b" ")
+    if not closed.endswith(_CLOSE):
+        return header
+    numbered = closed[: -len(_CLOSE)]
+    opened = numbered.rstrip(_DIGITS)
+    if 0 < len(numbered) - len(opened) <= _MOST_DIGITS and opened.endswith(_OPEN):
+        return opened + _ANY
+    return header
 
 
 def _same_for_all(rule: OutboundRule) -> bool:
     """Whether nothing but headers decides what the rule makes of a message."""
     spec = rule.spec
     templates = (rule.topic, rule.client, rule.order_by, rule.response_topic)
-    slots = [slot.kind for template in templates if template is not None for slot in template.slots]
+    slots = [slot for template in templates if template is not None for slot in template.slots]
+    varies = any(slot.kind in _VARYING or (slot.kind == "mqtt" and slot.name == "msgId") for slot in slots)
     whole = spec.convert is not None or not spec.strip_headers or spec.user_properties == "all"
-    return not whole and spec.transmission_queue is None and _VARYING.isdisjoint(slots)
+    return not (varies or whole) and spec.transmission_queue is None
 
 
 def _differs(made: Publication) -> bool:

@@ -8,14 +8,14 @@ the two directions cannot feed each other.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
+from gateway.broker import pages
 from gateway.broker.handover import Handover
 from gateway.errors import MQError
 from gateway.ports.batch import Token
 from gateway.ports.counters import mqrc_label
-from gateway.ports.sources import Backout, Claims, Sources, Subscribed
+from gateway.ports.sources import Backout, Claims, Pages, Sources, Subscribed
 from gateway.routing.table import Table
 from gateway.rules.mappings import OutboundRule
 from gateway.session.session import Session
@@ -23,7 +23,12 @@ from gateway.session.session import Session
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-BATCH = 200
+Taken = dict[str, list[Token]]
+"""Messages by the rule that took them."""
+BATCH, DEEP = 200, 1000
+"""Messages in one unit of work; so many of short ones, while the queue holds more than that."""
+DEEP_BYTES = 4 << 20
+"""What a unit of work of more than BATCH messages takes at most, by the sizes of the last."""
 PATIENCE = 5.0
 """Seconds a device that is full may let the others wait without acknowledging anything; then it loses its own."""
 _PAUSE = 1.0
@@ -35,7 +40,9 @@ _REOPEN = 10.0
 class Source:
     """One queue or MQ topic that is consumed, and the rules for what comes from it."""
 
-    __slots__ = ("active", "backout", "key", "paused", "queue", "rules", "running", "stayed", "waiting")
+    __slots__ = (
+        "active", "backout", "batch", "key", "paused", "queue", "rules", "running", "stayed", "waiting",
+    )  # fmt: skip
 
     def __init__(self, queue: str, rules: list[OutboundRule]) -> None:
         self.queue = queue
@@ -43,6 +50,8 @@ class Source:
         self.key = b""
         self.rules = rules
         self.backout = Backout()
+        self.batch = BATCH
+        """How many messages are asked for next."""
         self.running = False
         self.waiting = False
         """Held back: a session that would get the next message is full."""
@@ -57,6 +66,14 @@ class Source:
         """For an operator."""
         topic = self.rules[0].spec.mq_topic if self.rules else None
         return f"topic {topic}" if topic is not None else f"queue {self.queue}"
+
+    def fit(self, messages: int, size: int) -> None:
+        """So many messages of so many bytes together came: the next batch is deeper if there were as many as asked for,
+        and as short as the bytes allow."""
+        if messages < self.batch:
+            return
+        short = DEEP_BYTES * messages // (size or 1)
+        self.batch = max(BATCH, min(DEEP, 2 * self.batch, short))
 
     def stay(self, engine: Engine, token: Token) -> None:
         """A message cannot leave: leave the queue alone for a moment."""
@@ -78,6 +95,8 @@ class Consumers:
         self.handover = Handover(engine)
         self._behind: dict[Session, tuple[int, float]] = {}
         """Connected sessions that are full: what they had acknowledged, and since when it is no more."""
+        self._room = BATCH
+        """How many more messages every connected session that keeps up has room for, as far as that matters."""
         self.sources: dict[str, Source] = {}
         """By queue; by subscription and topic for MQ topics."""
         self._consumed: dict[str, list[Source]] = {}
@@ -186,34 +205,51 @@ class Consumers:
                 engine.scheduler.later(_PAUSE, self.resume)  # perhaps nothing is committed until then
             return
         try:
-            manager = engine.queue_manager
-            fetch = manager.claim if isinstance(manager, Claims) else manager.fetch
-            page = fetch(source.queue, source.key, BATCH)
+            fetched = engine.scheduler.monotonic()
+            taken = self._page(source) or self._messages(source)
         except MQError as error:
             engine.problems[source.name] = f"get: {error}"
             engine.counters.mq_errors[engine.queue_manager.name, "get", mqrc_label(error.reason)] += 1
             source.running, source.waiting = False, True
             return
         engine.problems.pop(source.name, None)
-        fetched = engine.scheduler.monotonic()
-        taken: list[tuple[str, Token]] = []
-        for stored in page:
-            taken.append((self.handover.message(source, stored), stored.token))
-            engine.turn.take(source.queue, source.key, stored.token)
-        if page:
+        if taken:
             engine.turn.after.append(lambda: self._again(source, fetched, taken))
             engine.flush()
         else:
             source.running = False
 
-    def _again(self, source: Source, fetched: float, taken: list[tuple[str, Token]]) -> None:
+    def _page(self, source: Source) -> Taken:
+        """Hand over the next messages as columns, where the queue manager has them so."""
+        manager = self.engine.queue_manager
+        if not isinstance(manager, Pages):
+            return {}
+        page = manager.fetch_page(source.queue, source.key, min(source.batch, self._room))
+        if page is None:
+            return {}
+        self.engine.turn.taken(source.queue, source.key).extend(page.tokens)
+        taken = pages.hand_over(self.handover, source, page)
+        source.fit(len(page.tokens), sum(map(len, page.bodies)))
+        return taken
+
+    def _messages(self, source: Source) -> Taken:
+        """The same with whole messages."""
+        manager, turn = self.engine.queue_manager, self.engine.turn
+        fetch = manager.claim if isinstance(manager, Claims) else manager.fetch
+        taken: Taken = {}
+        for stored in fetch(source.queue, source.key, BATCH):
+            taken.setdefault(self.handover.message(source, stored), []).append(stored.token)
+            turn.take(source.queue, source.key, stored.token)
+        return taken
+
+    def _again(self, source: Source, fetched: float, taken: Taken) -> None:
         """The unit of work is committed, and what it led to handed to connections or stored for sessions."""
         counters, now = self.engine.counters, self.engine.scheduler.monotonic()
-        counters.bridge_latency_seconds["out"].observe_many(now - fetched, len(taken))
-        gone = Counter(rule for rule, token in taken if token not in source.stayed)
+        counters.bridge_latency_seconds["out"].observe_many(now - fetched, sum(map(len, taken.values())))
+        for rule, tokens in taken.items():
+            gone = len(tokens) - sum(token in source.stayed for token in tokens) if source.stayed else len(tokens)
+            counters.mq_get_messages[self.engine.queue_manager.name, rule] += gone
         source.stayed.clear()
-        for rule, count in gone.items():
-            counters.mq_get_messages[self.engine.queue_manager.name, rule] += count
         self.engine.scheduler.soon(lambda: self.pump(source))
 
     def _congested(self) -> bool:
@@ -222,11 +258,14 @@ class Consumers:
         delivered, and the others get theirs."""
         now = self.engine.scheduler.monotonic()
         before, self._behind = self._behind, {}
+        self._room = DEEP
         for connection in self.engine.connections:
-            session = connection.session
+            session, most = connection.session, connection.limits.max_queued
             waiting = max(len(session.outflow.pending), session.stored)
-            if waiting and waiting > connection.limits.max_queued - BATCH:
+            if waiting and waiting > most - BATCH:
                 seen = before.get(session)
                 moved = seen is None or seen[0] != session.delivered
                 self._behind[session] = (session.delivered, now) if moved or seen is None else seen
+            elif most - waiting < self._room:
+                self._room = most - waiting
         return any(now - since < PATIENCE for _, since in self._behind.values())

@@ -131,7 +131,7 @@ class Handover:
         self, rule_name: str, stored: Stored, made: outbound.Publication, publication: Publication, prefixes: Prefixes
     ) -> None:
         engine = self.engine
-        receivers, shared = self._receivers(made)
+        receivers, shared = self.receivers(made)
         if not receivers and not shared and not publication.retain and made.qos:
             raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
         if len(receivers) == 1 and not shared:
@@ -143,7 +143,7 @@ class Handover:
         if publication.retain:
             engine.retained.keep(publication)
 
-    def _receivers(self, made: outbound.Publication) -> tuple[tuple[Receiver, ...], bool]:
+    def receivers(self, made: outbound.Publication) -> tuple[tuple[Receiver, ...], bool]:
         """Who gets it, and whether shared subscriptions are among them."""
         if not made.client:
             route = self._route(made.topic)

@@ -27,6 +27,11 @@ class Waiting:
         most, most_bytes = limits.max_total_queued, limits.max_total_queued_bytes
         return bool((most and self.messages + count > most) or (most_bytes and self.bytes + size > most_bytes))
 
+    def room(self, limits: Limits, size: int, count: int) -> bool:
+        """Whether all sessions together have room for so much more."""
+        most, most_bytes = limits.max_total_queued, limits.max_total_queued_bytes
+        return not ((most and self.messages + count > most) or (most_bytes and self.bytes + size > most_bytes))
+
     def added(self, session: Session, size: int, messages: int = 1) -> None:
         """So much more is stored for it."""
         session.stored += messages

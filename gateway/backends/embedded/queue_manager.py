@@ -8,7 +8,7 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from gateway.backends.embedded import completing, subscribing
+from gateway.backends.embedded import completing, paging, subscribing
 from gateway.backends.embedded.administration import Administration
 from gateway.backends.embedded.attributes import BY_KEYWORD, Value
 from gateway.backends.embedded.authority import OWN_USER, Authority
@@ -260,6 +260,15 @@ class EmbeddedQueueManager:
                 self._expirer.discard(local.name, key, expired)
             stored = completing.stored(found, self.name, core.now() if applications else 0.0)
             return page.named(stored) if page is not None else stored
+
+    def fetch_page(self, queue: str, key: bytes, limit: int) -> paging.Page | None:
+        """The next messages as columns, if there are some and nothing is special about the first."""
+        with self.core.entered():
+            target = self._target(queue)
+            if target.queue is None or queue.startswith(STATE_PREFIX):
+                return None
+            target.check_get()
+            return paging.next_page(self.core, target.queue, key, limit)
 
     def _hand_out(self, local: LocalQueue, found: list[Message], page: Page | None) -> None:
         """Nobody else gets these messages; those that ask for it are confirmed when they are taken, one report each."""

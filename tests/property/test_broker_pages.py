@@ -1,0 +1,238 @@
+"""Messages from queues as columns and one by one: the same comes of both, in the same order for every session."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import NamedTuple
+from unittest import mock
+
+from broker_harness import Bench
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.broker import consumers, pages
+from gateway.mq import mqmd, rfh2
+from gateway.mq.rfh2_folder import folder
+from gateway.mqtt import packets as p
+from gateway.mqtt import writer
+from gateway.ports.batch import Stored
+from gateway.ports.sources import Backout
+
+MAPPING = """
+version: 1
+to_mqtt:
+  - {name: plain, queue: A.Q, topic: "down/{usr.site}", qos: from_persistence}
+  - {name: one, queue: B.Q, topic: "cmd", client: "{usr.site}", qos: 1}
+  - {name: retained, queue: C.Q, topic: "kept/{usr.site}", retain: from_property, qos: 1}
+  - {name: number, queue: D.Q, topic: "down/{mqtt.msgId}", qos: 1}
+  - {name: user, queue: E.Q, topic: "down/x", qos: 1, user_properties: usr, backout: {threshold: 2, queue: ASIDE.Q}}
+"""
+QUEUES = ["A.Q", "A.Q", "A.Q", "B.Q", "C.Q", "D.Q", "E.Q"]
+SUBSCRIBERS = (
+    # version, clean, filter, QoS, options of CONNECT
+    (4, False, "down/#", 1, {}),
+    (5, False, "down/s1", 2, {0x21: 3, 0x22: 1}),
+    (4, True, "down/+", 1, {}),
+    (5, True, "down/s2", 0, {0x27: 60}),
+    (4, False, "$share/g/down/s3", 1, {}),
+    (4, False, "kept/#", 1, {}),
+)
+
+
+class Written(NamedTuple):
+    """A message as its putter wrote it: head and body, cut where he likes."""
+
+    head: bytes
+    body: bytes
+
+
+class Page:
+    """Columns of a page of the bench."""
+
+    def __init__(self, queues, rows) -> None:
+        self._queues, self._rows = queues, rows
+        self.tokens = [token for token, _ in rows]
+        self.heads = [queues.written[token].head for token in self.tokens]
+        self.bodies = [queues.written[token].body for token in self.tokens]
+
+    def stored(self, first, last):
+        return [Stored(token, row[2], row[3]) for token, row in self._rows[first:last]]
+
+
+class Side:
+    """A bench with devices that get what is on its queues: together, or one by one and each made anew."""
+
+    def __init__(self, *, together, max_queued) -> None:
+        self.together = together
+        self.bench = Bench(MAPPING, max_queued=max_queued, max_total_queued=3 * max_queued)
+        self.queues = self.bench.queues
+        self.queues.written = {}
+        self.queues.fetch_page = self.page
+        if not together:
+            self.bench.consumers.handover.repeated.find = mock.Mock(return_value=None)
+        self.devices = []
+        for number, (version, clean, filter_, qos, properties) in enumerate(SUBSCRIBERS):
+            device = self.bench.device(version, f"s{number}").connect(clean=clean, properties=dict(properties))
+            device.subscribe(filter_, qos)
+            self.devices.append(device)
+
+    def page(self, queue, key, limit):
+        rows = [(token, row) for token, row in self.queues._ordered(queue) if row[1] == key][:limit]
+        plain = 0
+        while plain < len(rows) and is_plain(rows[plain][1][2]):
+            plain += 1
+        return Page(self.queues, rows[:plain]) if plain else None
+
+    def arrive(self, queue, messages):
+        rows = self.queues.rows.setdefault(queue, {})
+        for head, body in messages:
+            token = next(self.queues._tokens)
+            self.queues._priorities[token] = 0
+            self.queues.written[token] = Written(head, body)
+            rows[token] = (0, b"", mqmd.with_msg_id(head[:364], token.to_bytes(24, "big")), head[364:] + body)
+        if queue in self.queues.consumed:
+            self.queues.consumed[queue]()
+        self.bench.clock.advance(0.3)
+        self.bench.engine.flush()
+
+    def do(self, what, value):
+        plain = pages._Passing._stretches if self.together else nothing_plain
+        with mock.patch.object(pages._Passing, "_stretches", plain):
+            self._do(what, value)
+
+    def _do(self, what, value):
+        if what == "drop":
+            self.devices[value].drop()
+        elif what == "ack":
+            for packet in self.told[value]:
+                if packet[0] >> 4 == 3 and packet[0] & 6:
+                    self.devices[value].send(writer.encode_acks(p.PUBACK, [packet[2]]))
+        else:
+            self.arrive(what, value)
+
+    def state(self):
+        counters = self.bench.engine.counters
+        sessions = [device.connection.session for device in self.devices]
+        self.told = [device.take() for device in self.devices]
+        return (
+            self.told,
+            [(one.stored, one.stored_bytes, one.delivered) for one in sessions],
+            [(list(one.outflow.inflight), len(one.outflow.pending), one.outflow.behind) for one in sessions],
+            {name: [row[1:] for row in rows.values()] for name, rows in self.queues.rows.items()},
+            counters.packets_out, counters.bytes_out,
+            dict(counters.messages_dropped), dict(counters.mqtt_publish_sent), dict(counters.dlq_messages),
+            dict(counters.route_matched), dict(counters.transform_errors), dict(counters.mq_get_messages),
+        )  # fmt: skip
+
+
+def nothing_plain(_passing, row):
+    return [], row
+
+
+def is_plain(md):
+    number = mqmd.number
+    return (
+        not number(md, mqmd.AT_REPORT)
+        and number(md, mqmd.AT_EXPIRY) == -1
+        and not number(md, mqmd.AT_BACKOUT_COUNT)
+        and not number(md, mqmd.AT_MSG_FLAGS)
+    )
+
+
+_HEADS: dict[bytes, bytes] = {}
+
+
+def shared(head):
+    """One object for equal heads, as a store gives them."""
+    return _HEADS.setdefault(head, head)
+
+
+@st.composite
+def messages(draw):
+    """Heads and bodies of messages that have much in common with their neighbours."""
+    site = draw(st.sampled_from(["s0", "s1", "s1", "s2", "s3", "nobody", "a/b"]))
+    numbered = draw(st.sampled_from([True, True, False]))
+    folders = [folder("usr", [("site", site)])]
+    if draw(st.integers(0, 5)) == 5:
+        folders.append(folder("mqps", [("Ret", "1")]))
+    md = mqmd.build(
+        persistence=draw(st.sampled_from([1, 1, 0])),
+        expiry=draw(st.sampled_from([-1] * 9 + [50])),
+        report=draw(st.sampled_from([0] * 9 + [1])), reply_to_q="REPORTS.Q",
+        correl_id=draw(st.sampled_from([bytes(24)] * 9 + [b"c" * 24])),
+        backout_count=draw(st.sampled_from([0] * 9 + [3])),
+    )  # fmt: skip
+    md = mqmd.with_described(md, 546, 1208, b"MQHRF2  ")
+    where = draw(st.sampled_from(["head", "identifier", "descriptor", "further"]))
+    made = []
+    for _ in range(draw(st.integers(1, 4))):
+        payload = draw(st.binary(max_size=4) | st.sampled_from([b"1</msgId></mqtt>", b"0123"]))
+        if not numbered:
+            header = rfh2.build(folders, encoding=546, coded_char_set_id=1208, format_name=b"        ")
+            whole, at = header + payload, len(header)
+        else:
+            template = rfh2.build_template(folders, "mqtt", {"clientId": "c", "qos": 1}, "msgId")
+            tail = template.tails[draw(st.sampled_from([1, 2, 77, 65535]))]
+            if draw(st.integers(0, 9)) == 9:  # what no packet identifier looks like
+                tail = draw(st.sampled_from([b"x", b"", b"1", b"</msgId></mqtt>", b"123456</msgId></mqtt>"])).ljust(
+                    len(tail)
+                )[: len(tail)]
+            whole, at = template.head + tail + payload, len(template.head)
+            if where == "head":
+                at += len(tail)
+        at = {"descriptor": 0, "further": len(whole)}.get(where, at)
+        made.append((shared(md + whole[:at]), whole[at:]))
+    return made
+
+
+@st.composite
+def stories(draw):
+    arrivals = st.tuples(
+        st.sampled_from(QUEUES), st.lists(messages(), min_size=1, max_size=4).map(lambda some: [*chain(*some)])
+    )
+    others = st.tuples(st.sampled_from(["ack", "ack", "drop"]), st.integers(0, len(SUBSCRIBERS) - 1))
+    return draw(st.sampled_from([5, 300])), draw(st.lists(arrivals | arrivals | others, max_size=12))
+
+
+@settings(max_examples=300, deadline=None)
+@given(stories())
+def test_pages_do_what_one_by_one_does(story):
+    max_queued, steps = story
+    sides = [Side(together=together, max_queued=max_queued) for together in (True, False)]
+    for side in sides:
+        side.queues.backouts["A.Q"] = Backout(2, "ASIDE.Q")
+        side.state()
+    for what, value in steps:
+        for side in sides:
+            side.do(what, value)
+        assert sides[0].state() == sides[1].state()
+
+
+def test_messages_like_the_first_are_not_looked_at_alone():
+    side = Side(together=True, max_queued=1000)
+    template = rfh2.build_template([folder("usr", [("site", "s1")])], "mqtt", {"clientId": "c", "qos": 1}, "msgId")
+    head = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  ") + template.head
+    several = [(head, template.tails[number] + b"%d" % number) for number in range(1, 150)]
+    with mock.patch.object(
+        pages._Passing, "_one_by_one", autospec=True, side_effect=pages._Passing._one_by_one
+    ) as alone:
+        side.arrive("A.Q", several)
+        assert alone.call_count == 1, "the first of its kind"
+    [_, told, *_] = side.state()[0]
+    sent = [packet[4] for packet in told if packet[0] >> 4 == 3]
+    assert sent == [b"%d" % number for number in range(1, 4)], "as many as it takes at once, in order"
+    held = side.devices[1].connection.session
+    assert held.stored == 149
+
+
+def test_a_page_is_no_longer_than_there_is_room_for():
+    side = Side(together=True, max_queued=500)
+    [source] = [one for one in side.bench.consumers.sources.values() if one.queue == "A.Q"]
+    source.batch = consumers.DEEP
+    header = rfh2.build([folder("usr", [("site", "s1")])], encoding=546, coded_char_set_id=1208, format_name=b" " * 8)
+    head = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  ") + header
+    side.arrive("A.Q", [(head, b"%d" % number) for number in range(900)])
+    session = side.devices[0].connection.session
+    assert 500 - consumers.BATCH < session.stored <= 500
+    assert len(side.queues.rows["A.Q"]) == 900 - session.stored, "the others stay on their queue"
+    assert not side.queues.rows.get("DEAD.Q")
