@@ -21,8 +21,8 @@ enum { STAGED_ID = 2 };         /* bytes of the packet identifier before the pay
 /* -- routes: instances of one class with slots, read where they lie -- */
 
 static PyTypeObject *route_type;
-enum { AT_HOT, AT_SEEN, AT_CELL, AT_RUN, AT_HEAD, AT_SHORT, AT_TAILS, AT_STAGED, FIELDS };
-static const char *const field_names[FIELDS] = {"hot", "seen", "cell", "run", "head", "short", "tails", "staged_head"};
+enum { AT_HOT, AT_SEEN, AT_CELL, AT_RUN, AT_HEAD, AT_TAILS, AT_STAGED, FIELDS };
+static const char *const field_names[FIELDS] = {"hot", "seen", "cell", "run", "head", "tails", "staged_head"};
 static Py_ssize_t field_offsets[FIELDS];
 
 /* A borrowed reference; NULL, with an error, where there is nothing. */
@@ -190,9 +190,8 @@ static PyObject *tail_of(PyObject *tails, unsigned packet_id)
     return found;
 }
 
-/* A body: `before`, the tail, the payload. A new reference. */
-static PyObject *body_of(tail *of, unsigned packet_id, const char *before, Py_ssize_t before_length,
-                         const unsigned char *payload, Py_ssize_t length)
+/* A body: the tail, the payload. A new reference. */
+static PyObject *body_of(tail *of, unsigned packet_id, const unsigned char *payload, Py_ssize_t length)
 {
     char digits[8];
     int count = 0;
@@ -207,11 +206,9 @@ static PyObject *body_of(tail *of, unsigned packet_id, const char *before, Py_ss
         if ((found = tail_of(of->tails, packet_id)) == NULL) return NULL;
         width = PyBytes_GET_SIZE(found);
     }
-    PyObject *body = PyBytes_FromStringAndSize(NULL, before_length + width + length);
+    PyObject *body = PyBytes_FromStringAndSize(NULL, width + length);
     if (body != NULL) {
         char *at = PyBytes_AS_STRING(body);
-        memcpy(at, before, (size_t)before_length);
-        at += before_length;
         if (found != NULL) memcpy(at, PyBytes_AS_STRING(found), (size_t)width);
         else if (width > 0) {
             Py_ssize_t closing = PyBytes_GET_SIZE(of->close);
@@ -357,32 +354,21 @@ static PyObject *result(int failed, Py_ssize_t at, Py_ssize_t rows)
 /* -- QoS 0 and 1 -- */
 
 /* 1: one more row; 0: it is not for these columns; -1: an error is set. */
-static int take_one(const reading *from, const publication *one, const publication *before, int is_first,
-                    PyObject *cache, PyObject *missing, PyObject *prepared, PyObject **route, columns *open, tail *of)
+static int take_one(const reading *from, const publication *one, const publication *before, PyObject *cache,
+                    PyObject *missing, PyObject *prepared, PyObject **route, columns *open, tail *of)
 {
-    int is_new = before->topic == NULL || !same_topic(one, before), is_alone = 0;
-    if (is_new) {
+    if (before->topic == NULL || !same_topic(one, before)) {
         int found = look_up(cache, missing, from->first, one->topic, one->topic_length, HOT, route);
         if (found != 1) return found;
         PyObject *run = field(*route, AT_RUN), *tails = field(*route, AT_TAILS);
         if (run == NULL || tails == NULL) return -1;
         if ((found = open_columns(open, prepared, run)) != 1) return found;
         if (learn_tail(of, tails) < 0) return -1;
-        publication next;
-        if (one->stop == from->end) is_alone = !is_first; /* the only one of a chunk has nothing to differ from */
-        else is_alone = !(read_publication(from, one->stop, &next) && same_topic(one, &next));
     }
-    PyObject *head = field(*route, AT_HEAD), *shared = field(*route, AT_SHORT);
-    if (head == NULL || shared == NULL) return -1;
-    if (!PyBytes_CheckExact(head) || !PyBytes_CheckExact(shared) || PyBytes_GET_SIZE(shared) > PyBytes_GET_SIZE(head)) {
-        PyErr_SetString(PyExc_TypeError, "heads are bytes, and `short` is the beginning of one");
-        return -1;
-    }
-    Py_ssize_t cut = is_alone ? PyBytes_GET_SIZE(shared) : PyBytes_GET_SIZE(head);
-    PyObject *body = body_of(of, one->packet_id, PyBytes_AS_STRING(head) + cut, PyBytes_GET_SIZE(head) - cut,
-                             one->payload, one->length);
-    if (append(open->bodies, body) < 0) return -1;
-    return PyList_Append(open->heads, is_alone ? shared : head) < 0 ? -1 : 1;
+    PyObject *head = field(*route, AT_HEAD);
+    if (head == NULL) return -1;
+    if (append(open->bodies, body_of(of, one->packet_id, one->payload, one->length)) < 0) return -1;
+    return PyList_Append(open->heads, head) < 0 ? -1 : 1;
 }
 
 PyDoc_STRVAR(take_doc,
@@ -415,7 +401,7 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     int more = 1;
     while (more == 1 && read_publication(&from, at, &one)) {
         if (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) more = -1;
-        else more = take_one(&from, &one, &before, at == 0, cache, missing, prepared, &route, &open, &of);
+        else more = take_one(&from, &one, &before, cache, missing, prepared, &route, &open, &of);
         if (more != 1) break;
         if (one.packet_id) answer(&to, 0x40, one.packet_id);
         before = one;
@@ -610,7 +596,7 @@ static int release_one(const staged *one, unsigned packet_id, PyObject *route, c
 {
     PyObject *kept = PyTuple_GET_ITEM(one->kept, 1), *head = field(route, AT_HEAD);
     if (head == NULL) return -1;
-    PyObject *body = body_of(of, packet_id, "", 0, (const unsigned char *)PyBytes_AS_STRING(kept) + STAGED_ID,
+    PyObject *body = body_of(of, packet_id, (const unsigned char *)PyBytes_AS_STRING(kept) + STAGED_ID,
                              PyBytes_GET_SIZE(kept) - STAGED_ID);
     if (append(open->bodies, body) < 0 || PyList_Append(open->heads, head) < 0) return -1;
     return PyList_Append(with->ids, one->number) < 0 || PyList_Append(with->tokens, one->token) < 0 ? -1 : 0;

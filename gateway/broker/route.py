@@ -68,7 +68,6 @@ class Route:
         "run",
         "seen",
         "shared",
-        "short",
         "staged_head",
         "stored",
         "tails",
@@ -95,9 +94,6 @@ class Route:
         """Heads of what durable sessions store of publications without properties."""
         self.run: Run = ("", "", 0, False, b"", True, False)
         self.head = b""
-        self.short = b""
-        """The beginning of `head` that publications on other topics share, for those that do not repeat their topic:
-        the rest of the head is then the beginning of their bodies."""
         self.tails: dict[int, bytes] = {}
         self.receivers: tuple[Receiver, ...] = ()
         self.shared: tuple[Shared, ...] = ()

@@ -53,7 +53,6 @@ class Router:
         self._rules_generation = 0
         self._cells: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
-        self._shorts: dict[bytes, bytes] = {}
         self._signposts = Signposts()
         self._runs: dict[tuple[Run, Policy, bool], Run] = {}
         self.engine: Engine | None = None
@@ -82,7 +81,6 @@ class Router:
         if sign is not None and self._may_publish(publisher, sign.topic):
             route = followed(sign, publisher, wire_topic, first)
             if route is not None:
-                route.short = self._short(route.head)
                 route.later = lambda route: self._find_destinations(route, publisher)
                 return route
         route = self._whole_route(publisher, wire_topic, first)
@@ -137,16 +135,6 @@ class Router:
             only = plan.prepared[0]
             route.run = self._run(run_of(only, alone=True), route.policies[0], answered=bool(origin.qos))
             route.head, route.tails = only.head, only.tails
-            route.short = self._short(only.head)
-
-    def _short(self, head: bytes) -> bytes:
-        """What heads of other topics have in common with this one: the descriptor. Equal ones are one object."""
-        if len(head) <= MQMD_LENGTH:
-            return head
-        md = head[:MQMD_LENGTH]
-        if len(self._shorts) >= _MAX_PLANS:
-            self._shorts.clear()
-        return self._shorts.setdefault(md, md)
 
     def _run(self, run: Run, policy: Policy, *, answered: bool) -> Run:
         """The same object for equal runs of equal policy: the hot loops ask by identity whether a run goes on. QoS 0

@@ -3,9 +3,6 @@
 The kernel does in C what `Reader` and `Publishing.packets` do for a PUBLISH without properties on a hot route, and for
 the PUBREL of one, which is nearly all that devices send. Whatever else is in the chunk is returned and goes the usual
 way; so does everything where there is no kernel, with the same result.
-
-A publication whose neighbours are on other topics shares only the descriptor with other messages: that is its head
-then, and the rest of what its rule writes the beginning of its body, so that a frame has not a descriptor a message.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def said(route):
         route.topic, route.wire_topic, route.first, route.error, route.error_text, route.policies, route.run,
         route.rows, route.head,
         [route.tails.get(number, route.tails[number]) for number in (0, 1, 65535)] if route.head else (),
-        route.short, route.receivers, route.shared, route.rule, route.hot, route.seen == route.cell[0],
+        route.receivers, route.shared, route.rule, route.hot, route.seen == route.cell[0],
         route.interested, plan and [(one.rule.name, one.head, one.queue, one.simple) for one in plan.prepared],
     )  # fmt: skip
 
