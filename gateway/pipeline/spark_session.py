@@ -39,6 +39,7 @@ PLAIN_CHECKPOINT = {
     ),
 }
 PLAIN_SINCE = (4, 3)
+UNCHECKED_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 LOCAL = {
     # The second number is attempts for a task; with plain local[2] any passing error ends the query.
     "spark.master": "local[2,4]",
@@ -49,7 +50,7 @@ LOCAL = {
     # Rows come from Python through a socket of the file system, and the JVM does not check again what Arrow has made:
     # a tenth of the time of a read. Elsewhere the folder of such a socket may have too long a name.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false",
+    "spark.driver.extraJavaOptions": UNCHECKED_ARROW,
 }
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from gateway.pipeline.spark_session import UNCHECKED_ARROW
+
 HERE = Path(__file__).parent
 SHORT_LIVED = {
     # A session that lives for a minute never gets its money back from the optimising compiler, Spark's or Java's.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"{UNCHECKED_ARROW} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
 }
