@@ -190,12 +190,16 @@ def test_wrong_columns_are_refused_before_any_call(connection: Connection) -> No
         (1, 0, True, [HEAD], [b""], 0, options, options, b"key", b"short"),
     ):
         with pytest.raises(ValueError, match=r"bytes|lengths"):
-            carrier.carry(connection.session.handle, None, [run], False)
+            carrier.carry(connection.session.handle, None, None, b"", [run], False)
     for head in (b"short", "text"):
         row = (1, 0, True, [head], [b""], 0, options, options, None, b"")
         with pytest.raises(TypeError, match="head"):
-            carrier.carry(connection.session.handle, None, [row], False)  # type: ignore[list-item]
-    assert not carrier.post(connection.session.handle, None, [], False), "nobody is parked"
+            carrier.carry(connection.session.handle, None, None, b"", [row], False)  # type: ignore[list-item]
+    marker = (False, 1, bytes(364), bytes(112), 1, bytes(364), options)
+    for taken, offered in ((b"short", bytes(24)), (None, b"short")):
+        with pytest.raises(ValueError, match="24 bytes"):
+            carrier.carry(connection.session.handle, marker, taken, offered, [], False)
+    assert not carrier.post(connection.session.handle, None, None, b"", [], False), "nobody is parked"
     assert carrier.take(True) is None
     assert carrier.wait(0.0) == calls.TIMED_OUT
     carrier.wake()

@@ -196,8 +196,18 @@ static int copied(char *to, const Py_buffer *from, Py_ssize_t length)
     return 0;
 }
 
-/* (fence, handle to take by, descriptor, options, handle to put by, descriptor, options); no descriptor: none to take */
-static int load_marker(marker *m, PyObject *given)
+static int patch_id(char *md, PyObject *id)
+{
+    if (!PyBytes_Check(id) || PyBytes_GET_SIZE(id) != ID_LENGTH) {
+        PyErr_SetString(PyExc_ValueError, "an identifier is 24 bytes");
+        return -1;
+    }
+    memcpy(md + AT_MSG_ID, PyBytes_AS_STRING(id), ID_LENGTH);
+    return 0;
+}
+
+/* (fence, handle to take by, descriptor, options, handle to put by, descriptor, options); the MsgIds to take and put */
+static int load_marker(marker *m, PyObject *given, PyObject *taken, PyObject *offered)
 {
     m->there = given != Py_None;
     if (!m->there) return 0;
@@ -207,14 +217,14 @@ static int load_marker(marker *m, PyObject *given)
         return -1;
     }
     if (!PyArg_ParseTuple(given, "piy*y*iy*y*", &m->fence, &m->in, &take, &take_options, &m->out, &put, &put_options)) return -1;
-    m->take = take.len != 0;
-    int failed = m->take && (copied(m->take_md, &take, MD_LENGTH) || copied(m->take_options, &take_options, GMO_LENGTH));
+    m->take = taken != Py_None;
+    int failed = copied(m->take_md, &take, MD_LENGTH) || copied(m->take_options, &take_options, GMO_LENGTH);
     failed = failed || copied(m->put_md, &put, MD_LENGTH) || copied(m->put_options, &put_options, PMO_LENGTH);
     PyBuffer_Release(&take);
     PyBuffer_Release(&take_options);
     PyBuffer_Release(&put);
     PyBuffer_Release(&put_options);
-    return failed ? -1 : 0;
+    return failed || (m->take && patch_id(m->take_md, taken) < 0) ? -1 : patch_id(m->put_md, offered);
 }
 
 static int grow(void **memory, Py_ssize_t *room, Py_ssize_t wanted, size_t each)
@@ -294,12 +304,12 @@ static int load_run(Carrier *self, PyObject *given)
     return failed ? -1 : 0;
 }
 
-/* connection, marker or None, runs, whether to commit */
+/* connection, marker or None, MsgId of the one to take or None, of the one to put, runs, whether to commit */
 static int load(Carrier *self, PyObject *args)
 {
-    PyObject *given, *runs;
-    if (!PyArg_ParseTuple(args, "iOO!p", &self->connection, &given, &PyList_Type, &runs, &self->commits)) return -1;
-    if (load_marker(&self->mark, given) < 0) return -1;
+    PyObject *given, *taken, *offered, *runs;
+    if (!PyArg_ParseTuple(args, "iOOOO!p", &self->connection, &given, &taken, &offered, &PyList_Type, &runs, &self->commits)) return -1;
+    if (load_marker(&self->mark, given, taken, offered) < 0) return -1;
     if (grow((void **)&self->runs, &self->room_runs, PyList_GET_SIZE(runs), sizeof(run)) < 0) return -1;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(runs); i++)
         if (load_run(self, PyList_GET_ITEM(runs, i)) < 0) {
@@ -349,7 +359,7 @@ static PyObject *what_became(Carrier *self)
 }
 
 PyDoc_STRVAR(carry_doc,
-"carry(connection, marker, runs, commit) -> (stage, run, rows of it, completion code, reason, identifiers by run)\n\n"
+"carry(connection, marker, taken, offered, runs, commit) -> (stage, run, rows of it, completion code, reason, identifiers by run)\n\n"
 "Make these calls on this thread.");
 
 static PyObject *carry(Carrier *self, PyObject *args)
@@ -367,7 +377,7 @@ static PyObject *carry(Carrier *self, PyObject *args)
 }
 
 PyDoc_STRVAR(post_doc,
-"post(connection, marker, runs, commit) -> bool\n\n"
+"post(connection, marker, taken, offered, runs, commit) -> bool\n\n"
 "Have the thread that is parked make these calls; False: it is not parked, or what it did last was not looked at.");
 
 static PyObject *post(Carrier *self, PyObject *args)

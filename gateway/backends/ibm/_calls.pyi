@@ -6,8 +6,26 @@ Result: TypeAlias = tuple[int, int, int, int, int, list[list[bytes]]]
 
 class Carrier:
     def __new__(cls, put: int, get: int, commit: int) -> Self: ...
-    def carry(self, connection: int, marker: Marker | None, runs: list[Run], commit: bool, /) -> Result: ...
-    def post(self, connection: int, marker: Marker | None, runs: list[Run], commit: bool, /) -> bool: ...
+    def carry(
+        self,
+        connection: int,
+        marker: Marker | None,
+        taken: bytes | None,
+        offered: bytes,
+        runs: list[Run],
+        commit: bool,
+        /,
+    ) -> Result: ...
+    def post(
+        self,
+        connection: int,
+        marker: Marker | None,
+        taken: bytes | None,
+        offered: bytes,
+        runs: list[Run],
+        commit: bool,
+        /,
+    ) -> bool: ...
     def wait(self, seconds: float, /) -> int: ...
     def wake(self) -> None: ...
     def take(self, refused: bool, /) -> Result | None: ...

@@ -73,6 +73,8 @@ class IbmQueueManager:
         self._new_id = message_ids(time.time(), instance[:4])
         self._heard = False
         """Workers tell the reactor by a descriptor."""
+        self._posted: list[Worker] = []
+        """Workers that may have something to be collected."""
         self._queue = Queue(connections)
         self._under_way: dict[int, Submission] = {}
         self._workers = [self._worker(number, instance.hex()) for number in range(connections)]
@@ -206,7 +208,9 @@ class IbmQueueManager:
             self._listen()
         for submission in submissions:
             self._under_way[id(submission.unit)] = submission
-            self._workers[submission.worker or 0].submit(submission.unit)
+            worker = self._workers[submission.worker or 0]
+            if worker.submit(submission.unit) and worker not in self._posted:
+                self._posted.append(worker)
 
     def _listen(self) -> None:
         """Have what workers do without Python told by a descriptor, as soon as the reactor has one."""
@@ -217,8 +221,13 @@ class IbmQueueManager:
                 worker.tell(descriptor)
 
     def _collect(self) -> None:
-        for worker in self._workers:
-            worker.collect(self._conclude)
+        posted, self._posted = self._posted, []
+        for worker in posted:
+            unit = worker.collect()
+            if unit is not None:
+                self._conclude(unit, Outcome())
+            elif worker.outstanding and worker not in self._posted:
+                self._posted.append(worker)
 
     def _finished(self, unit: Unit, outcome: Outcome) -> None:
         """In a worker's thread."""

@@ -72,6 +72,8 @@ class Connection:
         self._no_identity: set[str] = set()
         self._topics: list[ctypes.Array[ctypes.c_char]] = []
         self._put_options: dict[tuple[bool, bool, int], Callable[[], bytes]] = {}
+        self._put_packed: dict[tuple[bool, bool, int], bytes] = {}
+        self._marker: MarkerCalls | None = None
         self.carrier: Carrier | None = None
         """Makes the calls of many puts at one go, where it is compiled."""
         self._trusted: set[tuple[str, str]] = set()
@@ -129,6 +131,7 @@ class Connection:
                 self.session.close(handle)
         self._handles.clear()
         self._no_identity.clear()
+        self._marker = None
 
     def _open(self, descriptor: bytes, options: int, queue: str) -> int:
         try:
@@ -155,7 +158,7 @@ class Connection:
 
     def _carry(self, carrier: Carrier, puts: Puts, run: Run) -> list[Token]:
         """Put a run at one go; rows out of syncpoint that are put are marked as placed."""
-        carried = Carried(carrier.carry(self.session.handle, None, [run], False), [puts.queue])  # noqa: FBT003
+        carried = Carried(carrier.carry(self.session.handle, None, None, b"", [run], False), [puts.queue])  # noqa: FBT003
         self.calls += len(carried.ids[0])
         if not puts.syncpoint:
             puts.placed += len(carried.ids[0])
@@ -167,14 +170,22 @@ class Connection:
         how = mq.MQPMO_SYNCPOINT if puts.syncpoint else mq.MQPMO_NO_SYNCPOINT
         priority, persistent, heads = puts.priority, puts.persistent, puts.heads
         if puts.key and puts.syncpoint:
-            options = self._options(asynchronous, identity=False)()
+            options = self._packed(asynchronous, identity=False)
             ids = b"".join([self._new_id(priority) for _ in heads])
             return handle, priority, persistent, heads, puts.bodies, 0, options, options, puts.key, ids
         how |= mq.MQPMO_RETAIN if puts.retain else 0
-        options = self._options(asynchronous, identity=False, how=how)()
-        identity = self._options(asynchronous, identity=puts.queue not in self._no_identity, how=how)()
+        options = self._packed(asynchronous, identity=False, how=how)
+        identity = self._packed(asynchronous, identity=puts.queue not in self._no_identity, how=how)
         first = 0 if puts.syncpoint else puts.placed
         return handle, priority, persistent, heads, puts.bodies, first, options, identity, None, b""
+
+    def _packed(self, asynchronous: bool, *, identity: bool, how: int = mq.MQPMO_SYNCPOINT) -> bytes:
+        """MQPMO for the carrier, which copies it for each call."""
+        found = self._put_packed.get((identity, asynchronous, how))
+        if found is None:
+            found = self._options(asynchronous, identity=identity, how=how)()
+            self._put_packed[identity, asynchronous, how] = found
+        return found
 
     def runs(self, many: Sequence[Puts], *, can_status: bool, open_too: bool) -> list[Run] | None:
         """Asynchronous runs for the carrier; None when a queue is not open yet and is not to be opened now."""
@@ -192,15 +203,17 @@ class Connection:
         """Whether a queue is open for putting and for taking."""
         return (queue, "", _OUTPUT) in self._handles and (queue, "", _INPUT) in self._handles
 
-    def marker(
-        self, queue: str, key: bytes, taken: bytes | None, expiry: int, fence: bool
-    ) -> tuple[MarkerCalls, bytes]:
-        """`exchange` as the carrier wants it, and the MsgId of the new one; `fence`: stop if the old one is gone."""
-        token = self._new_id(0)
-        md = keyed_md(state_md(expiry), 0, True, token, key)  # noqa: FBT003 -- persistent
-        options = self._options(asynchronous=True, identity=False)()
-        take = b"" if taken is None else match_md(taken)
-        return (fence, self.input(queue), take, self._drop_one(), self.output(queue), md, options), token
+    def marker(self, queue: str, key: bytes, expiry: int, fence: bool) -> MarkerCalls:
+        """`exchange` as the carrier wants it, without the MsgIds; `fence`: stop if the old one is gone."""
+        if self._marker is None:
+            md = keyed_md(state_md(expiry), 0, True, NO_ID, key)  # noqa: FBT003 -- persistent
+            options = self._packed(asynchronous=True, identity=False)
+            self._marker = fence, self.input(queue), match_md(), self._drop_one(), self.output(queue), md, options
+        return self._marker
+
+    def new_id(self) -> bytes:
+        """The MsgId of a new marker."""
+        return self._new_id(0)
 
     def place(self, puts: Puts, *, can_status: bool) -> bool:
         """Put the rows of a run out of syncpoint that are not there yet. Whether MQSTAT has to tell what became of

@@ -59,14 +59,21 @@ class Partition:
 class Submission:
     """One unit between `submit` and `done`."""
 
-    __slots__ = ("done", "lanes", "outcome", "unit", "worker")
+    __slots__ = ("_lanes", "done", "outcome", "unit", "worker")
 
     def __init__(self, unit: Unit, done: Done) -> None:
         self.unit = unit
         self.done = done
-        self.lanes = lanes_of(unit)
+        self._lanes: set[Lane] | None = None
         self.worker: int | None = None
         self.outcome: Outcome | None = None
+
+    @property
+    def lanes(self) -> set[Lane]:
+        """What the unit touches; asked only where there are others."""
+        if self._lanes is None:
+            self._lanes = lanes_of(self.unit)
+        return self._lanes
 
 
 class Queue:
@@ -76,6 +83,8 @@ class Queue:
         self._partition = Partition(workers)
         self._waiting: deque[Submission] = deque()
         self._order: deque[Submission] = deque()
+        self._alone: Submission | None = None
+        """The only one under way, as long as there is no other: it needs no partition."""
 
     def __len__(self) -> int:
         return len(self._order)
@@ -83,12 +92,22 @@ class Queue:
     def add(self, submission: Submission) -> Sequence[Submission]:
         """A new one; those that can be started now, `worker` filled in."""
         self._order.append(submission)
+        if len(self._order) == 1:
+            self._alone, submission.worker = submission, 0
+            return (submission,)
+        if self._alone is not None:
+            self._partition.assign(self._alone.lanes)  # nobody is busy: the first worker, which has it
+            self._alone = None
         self._waiting.append(submission)
         return self._start()
 
     def finish(self, submission: Submission, outcome: Outcome) -> tuple[list[Submission], Sequence[Submission]]:
         """The outcome of one; those whose outcome can be told now, and those that can be started now."""
         submission.outcome = outcome
+        if submission is self._alone:
+            self._alone = None
+            self._order.clear()
+            return [submission], ()
         if submission.worker is not None:
             self._partition.release(submission.worker, submission.lanes)
         told = []

@@ -60,8 +60,9 @@ class Posting:
         runs = connection.runs(unit.puts, can_status=self._can_status, open_too=False)
         if runs is None:
             return False
-        marker, offered = self._marker.calls(connection)
-        if not self._carrier.post(connection.session.handle, marker, runs, True):  # noqa: FBT003 -- and commit
+        marker, offered = self._marker.calls(connection), connection.new_id()
+        handle, settled = connection.session.handle, self._marker.settled
+        if not self._carrier.post(handle, marker, settled, offered, runs, True):  # noqa: FBT003 -- and commit
             return False
         self._posted = unit, offered  # nobody looks for it without `_awake`
         return True
@@ -104,8 +105,9 @@ class Posting:
         runs = connection.runs(many, can_status=self._can_status, open_too=True)
         if runs is None:
             return None
-        marker, self._marker.offered = self._marker.calls(connection)
-        result = self._carrier.carry(connection.session.handle, marker, runs, True)  # noqa: FBT003 -- and commit
+        marker, offered = self._marker.calls(connection), connection.new_id()
+        handle, settled, self._marker.offered = connection.session.handle, self._marker.settled, offered
+        result = self._carrier.carry(handle, marker, settled, offered, runs, True)  # noqa: FBT003 -- and commit
         return Carried(result, [puts.queue for puts in many])
 
     def wake(self) -> None:

@@ -60,9 +60,9 @@ class Marker:
             raise Superseded
         self.offered = offered
 
-    def calls(self, connection: Connection) -> tuple[Calls, bytes]:
-        """What `advance` does, for the carrier, and the marker that is to be `offered` when it sets out."""
-        return connection.marker(MARKERS, self.key, self.settled, self._expiry, self.fence)
+    def calls(self, connection: Connection) -> Calls:
+        """What `advance` does, for the carrier, which is told the MsgIds beside it."""
+        return connection.marker(MARKERS, self.key, self._expiry, self.fence)
 
     def begin(self, connection: Connection) -> None:
         """On a new connection without doubts: a marker to start from. Those of earlier connections go as far as they
@@ -175,5 +175,7 @@ def taken_by(takes: Takes) -> int:
 
 def rows_of(unit: Unit) -> int:
     """How many uncommitted messages the unit makes."""
+    if not (unit.takes or unit.moves or unit.replaces) and len(unit.puts) == 1:  # what devices send
+        return len(unit.puts[0].heads) if unit.puts[0].syncpoint else 0
     rows = sum(len(puts.heads) for puts in unit.puts if puts.syncpoint) + sum(map(taken_by, unit.takes))
     return rows + sum(2 * len(moves.tokens) for moves in unit.moves) + 2 * len(unit.replaces)

@@ -87,13 +87,12 @@ class Worker:
         self._told = told
         self._attempted = attempted
         self._units: SimpleQueue[Unit | None] = SimpleQueue()
-        """What waits; None wakes a worker that is to end. A condition variable would wake the thread twice for a unit:
-        once to be told, once for the lock that the teller still holds."""
+        """What waits; None ends the worker. A condition variable would wake the thread twice for a unit."""
         self._ahead: Unit | None = None
         """Taken from the queue and too large for the batch before it."""
         self._carrier = found = calls.carrier(driver)
         self._posting = None if found is None else Posting(found, marker, can_status=driver.can_status)
-        self._outstanding = 0
+        self.outstanding = 0
         """Units that were submitted and not concluded; the reactor's alone."""
         self._stopping = threading.Event()
         self._connection: Connection | None = None
@@ -109,30 +108,31 @@ class Worker:
             self._adopt(connection)
         self.thread.start()
 
-    def submit(self, unit: Unit) -> None:
-        """Commit the unit some time soon; called in the reactor's thread."""
-        self._outstanding += 1
-        if self._posting is None:
-            self._units.put(unit)
-        elif self._outstanding > 1 or not self._posting.post(unit, self._connection):
-            self._units.put(unit)
+    def submit(self, unit: Unit) -> bool:
+        """Commit the unit some time soon; called in the reactor's thread. True: its outcome is to be collected."""
+        self.outstanding += 1
+        if self._posting is not None and self.outstanding == 1 and self._posting.post(unit, self._connection):
+            return True
+        self._units.put(unit)
+        if self._posting is not None:
             self._posting.wake()
+        return False
 
     def concluded(self) -> None:
         """The outcome of a unit has reached the reactor's thread."""
-        self._outstanding -= 1
+        self.outstanding -= 1
 
     def tell(self, descriptor: int) -> None:
         """From now on outcomes may be told by writing to this; `collect` is called then."""
         if self._posting is not None:
             self._posting.tell(descriptor)
 
-    def collect(self, concluded: Finished) -> None:
-        """In the reactor's thread: the outcome of what went without Python, if it is through."""
+    def collect(self) -> Unit | None:
+        """In the reactor's thread: what went without Python, if it is committed."""
         unit = None if self._posting is None else self._posting.collect()
         if unit is not None:
             self.calls += AROUND + rows_of(unit)
-            concluded(unit, Outcome())
+        return unit
 
     def stop(self) -> None:
         """Commit what waits if the queue manager answers, then end; the caller joins the thread."""
