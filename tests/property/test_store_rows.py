@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.backends.embedded.store import rows
@@ -73,6 +73,14 @@ def test_one_object(values: list[bytes]) -> None:
     assert rows.same(values) is rows.same_in_python(values)
 
 
+@given(st.lists(st.sampled_from([b"", b"abc", b"abcd", b"xbcd", b"abxd"]), max_size=6), st.integers(0, 5), st.binary())
+@example([b"abcd", b"xbcd"], 1, b"bc")
+@example([b"abcd"], 3, b"")
+@example([b"abcd"], 5, b"")
+def test_values_that_agree(values: list[bytes], at: int, wanted: bytes) -> None:
+    assert rows.agree(values, at, wanted) is rows.agree_in_python(values, at, wanted)
+
+
 @given(st.lists(st.sampled_from([b"a", b"b", b"c" * 400, bytes(bytearray(b"c" * 400))]) | st.binary(), max_size=400))
 def test_each_distinct_value_once(values: list[bytes]) -> None:
     assert rows.dictionary(values) == rows.dictionary_in_python(values)
@@ -95,6 +103,9 @@ def test_numbers_of_distinct_values_are_as_wide_as_they_must(count: int) -> None
         lambda: rows.offsets(["text"]),  # type: ignore[list-item]
         lambda: rows.offsets(None),  # type: ignore[arg-type]
         lambda: rows.same(b""),  # type: ignore[arg-type]
+        lambda: rows.agree([b""], -1, b""),
+        lambda: rows.agree(["text"], 0, b""),  # type: ignore[list-item]
+        lambda: rows.agree((b"",), 0, b""),  # type: ignore[arg-type]
         lambda: rows.dictionary((b"",)),  # type: ignore[arg-type]
         lambda: rows.dictionary([b"", "text"]),  # type: ignore[list-item]
         lambda: rows.extent(["text"]),  # type: ignore[list-item]

@@ -16,7 +16,7 @@ from gateway.backends.embedded.completing import complete
 from gateway.backends.embedded.core import Core, reason_of
 from gateway.backends.embedded.local_queue import LocalQueue
 from gateway.backends.embedded.resolution import Target, resolve
-from gateway.backends.embedded.store.rows import extent, one_run, same
+from gateway.backends.embedded.store.rows import agree, extent, one_run, same
 from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
 from gateway.errors import HeaderError, MQError, StoreError
 from gateway.mq import constants as mq
@@ -32,6 +32,8 @@ TARGETS_REMEMBERED = 10_000
 """Resolved names; messages to devices have a queue manager's name each."""
 UNITS_IN_A_FRAME = 256
 BYTES_IN_A_FRAME = 16 << 20
+REPORT, EXPIRY = 8, 16
+"""Where an MQMD has them."""
 QUIET = bytes(4)
 UNLIMITED = b"\xff\xff\xff\xff"
 _STATE_HEAD = descriptor.default_descriptor(persistence=mq.MQPER_PERSISTENT)
@@ -198,8 +200,7 @@ class Intake:
         target = self.target(puts.queue, puts.queue_manager)
         target.check_put()
         queue = target.queue
-        distinct = {heads[0]} if same(heads) else set(heads)
-        if queue is None or target.remote or any(head[8:12] != QUIET for head in distinct):
+        if queue is None or target.remote or not agree(heads, REPORT, QUIET):
             self._slow_put(target, puts, own)
             return extent(bodies)[0]
         if puts.persistent and queue.temporary:
@@ -209,11 +210,11 @@ class Intake:
         lane = LanePuts(
             queue.name, puts.key, self._priority(queue, target, puts.priority), puts.persistent, heads, bodies
         )
-        if any(head[16:20] != UNLIMITED for head in distinct):
+        if not agree(heads, EXPIRY, UNLIMITED):
             lane.expiries = tuple(expiries(heads, self._core.now()))
         own.puts.append(lane)
         entry.puts.append((puts, lane))
-        return extent(bodies)[0] + sum(map(len, distinct))
+        return extent(bodies)[0] + (len(heads[0]) if same(heads) else extent(heads)[0])
 
     @staticmethod
     def _priority(queue: LocalQueue, target: Target, priority: int) -> int:
@@ -233,7 +234,7 @@ class Intake:
                 mq.MQRC_UNKNOWN_OBJECT_NAME, f"{moves.queue!r} is no local queue: messages cannot be moved from it"
             )
         heads = moves.heads
-        asks = heads is not None and any(head[8:12] != QUIET for head in set(heads))
+        asks = heads is not None and not agree(heads, REPORT, QUIET)
         if queue is None or target.remote or asks:
             self._move_by_hand(moves, source, target, own)
             return

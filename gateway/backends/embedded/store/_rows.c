@@ -179,6 +179,38 @@ static PyObject *same(PyObject *module, PyObject *values)
     return PyBool_FromLong(rows > 0);
 }
 
+PyDoc_STRVAR(agree_doc,
+"agree(values, at, wanted, /) -> bool\n\nWhether all byte strings of a list have the bytes `wanted` from `at` on.");
+
+static PyObject *agree(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 3 || !PyList_Check(args[0]) || !PyBytes_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "agree(list, int, bytes)");
+        return NULL;
+    }
+    PyObject *values = args[0], *before = NULL;
+    const char *wanted = PyBytes_AS_STRING(args[2]);
+    Py_ssize_t at = PyLong_AsSsize_t(args[1]), length = PyBytes_GET_SIZE(args[2]);
+    if (at == -1 && PyErr_Occurred()) return NULL;
+    if (at < 0) {
+        PyErr_SetString(PyExc_ValueError, "a place is not negative");
+        return NULL;
+    }
+    for (Py_ssize_t row = 0; row < PyList_GET_SIZE(values); row++) {
+        PyObject *one = PyList_GET_ITEM(values, row);
+        if (one == before) continue;
+        if (!PyBytes_Check(one)) {
+            PyErr_SetString(PyExc_TypeError, "agree(list of bytes)");
+            return NULL;
+        }
+        if (PyBytes_GET_SIZE(one) - length < at || memcmp(PyBytes_AS_STRING(one) + at, wanted, (size_t)length) != 0)
+            Py_RETURN_FALSE;
+        before = one;
+    }
+    Py_RETURN_TRUE;
+}
+
 PyDoc_STRVAR(dictionary_doc,
 "dictionary(values, /) -> (list, int, bytes)\n\n"
 "Each distinct byte string once, in the order of their first appearance; and the number of each row's among them, in 1, 2\n"
@@ -260,6 +292,7 @@ static PyMethodDef methods[] = {
     {"repeats", repeats, METH_O, repeats_doc},
     {"offsets", offsets, METH_O, offsets_doc},
     {"same", same, METH_O, same_doc},
+    {"agree", (PyCFunction)(void (*)(void))agree, METH_FASTCALL, agree_doc},
     {"dictionary", dictionary, METH_O, dictionary_doc},
     {"pack", alike_pack, METH_O, alike_pack_doc},
     {"unpack", (PyCFunction)(void (*)(void))alike_unpack, METH_FASTCALL, alike_unpack_doc},

@@ -52,6 +52,12 @@ def same_in_python(values: list[bytes], /) -> bool:
     return len(set(map(id, values))) == 1
 
 
+def agree_in_python(values: list[bytes], at: int, wanted: bytes, /) -> bool:
+    """Whether all have these bytes at that place."""
+    end = at + len(wanted)
+    return all(value[at:end] == wanted and len(value) >= end for value in values)
+
+
 def dictionary_in_python(values: list[bytes], /) -> tuple[list[bytes], int, bytes]:
     """Each distinct value once, and the number of each row's among them in 1, 2 or 4 bytes."""
     distinct = list(dict.fromkeys(values))
@@ -67,6 +73,7 @@ extent: Callable[[Sequence[bytes]], tuple[int, int]] = extent_in_python
 repeats: Callable[[list[bytes]], bool] = repeats_in_python
 offsets: Callable[[list[bytes]], bytes | None] = offsets_in_python
 same: Callable[[list[bytes]], bool] = same_in_python
+agree: Callable[[list[bytes], int, bytes], bool] = agree_in_python
 dictionary: Callable[[list[bytes]], tuple[list[bytes], int, bytes]] = dictionary_in_python
 try:
     from gateway.backends.embedded.store import _rows
@@ -78,7 +85,7 @@ else:
 with suppress(ImportError, AttributeError):  # AttributeError: it was built from older sources
     from gateway.backends.embedded.store import _rows as fresh
 
-    extent, repeats, dictionary = fresh.extent, fresh.repeats, fresh.dictionary
+    extent, repeats, agree, dictionary = fresh.extent, fresh.repeats, fresh.agree, fresh.dictionary
 
 
 def compiled() -> bool:
