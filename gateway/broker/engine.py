@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import add
 from typing import Any
 
-from gateway.broker import accounting, early, runs, shedding, singles
+from gateway.broker import accounting, early, runs, settling, shedding, singles
 from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
@@ -150,7 +150,9 @@ class Engine:
                 self.protocol_error(connection, ProtocolError("too much before CONNACK", reasons.QUOTA_EXCEEDED))
                 return
         if connection.state == ONLINE:
-            rest = runs.take(self, connection, chunk)
+            if chunk.startswith(settling.BEGINS) and connection.reader.held is None:
+                chunk = settling.from_bytes(self, connection, chunk)
+            rest = runs.take(self, connection, chunk) if chunk else b""
             if rest:
                 self.publishing.packets(connection, connection.reader.feed(rest))
             else:

@@ -44,6 +44,20 @@ class Item:
         """The shared subscription it came through: when the session ends, another member gets it."""
 
 
+_Like = tuple[bytes | None, bytes | None, int, int, bytes, bytes]
+"""Topic, properties, payload's length and QoS of a publication, and its bytes before and behind the packet identifier
+up to the payload: what is on the wire of all others with these."""
+_NOTHING_YET: _Like = (None, None, 0, 0, b"", b"")
+
+
+def _like(item: Item, before: bytes, after: bytes) -> _Like:
+    publication = item.publication
+    if item.retain or item.dup or item.sub_ids or publication.expires:
+        return _NOTHING_YET
+    size = len(publication.payload)
+    return publication.topic, publication.properties, size, item.qos, before, after[: len(after) - size]
+
+
 class Outflow:
     """The sending side of one session."""
 
@@ -125,10 +139,11 @@ class Outflow:
         over: list[Item] = []
         pending, inflight = self.pending, self.inflight
         plain = not (self._alias_limit and self.version == V5)
-        while pending and len(inflight) < self.window:  # [MQTT-4.9.0-2] [MQTT-3.3.4-9]
+        window, token, like = self.window, self.sent_token, _NOTHING_YET
+        while pending and len(inflight) < window:  # [MQTT-4.9.0-2] [MQTT-3.3.4-9]
             item = pending.popleft()
             if item.token is not None:
-                self.sent_token = item.token
+                token = item.token
             publication = item.publication
             if publication.expires and publication.expired(
                 now
@@ -138,10 +153,21 @@ class Outflow:
             packet_id = item.packet_id
             if not packet_id or packet_id in inflight:
                 packet_id = item.packet_id = self.allot()
-            if plain:
+            payload = publication.payload
+            topic, block, size, qos, before, middle = like
+            if (
+                publication.topic is topic
+                and publication.properties is block
+                and len(payload) == size
+                and item.qos == qos
+                and not (item.retain or item.dup or item.sub_ids or publication.expires)
+            ):
+                data = before + packet_id.to_bytes(2, "big") + middle + payload
+            elif plain:
                 first = 0x30 | item.qos << 1 | (1 if item.retain else 0) | (8 if item.dup else 0)
                 before, after = publication.wire(self.version, first, now, item.sub_ids)
                 data = before + packet_id.to_bytes(2, "big") + after
+                like = _like(item, before, after) if len(data) <= self.max_packet else _NOTHING_YET
             else:
                 data = self.encode(item, now)
             if len(data) > self.max_packet:
@@ -149,6 +175,7 @@ class Outflow:
                 continue
             inflight[packet_id] = item  # until it is acknowledged [MQTT-4.3.2-3] [MQTT-4.3.3-3]
             out.append(data)
+        self.sent_token = token
         return over
 
     def encode(self, item: Item, now: float) -> bytes:

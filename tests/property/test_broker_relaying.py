@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from unittest import mock
 
 import pytest
@@ -54,8 +55,10 @@ class Side:
 
     def do(self, who, chunk):
         device = self.devices[who]
-        with mock.patch.object(relaying, "plain", relaying.plain if self.in_runs else one_by_one), \
-             mock.patch.object(settling, "plain", settling.plain if self.in_runs else one_by_one):  # fmt: skip
+        with ExitStack() as patched:
+            for module, name in ((relaying, "plain"), (settling, "plain"), (settling, "from_bytes")):
+                if not self.in_runs:
+                    patched.enter_context(mock.patch.object(module, name, one_by_one))
             if chunk == "drop":
                 device.drop()
             else:
