@@ -148,3 +148,21 @@ def test_subscriptions_that_share_a_queue_get_their_own(rigs: list[Rig]) -> None
         _until(more)
         assert got == expected
     assert manager.depth(news.queue) == 0
+
+
+def test_what_an_earlier_life_had_read_comes_first_all_of_it(rigs: list[Rig]) -> None:
+    """Marks run out one after the other: the second message must not be passed by because the first is free."""
+    gone, rig = rigs
+    gone.queue_manager.consume("APP.Q", lambda: None)
+    ahead = gone.queue_manager._watchers["APP.Q"]._ahead
+    for number in range(2):
+        _put(rig, number, 1)
+        _until(lambda number=number: len(ahead._messages) > number)
+        time.sleep(0.4)
+    gone.queue_manager._watchers["APP.Q"].stop()
+    gone.queue_manager._watchers["APP.Q"].thread.join(20)
+    _put(rig, 2, 10)
+    consumer = Consumer(rig)
+    _until(lambda: len(consumer.got) == 12)
+    consumer.end()
+    assert consumer.got == [b"%d" % number for number in range(12)]

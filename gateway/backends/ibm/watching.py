@@ -39,6 +39,8 @@ _MARK = mq.MQGMO_UNMARKED_BROWSE_MSG | mq.MQGMO_MARK_BROWSE_CO_OP
 _MQIA_MSG_MARK_BROWSE_INTERVAL = 68
 _HEAD_ONLY = mq.MQGMO_ACCEPT_TRUNCATED_MSG
 """With a length of nothing: the descriptor alone."""
+_MARKED, _MOST_MARKED = 20, 640
+"""So many of the oldest messages are looked at for marks, and as many as a gateway can have marked."""
 _HEADERS = 1 << 20
 """Room for the properties of a message, which come in front of it and do not count in MAXMSGL."""
 _REFUSED_MARKS = frozenset({mq.MQRC_OPTIONS_ERROR, mq.MQRC_FUNCTION_NOT_SUPPORTED})
@@ -254,19 +256,19 @@ class Watcher:
         if whole:
             self._ahead.add(whole[0], now, *whole[1:])
 
-    def _wait_for_marks(self, connection: Connection, handle: object) -> None:
+    def _wait_for_marks(self, connection: Connection, handle: int) -> None:
         """Older messages that are marked go first: an earlier life of this gateway had read them, and its marks run out
-        within MARKINT. If they leave meanwhile, another gateway is at work on them, and nothing is waited for."""
-        session, until = connection.session, monotonic() + self._ahead.lifetime / _FRESH + 1
-
-        def oldest(more: int) -> Token | None:
-            look = get_options(_LOOK | mq.MQGMO_BROWSE_FIRST | _HEAD_ONLY | more, mq.MQMO_NONE, 0)
-            answer = session.mqget(session.handle, handle, match_md(), look(), 0)
-            return None if answer[-2] == mq.MQCC_FAILED else msg_id_of(answer[1])
-
-        marked = oldest(0)
-        while marked is not None and marked != oldest(mq.MQGMO_UNMARKED_BROWSE_MSG) and monotonic() < until:
-            if self._stopping.wait(0.1) or oldest(0) != marked:
+        within MARKINT, one after the other. If they leave meanwhile, another gateway is at work on them, and nothing is
+        waited for."""
+        until = monotonic() + self._ahead.lifetime / _FRESH + 1
+        many, first = _MARKED, _heads(connection, handle, 0, 1)
+        while first and monotonic() < until:
+            there, free = (_heads(connection, handle, more, many) for more in (0, mq.MQGMO_UNMARKED_BROWSE_MSG))
+            if there[:1] != first or there == free:
+                return
+            if len(there) == many and there[-1] not in free and many < _MOST_MARKED:
+                many *= 2
+            elif self._stopping.wait(0.1):
                 return
 
     @staticmethod
@@ -277,3 +279,17 @@ class Watcher:
         except MQError:
             interval = MARK_INTERVAL
         return interval / 1000 if interval >= 0 else float("inf")
+
+
+def _heads(connection: Connection, handle: int, more: int, most: int) -> list[Token]:
+    """The first messages that can be seen with these options."""
+    session, found = connection.session, list[Token]()
+    following = _LOOK | _HEAD_ONLY | more
+    options = get_options(following | mq.MQGMO_BROWSE_FIRST, mq.MQMO_NONE, 0)
+    while len(found) < most:
+        answer = session.mqget(session.handle, handle, match_md(), options(), 0)
+        if answer[-2] == mq.MQCC_FAILED:
+            break
+        found.append(msg_id_of(answer[1]))
+        options = get_options(following | mq.MQGMO_BROWSE_NEXT, mq.MQMO_NONE, 0)
+    return found
