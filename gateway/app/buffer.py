@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.app.ibm import connect_settings, count_attempt, queues_of
+from gateway.app.ibm import connect_settings, count_attempt, findings, queues_of
 from gateway.backends.buffer import adoption
 from gateway.backends.buffer.ibm_link import IbmLink
 from gateway.backends.buffer.queue_manager import BUFFERING, CONNECTED, STATE_QUEUES, BufferedQueueManager
@@ -28,7 +28,7 @@ from gateway.broker.failures import run_of
 from gateway.broker.route import Policy
 from gateway.broker.router import policy_in
 from gateway.config.model import Settings
-from gateway.errors import ConfigurationError, Finding, MQError
+from gateway.errors import ConfigurationError, MQError
 from gateway.observe import logs
 from gateway.ports.batch import Puts, Scheduler, Takes, Token
 from gateway.ports.counters import NO_ROUTE, Counters
@@ -144,7 +144,7 @@ def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> boo
     for problem in problems:
         if not problem.serious:
             log.warning("advice", problem.text)
-    serious = [Finding(one.subject, 1, 1, one.text) for one in problems if one.serious]
+    serious = findings(problems, table)
     if serious:
         raise ConfigurationError(serious)
     return True

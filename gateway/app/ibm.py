@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from gateway.app import notices
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.connection import TOPIC_PREFIX
 from gateway.backends.ibm.driver import ConnectSettings
+from gateway.backends.ibm.examining import SUBSCRIPTION_TO, Problem
 from gateway.backends.ibm.worker import Backoff
 from gateway.config.model import Settings
 from gateway.config.queue_manager import Ibm
@@ -16,6 +18,7 @@ from gateway.observe import logs
 from gateway.ports.batch import Scheduler
 from gateway.ports.counters import Counters, mqrc_label
 from gateway.routing.table import Table
+from gateway.rules.mappings import OutboundRule
 
 log = logs.get("mqgate.ibm")
 
@@ -42,7 +45,7 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
     for problem in problems:
         if not problem.serious:
             log.warning("advice", problem.text)
-    serious = [Finding(problem.subject, 1, 1, problem.text) for problem in problems if problem.serious]
+    serious = findings(problems, table)
     if serious:
         queue_manager.close()
         raise ConfigurationError(serious)
@@ -57,12 +60,31 @@ def count_attempt(counters: Counters, name: str, reason: int) -> None:
         counters.mq_errors[name, "connect", mqrc_label(reason)] += 1
 
 
+def findings(problems: Iterable[Problem], table: Table) -> list[Finding]:
+    """What stops a route, each where its rule stands."""
+    return [_finding(problem, table) for problem in problems if problem.serious]
+
+
+def _finding(problem: Problem, table: Table) -> Finding:
+    rule = rule_of(problem, table)
+    if rule is None:
+        return Finding(problem.subject, 1, 1, problem.text)
+    return Finding(rule.file, rule.line, 1, f"rule {rule.name!r}: {problem.text}")
+
+
+def rule_of(problem: Problem, table: Table) -> OutboundRule | None:
+    """The rule that subscribes to the topic of a problem."""
+    rules = (rule for rule in table.outbound if rule.spec.mq_topic)
+    return next((rule for rule in rules if problem.subject == f"{SUBSCRIPTION_TO}{rule.spec.mq_topic}"), None)
+
+
 def queues_of(table: Table) -> tuple[list[str], list[str]]:
-    """(put to, consumed): queues, and topics to publish to (`topic://`), that rules name outright; templates are known
-    only when messages come."""
+    """(put to, consumed): queues, and topics to publish or subscribe to (`topic://`), that rules name outright;
+    templates are known only when messages come."""
     specs = [route.rule.spec for route in table.routes if not route.rule.spec.queue_manager]
     puts = {spec.queue or f"{TOPIC_PREFIX}{spec.mq_topic}" for spec in specs if spec.queue or spec.mq_topic}
     consumes = {rule.spec.queue or rule.spec.transmission_queue or "" for rule in table.outbound}
+    consumes |= {f"{TOPIC_PREFIX}{rule.spec.mq_topic}" for rule in table.outbound if rule.spec.mq_topic}
     return sorted(name for name in puts if name and "{" not in name), sorted(name for name in consumes if name)
 
 

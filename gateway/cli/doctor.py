@@ -139,7 +139,7 @@ def _configured(settings: Settings) -> Iterator[Found]:
 
 def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
     """What IBM MQ has of what the gateway and its rules need (deploy/mq defines it)."""
-    from gateway.app.ibm import connect_settings, queues_of
+    from gateway.app.ibm import connect_settings, queues_of, rule_of
     from gateway.app.mappings import read_table
     from gateway.backends.ibm.examining import look
     from gateway.backends.ibm.reasons import Action, action_for
@@ -147,7 +147,8 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
     what = f"queue manager {ibm.name}"
     away = "wrong" if settings.queue_manager.buffer is None else "missing"
     try:
-        puts, consumes = queues_of(read_table(settings))
+        table = read_table(settings)
+        puts, consumes = queues_of(table)
         problems = look(connect_settings(settings, ibm), ibm.driver, puts, consumes, settings.mqtt.max_packet)
     except MQError as error:
         gone = action_for(error.reason) is Action.RECONNECT
@@ -157,7 +158,9 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
         yield Found(what, "wrong", str(error))
         return
     for problem in problems:
-        yield Found(problem.subject, "wrong" if problem.serious else "missing", problem.text)
+        rule = rule_of(problem, table)
+        where = f"{rule.file}:{rule.line}: rule {rule.name!r}: " if rule is not None else ""
+        yield Found(problem.subject, "wrong" if problem.serious else "missing", f"{where}{problem.text}")
     if not problems:
         yield Found(what, "ok", "its queues are as the gateway needs them")
 

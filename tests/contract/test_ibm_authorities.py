@@ -50,7 +50,7 @@ def _puts(queue: str, key: bytes = b"") -> Puts:
 
 def test_everything_a_gateway_does_is_allowed(rig: Rig) -> None:
     manager = rig.queue_manager
-    assert not [one for one in manager.examine(["UP"], ["DOWN"], 1 << 20) if one.serious]
+    assert not [one for one in manager.examine(["UP"], ["DOWN", "topic://orders/#"], 1 << 20) if one.serious]
     staged, stored = _puts("MQGATE.STAGED", b"k"), _puts("MQGATE.OUT", b"k")
     for unit in (
         Unit(puts=[_puts("UP"), staged, stored, _puts("MQGATE.DEAD.LETTER"), _puts("topic://plant/line/1")]),

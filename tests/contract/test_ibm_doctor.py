@@ -101,6 +101,7 @@ DEFINE QLOCAL(C.CLOSED) GET(DISABLED)
 DEFINE QLOCAL(C.BACKOUT) BOTHRESH(3)
 DEFINE QLOCAL(C.LOST) BOTHRESH(3) BOQNAME(C.NOWHERE)
 DEFINE TOPIC(BARRED) TOPICSTR('barred')
+DEFINE TOPIC(SECRET) TOPICSTR('secret')
 ALTER QLOCAL(MQGATE.OUT) NOSHARE
 ALTER QLOCAL(MQGATE.WILLS) MAXDEPTH(10)
 ALTER QMGR MAXMSGL(100000) DEADQ(NO.LETTERS)
@@ -122,6 +123,10 @@ LACKS = {
     "C.BACKOUT": ("missing", "no BOQNAME"),
     "C.NOWHERE": ("missing", "BOQNAME of C.LOST.*2085"),
     "topic://barred/line": ("wrong", r"2035.*authorities\.sh"),
+    "subscription to secret/+": (
+        "wrong",
+        r"map\.yaml:\d+: rule 'listens': .*2035.*setmqaut -m QM1 .* -t topic .*\+sub",
+    ),
     "NO.LETTERS": ("missing", "dead letters.*2085"),
     "queue manager": ("wrong", "ALTER QMGR MAXMSGL"),
 }
@@ -134,6 +139,7 @@ RULES = "\n".join(
         f"  - {{name: {name}, queue: {name}, topic: {name}}}"
         for name in ("C.MISSING", "C.CLOSED", "C.BACKOUT", "C.LOST")
     ]
+    + ["  - {name: listens, mq_topic: secret/+}"]
 )
 
 
@@ -143,6 +149,18 @@ def test_everything_that_is_lacking_is_named_at_once(doctor: Ask) -> None:
     for subject, (state, text) in LACKS.items():
         assert said.lines[subject][0] == state, said.lines[subject]
         assert re.search(text, said.lines[subject][1], re.DOTALL), said.lines[subject]
+
+
+def test_a_topic_that_may_not_be_subscribed_to_keeps_it_from_starting(tmp_path: Path) -> None:
+    _write(tmp_path, "ibmmq", "pw")
+    (tmp_path / "map.yaml").write_text('version: 1\nto_mqtt:\n  - {name: listens, mq_topic: "secret/+"}\n')
+    allowed = "SET AUTHREC OBJTYPE(QMGR) PRINCIPAL('app') AUTHADD(CONNECT,INQ)\n"
+    allowed += "SET AUTHREC PROFILE('**') OBJTYPE(QUEUE) PRINCIPAL('app') AUTHADD(PUT,GET,BROWSE,INQ)\n"
+    with served(None, tmp_path / "s", f"{STATE}\n{allowed}") as manager:
+        done = _run(tmp_path, "run", "-c", "mqgate.yaml")
+        assert not [one for one in manager.mqsc("DISPLAY SUB(*)").lines if "mqgate.look" in one]
+    assert done.returncode == 1
+    assert re.search(r"map\.yaml:3:1: rule 'listens': .*2035.*AUTHADD\(SUB,RESUME\)", done.stdout + done.stderr)
 
 
 def test_a_wrong_password_says_so(doctor: Ask) -> None:

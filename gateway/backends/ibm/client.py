@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
-from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, Problem, dead_letter_queue, look, require
+from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, SUBSCRIPTIONS, Problem, dead_letter_queue, look, require
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.membership import Membership
 from gateway.backends.ibm.ordering import Queue, Submission
@@ -32,8 +32,6 @@ from gateway.ports.ownership import Letter
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 
 _STOP_SECONDS = 10.0
-SUBSCRIPTIONS = "MQGATE.SUBSCRIPTIONS"
-"""Where publications on MQ topics arrive that rules subscribe to."""
 _MAXUMSGS = 10_000
 """What a queue manager has unless somebody changed it."""
 

@@ -7,6 +7,7 @@ closed again.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -20,6 +21,8 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.ownership import GATEWAYS
 
+SUBSCRIPTIONS = "MQGATE.SUBSCRIPTIONS"
+"""Where publications on MQ topics arrive that rules subscribe to."""
 STATE_QUEUES = (
     "MQGATE.SESSIONS",
     "MQGATE.RETAINED",
@@ -27,11 +30,13 @@ STATE_QUEUES = (
     "MQGATE.OUT",
     "MQGATE.WILLS",
     "MQGATE.REQUESTS",
-    "MQGATE.SUBSCRIPTIONS",
+    SUBSCRIPTIONS,
     MARKERS,
     GATEWAYS,
 )
 """What deploy/mq/state.mqsc defines; a test holds the two together."""
+SUBSCRIPTION_TO = "subscription to "
+"""What a problem with a topic that a rule subscribes to is about."""
 OWN_DEAD_LETTERS = "MQGATE.DEAD.LETTER"
 _PUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
 _CONSUME = _PUT | mq.MQOO_INPUT_SHARED | mq.MQOO_BROWSE
@@ -71,6 +76,9 @@ def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], long
                 *_depth(session, queue),
             ]
     for queue in consumes:
+        if queue.startswith(TOPIC_PREFIX):
+            found += _subscribed(session, queue)
+            continue
         found += _queue(session, queue, _CONSUME, 0) or _switches(session, queue, get=True)
         found += _backout(session, queue)
     found += _dead_letters(session, longest)
@@ -140,6 +148,41 @@ def _topic(session: Session, name: str) -> Iterator[Problem]:
         if action_for(error.reason) is Action.RECONNECT:
             raise
         yield Problem(name, explain(error.reason, name), serious=True, reason=error.reason)
+
+
+def _subscribed(session: Session, name: str) -> Iterator[Problem]:
+    """Whether it may be subscribed to as a rule does: with a subscription that is sent nothing, and is gone at once."""
+    try:
+        target = session.open(bytes(bytearray(object_descriptor(SUBSCRIPTIONS))), mq.MQOO_INPUT_SHARED)
+    except MQError as error:
+        if action_for(error.reason) is Action.RECONNECT:
+            raise
+        return  # it is told as a state queue
+    how = mq.MQSO_CREATE | mq.MQSO_PUBLICATIONS_ON_REQUEST
+    probe, topic = f"mqgate.look.{os.urandom(6).hex()}", name.removeprefix(TOPIC_PREFIX)
+    try:
+        session.unsubscribe(session.subscribe(probe, topic, target, bytes(24), how=how), remove=True)
+    except MQError as error:
+        if action_for(error.reason) is Action.RECONNECT:
+            raise
+        text = explain(error.reason, f"subscribing to topic {topic}") + _grant(session, error.reason)
+        yield Problem(f"{SUBSCRIPTION_TO}{topic}", text, serious=True, reason=error.reason)
+    finally:
+        session.close(target)
+
+
+def _grant(session: Session, reason: int) -> str:
+    """The command that allows a user to subscribe."""
+    if reason != mq.MQRC_NOT_AUTHORIZED:
+        return ""
+    with suppress(MQError):
+        manager = str(session.inquire("", mq.MQCA_Q_MGR_NAME))
+        return (
+            f"; for the topic object over it (SYSTEM.BASE.TOPIC where none is nearer) and the gateway's user: "
+            f"`setmqaut -m {manager} -n SYSTEM.BASE.TOPIC -t topic -p USER +sub +resume`, or "
+            "SET AUTHREC PROFILE('SYSTEM.BASE.TOPIC') OBJTYPE(TOPIC) PRINCIPAL('USER') AUTHADD(SUB,RESUME)"
+        )
+    return ""
 
 
 def _dead_letters(session: Session, longest: int) -> Iterator[Problem]:
