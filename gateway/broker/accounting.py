@@ -120,8 +120,8 @@ def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, in
     for policy, rows in policies:
         rule, last = instead or policy.rule, first + rows
         counters.mq_put_messages[queue_manager, rule] += rows
-        for column in (puts.heads, puts.bodies):
-            counters.mq_put_bytes[queue_manager, rule] += length_of(column if alone else column[first:last])
+        heads, bodies = (puts.heads, puts.bodies) if alone else (puts.heads[first:last], puts.bodies[first:last])
+        counters.mq_put_bytes[queue_manager, rule] += length_of(heads) + length_of(bodies)
         if turn.parked is None and not instead:
             second = turn.releases(run) if alone else sum(first <= row < last for row in turn.released.get(run, ()))
             _received(counters, rule, 2, second)
@@ -140,8 +140,8 @@ def finished(engine: Engine, turn: Turn, now: float) -> None:
     acknowledged = sum(turn.pending.values())
     if acknowledged:
         counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
-    staged = sum(len(ids) for _, ids in turn.staged.values())
-    if staged:
+    if turn.staged:
+        staged = sum(len(ids) for _, ids in turn.staged.values())
         counters.mqtt_puback_seconds[2].observe_many(since_read, staged)
     if bridged:
         counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)

@@ -62,7 +62,10 @@ class Limits:
     @property
     def shortest_payload(self) -> int:
         """The longest payload that every listener allows: what the fast path asks about."""
-        return min(one.max_payload or one.max_packet for one in (self, *self.listeners.values()))
+        shortest = self.max_payload or self.max_packet
+        for one in self.listeners.values():
+            shortest = min(shortest, one.max_payload or one.max_packet)
+        return shortest
 
     def at(self, listener: str) -> Limits:
         """What holds for clients of a listener."""

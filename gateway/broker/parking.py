@@ -261,6 +261,11 @@ class Parking:
         if not entries:
             del self._deferred[connection]
 
+    @property
+    def withholding(self) -> bool:
+        """Whether acknowledgements of anybody wait for something."""
+        return bool(self._deferred)
+
     def defer(self, connection: Connection, replies: list[bytes]) -> bool:
         """Acknowledgements of a connection that waits go behind those it waits for; False: it does not wait."""
         entries = self._deferred.get(connection)

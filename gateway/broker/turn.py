@@ -145,7 +145,9 @@ class Turn:
 
     def policies(self, run: Run) -> list[tuple[Policy, int]]:
         """The rules a run came from, in order, each with the number of its rows there."""
-        changes = [(0, self.targets[run]), *self.aims.get(run, ())]
+        if run not in self.aims:
+            return [(self.targets[run], len(self.runs[run].heads))]
+        changes = [(0, self.targets[run]), *self.aims[run]]
         ends = [first for first, _ in changes[1:]] + [len(self.runs[run].heads)]
         return [(policy, end - first) for (first, policy), end in zip(changes, ends, strict=True)]
 
@@ -172,6 +174,8 @@ class Turn:
 
     def releases(self, run: Run) -> int:
         """How many staged messages a run releases."""
+        if not (self.stretches or self._released):
+            return 0
         stretches = self.stretches.get(run, ())
         return len(self._released.get(run, ())) + sum(len(ids) for _, _, ids, _ in stretches)
 

@@ -59,11 +59,12 @@ class Writing:
 
     def acknowledge(self, turn: Turn) -> None:
         """The replies of a turn that is committed; at once where nothing else goes with them."""
-        defer = self.engine.parking.defer
+        parking = self.engine.parking
+        defer = parking.defer if parking.withholding else None
         together = bool(turn.deliveries or turn.after)
         connections, datas = [], []
         for connection, replies in turn.replies.items():
-            if defer(connection, replies):
+            if defer is not None and defer(connection, replies):
                 continue
             if connection.state == CLOSED:
                 if connection.leaving:  # it said DISCONNECT: what it did before that is answered before the end

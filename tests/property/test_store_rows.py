@@ -61,6 +61,13 @@ def test_extents(values: list[bytes]) -> None:
         assert rows.extent(sequence) == rows.extent_in_python(sequence)
 
 
+@given(st.lists(st.tuples(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), st.binary(max_size=40)), max_size=12))
+def test_sections_in_a_frame(sections: list[tuple[int, int, bytes]]) -> None:
+    laid_out = rows.lay_out(sections)
+    assert laid_out == rows.lay_out_in_python(sections)
+    assert len(laid_out) % 8 == 0
+
+
 @given(st.lists(st.integers(0, 30), max_size=40))
 def test_an_object_that_is_there_twice(chosen: list[int]) -> None:
     objects = [bytes(bytearray(b"alike" * 9)) for _ in range(31)]
@@ -111,6 +118,11 @@ def test_numbers_of_distinct_values_are_as_wide_as_they_must(count: int) -> None
         lambda: rows.extent(["text"]),  # type: ignore[list-item]
         lambda: rows.extent(3),  # type: ignore[arg-type]
         lambda: rows.repeats((b"",)),  # type: ignore[arg-type]
+        lambda: rows.lay_out(((1, 2, b""),)),  # type: ignore[arg-type]
+        lambda: rows.lay_out([(1, 2)]),  # type: ignore[list-item]
+        lambda: rows.lay_out([(1, 2, "text")]),  # type: ignore[list-item]
+        lambda: rows.lay_out([(1 << 16, 0, b"")]),
+        lambda: rows.lay_out([(0, -1, b"")]),
     ],
 )
 def test_what_is_no_column_is_refused(call: object) -> None:

@@ -123,6 +123,7 @@ class Committer:
 
     def run(self) -> None:
         """Write what has gathered, unless a frame is on its way: then that continues when it has arrived."""
+        kept = False
         while self._flying is None:
             if self._owes_house:
                 self._owes_house = False
@@ -131,7 +132,8 @@ class Committer:
             called = bool(self._calls)
             batch = self._next()
             if batch is None:
-                self._keep_house()
+                if not kept:
+                    self._keep_house()
                 return
             if not batch.unit:  # everything in it was refused: there is nothing to write
                 batch.finished(None)
@@ -139,6 +141,7 @@ class Committer:
                 self._send(batch)
             else:
                 self.now(batch)
+                kept = True
 
     def _next(self) -> Batch | None:
         """One frame for everybody who waits: calls on several threads, and the batch port."""

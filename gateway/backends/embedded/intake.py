@@ -157,8 +157,9 @@ class Intake:
                 self._move(moves, own, room)
             for takes in unit.takes:
                 self._take(takes, own)
-            for name in {replace.queue for replace in unit.replaces}:
-                self.target(name, "")
+            if unit.replaces:
+                for name in {replace.queue for replace in unit.replaces}:
+                    self.target(name, "")
         except MQError as error:
             entry.failures.append(Failure(-1, error.reason, str(error)))
         if entry.failures:

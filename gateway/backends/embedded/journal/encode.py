@@ -40,7 +40,7 @@ from gateway.backends.embedded.journal.layout import (
 )
 from gateway.backends.embedded.store.alike import pack, total_of
 from gateway.backends.embedded.store.index import LaneName
-from gateway.backends.embedded.store.rows import dictionary, offsets, repeats, same
+from gateway.backends.embedded.store.rows import dictionary, lay_out, offsets, repeats, same
 from gateway.backends.embedded.store.unit import NO_ID, LanePuts
 
 T = TypeVar("T")
@@ -51,8 +51,6 @@ WORTH_PACKING = 4
 """Fewer heads than this fit a block with the rest."""
 ZEROS = memoryview(bytes(BLOCK))
 """What a frame's last block ends with."""
-PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
-"""By length modulo 8: what brings a section to the next multiple of 8."""
 
 
 class Columns(NamedTuple):
@@ -284,15 +282,11 @@ class FrameHead(NamedTuple):
 
 def encode_frame(head: FrameHead, sections: Sequence[Section], buffer: memoryview) -> int:
     """Write the frame into `buffer`, checksum included; the rest of its last block is zeroed. Returns the length."""
-    parts = [SECTION.pack(kind, form, len(content)) for kind, form, content in sections]
     version = VERSION
-    for kind, form, content in sections:
+    for kind, form, _content in sections:
         if form == PACKED and kind == Kind.HEADS:
             version = PACKED_VERSION
-        parts.append(content)
-        if len(content) & 7:
-            parts.append(PADDING[len(content) & 7])
-    data = b"".join(parts)
+    data = lay_out(sections if isinstance(sections, list) else list(sections))
     length = FRAME_LENGTH + len(data)
     FRAME.pack_into(
         buffer, 0, 0, FRAME_MAGIC, version, head.flags, head.salt, head.sequence, head.time, head.first_number,

@@ -122,6 +122,10 @@ def plan_unit(store: Looker, unit: StoreUnit, number: int, time: int) -> Plan:
     links = Links([], [], [], [], dict(unit.state))
     plan = Plan(number, links)
     puts = [group for group in unit.puts if group.heads]
+    if not (unit.takes or unit.moves or unit.backouts) and all(group.persistent for group in puts):
+        _plan_puts(plan, puts)
+        plan.first_volatile = plan.next_number
+        return plan
     takes = [(queue, key, tokens) for (queue, key), tokens in _takes_by_key(unit).items()] if unit.takes else []
     rewritten = [_rewrite(store, move, plan) for move in unit.moves if move.heads is not None]
     for groups, move in rewritten:

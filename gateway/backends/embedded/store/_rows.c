@@ -211,6 +211,64 @@ static PyObject *agree(PyObject *module, PyObject *const *args, Py_ssize_t count
     Py_RETURN_TRUE;
 }
 
+PyDoc_STRVAR(lay_out_doc,
+"lay_out(sections, /) -> bytes\n\n"
+"Sections (kind, form, content) as they lie in a frame: kind and form in 16 bits and the length in 32, for each; then the\n"
+"contents, each padded with NULs to a multiple of 8.");
+
+/* The length of all contents with their padding; -1 with an error set. Every section is looked at before it is used. */
+static Py_ssize_t padded_contents(PyObject *sections)
+{
+    Py_ssize_t sum = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(sections); i++) {
+        PyObject *one = PyList_GET_ITEM(sections, i);
+        if (!PyTuple_Check(one) || PyTuple_GET_SIZE(one) != 3 || !PyLong_Check(PyTuple_GET_ITEM(one, 0)) ||
+            !PyLong_Check(PyTuple_GET_ITEM(one, 1)) || !PyBytes_Check(PyTuple_GET_ITEM(one, 2))) {
+            PyErr_SetString(PyExc_TypeError, "lay_out(list of (int, int, bytes))");
+            return -1;
+        }
+        Py_ssize_t length = PyBytes_GET_SIZE(PyTuple_GET_ITEM(one, 2));
+        if (length > UINT32_MAX) {
+            PyErr_SetString(PyExc_ValueError, "a section has at most 4 GiB");
+            return -1;
+        }
+        sum += (length + 7) & ~(Py_ssize_t)7;
+    }
+    return sum;
+}
+
+static PyObject *lay_out(PyObject *module, PyObject *sections)
+{
+    (void)module;
+    if (!PyList_Check(sections)) {
+        PyErr_SetString(PyExc_TypeError, "lay_out(list)");
+        return NULL;
+    }
+    Py_ssize_t count = PyList_GET_SIZE(sections), sum = padded_contents(sections);
+    if (sum < 0) return NULL;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, 8 * count + sum);
+    if (made == NULL) return NULL;
+    unsigned char *head = (unsigned char *)PyBytes_AS_STRING(made), *at = head + 8 * count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *one = PyList_GET_ITEM(sections, i), *content = PyTuple_GET_ITEM(one, 2);
+        unsigned long kind = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 0));
+        unsigned long form = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(one, 1));
+        if (PyErr_Occurred() || kind > 0xFFFF || form > 0xFFFF) {
+            PyErr_Clear();
+            PyErr_SetString(PyExc_ValueError, "kinds and forms have 16 bits");
+            Py_DECREF(made);
+            return NULL;
+        }
+        size_t length = (size_t)PyBytes_GET_SIZE(content), padding = -length & 7;
+        *head++ = kind & 0xFF; *head++ = kind >> 8 & 0xFF; *head++ = form & 0xFF; *head++ = form >> 8 & 0xFF;
+        for (int n = 0; n < 4; n++) *head++ = length >> 8 * n & 0xFF;
+        memcpy(at, PyBytes_AS_STRING(content), length);
+        memset(at + length, 0, padding);
+        at += length + padding;
+    }
+    return made;
+}
+
 PyDoc_STRVAR(dictionary_doc,
 "dictionary(values, /) -> (list, int, bytes)\n\n"
 "Each distinct byte string once, in the order of their first appearance; and the number of each row's among them, in 1, 2\n"
@@ -293,6 +351,7 @@ static PyMethodDef methods[] = {
     {"offsets", offsets, METH_O, offsets_doc},
     {"same", same, METH_O, same_doc},
     {"agree", (PyCFunction)(void (*)(void))agree, METH_FASTCALL, agree_doc},
+    {"lay_out", lay_out, METH_O, lay_out_doc},
     {"dictionary", dictionary, METH_O, dictionary_doc},
     {"pack", alike_pack, METH_O, alike_pack_doc},
     {"unpack", (PyCFunction)(void (*)(void))alike_unpack, METH_FASTCALL, alike_unpack_doc},

@@ -9,9 +9,11 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate, repeat
+from struct import Struct
 
 from gateway.backends.embedded.store.unit import Message
 
+_SECTION = Struct("<HHI")
 _NEW, _MESSAGES, _ZEROS = tuple.__new__, repeat(Message), repeat(0)
 """What makes a message of each row of a `zip` without a call into Python."""
 
@@ -58,6 +60,15 @@ def agree_in_python(values: list[bytes], at: int, wanted: bytes, /) -> bool:
     return all(value[at:end] == wanted and len(value) >= end for value in values)
 
 
+def lay_out_in_python(sections: list[tuple[int, int, bytes]], /) -> bytes:
+    """Sections (kind, form, content) as they lie in a frame: what they are, then the contents padded to multiples of
+    8."""
+    parts = [_SECTION.pack(kind, form, len(content)) for kind, form, content in sections]
+    for _kind, _form, content in sections:
+        parts += (content, bytes(-len(content) % 8))
+    return b"".join(parts)
+
+
 def dictionary_in_python(values: list[bytes], /) -> tuple[list[bytes], int, bytes]:
     """Each distinct value once, and the number of each row's among them in 1, 2 or 4 bytes."""
     distinct = list(dict.fromkeys(values))
@@ -75,6 +86,7 @@ offsets: Callable[[list[bytes]], bytes | None] = offsets_in_python
 same: Callable[[list[bytes]], bool] = same_in_python
 agree: Callable[[list[bytes], int, bytes], bool] = agree_in_python
 dictionary: Callable[[list[bytes]], tuple[list[bytes], int, bytes]] = dictionary_in_python
+lay_out: Callable[[list[tuple[int, int, bytes]]], bytes] = lay_out_in_python
 try:
     from gateway.backends.embedded.store import _rows
 except ImportError:
@@ -86,6 +98,7 @@ with suppress(ImportError, AttributeError):  # AttributeError: it was built from
     from gateway.backends.embedded.store import _rows as fresh
 
     extent, repeats, agree, dictionary = fresh.extent, fresh.repeats, fresh.agree, fresh.dictionary
+    lay_out = fresh.lay_out
 
 
 def compiled() -> bool:
