@@ -18,7 +18,7 @@ from gateway.rules.feedback import Feedback
 from gateway.session.connection import ONLINE, Connection
 from gateway.session.outflow import Item
 from gateway.session.publication import Publication
-from gateway.session.record import RELEASED, SHARED, decode_publication, encode_prefix
+from gateway.session.record import RELEASED, SHARED, Decoding, encode_prefix
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
@@ -216,16 +216,21 @@ class Delivery:
         outflow = session.outflow
         page = self.engine.queue_manager.fetch(OUT, session.key, _PAGE, outflow.last_token)
         going = self.engine.being_taken(OUT, session.key)
+        decoding, allowed = Decoding(), None
+        offered: list[Item] = []
         for stored in page:
             outflow.last_token = stored.token
             if stored.token in going:
                 continue
-            item = self.restore(stored)
+            item = self.restore(stored, decoding)
             under_way = outflow.inflight.get(item.packet_id)
             if under_way is not None and under_way.token in {None, stored.token}:
                 continue
-            if not item.released and not self.allowed(session, item):
-                continue
+            topic = item.publication.topic
+            if not item.released and topic is not allowed:
+                if not self.allowed(session, item):
+                    continue
+                allowed = topic
             if outflow.redelivered:
                 outflow.redelivered -= 1
                 item.dup = True
@@ -234,13 +239,15 @@ class Delivery:
                 outflow.sent_token = stored.token
                 out.append(outflow.pubrel(item.packet_id, again=True))
             else:
-                outflow.offer([item])
+                offered.append(item)
+        if offered:
+            outflow.pending.extend(offered)
         outflow.behind = len(page) == _PAGE
         return outflow.behind
 
-    def restore(self, stored: Stored) -> Item:
+    def restore(self, stored: Stored, decoding: Decoding | None = None) -> Item:
         """An item from its stored row."""
-        publication, packet_id, sub_ids, released = decode_publication(stored.data)
+        publication, packet_id, sub_ids, released = (decoding or Decoding()).decode(stored.data)
         item = Item(publication, publication.qos, publication.retain, sub_ids, packet_id, stored.token)
         item.released = released
         return item

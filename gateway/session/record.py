@@ -67,27 +67,58 @@ def encode_publication(
     return prefix + _U16.pack(packet_id) + publication.payload
 
 
-def decode_publication(data: bytes) -> tuple[Publication, int, tuple[int, ...], bool]:
-    """(publication, packet id, subscription identifiers, released) of a record."""
-    version, flags, expires = _FIXED.unpack_from(data)
-    if version != VERSION:
-        raise ValueError(f"state record of version {version}; this gateway reads version {VERSION}")
-    at = _FIXED.size
-    client, at = _take(data, at, _U16)
-    topic, at = _take(data, at, _U16)
-    properties, at = _take(data, at, _U32)
-    count = data[at]
-    at += 1
-    sub_ids = tuple(_U32.unpack_from(data, at + 4 * i)[0] for i in range(count))
-    at += 4 * count
-    report = b""
-    if flags & REPORTS:
-        report, at = _take(data, at, _U16)
-    (packet_id,) = _U16.unpack_from(data, at)
-    payload, retain = data[at + 2 :], bool(flags & 4)
-    publication = Publication(topic, payload, flags & 3, retain, properties, expires, client.decode(), report)
-    publication.handed_over = bool(flags & HANDED_OVER)
-    return publication, packet_id, sub_ids, bool(flags & RELEASED)
+Decoded = tuple[Publication, int, tuple[int, ...], bool]
+"""Publication, packet id, subscription identifiers, released."""
+
+
+def decode_publication(data: bytes) -> Decoded:
+    """What a record says."""
+    return Decoding().decode(data)
+
+
+class Decoding:
+    """Records one after the other: of those that begin alike, the beginning is decoded once."""
+
+    __slots__ = ("_begins", "_client", "_expires", "_flags", "_properties", "_report", "_sub_ids", "_topic")
+
+    def __init__(self) -> None:
+        self._begins = b""
+        """The last record up to its packet identifier; it says itself where that is, so that whatever begins with it
+        says the same."""
+
+    def decode(self, data: bytes) -> Decoded:
+        """One record."""
+        at = len(self._begins)
+        if not at or data[:at] != self._begins:
+            at = self._begin(data)
+        flags = self._flags
+        (packet_id,) = _U16.unpack_from(data, at)
+        publication = Publication(
+            self._topic, data[at + 2 :], flags & 3, bool(flags & 4), self._properties, self._expires, self._client,
+            self._report,
+        )  # fmt: skip
+        publication.handed_over = bool(flags & HANDED_OVER)
+        return publication, packet_id, self._sub_ids, bool(flags & RELEASED)
+
+    def _begin(self, data: bytes) -> int:
+        """Everything before the packet identifier; where that is."""
+        self._begins = b""
+        version, self._flags, self._expires = _FIXED.unpack_from(data)
+        if version != VERSION:
+            raise ValueError(f"state record of version {version}; this gateway reads version {VERSION}")
+        client, at = _take(data, _FIXED.size, _U16)
+        self._client = client.decode()
+        self._topic, at = _take(data, at, _U16)
+        self._properties, at = _take(data, at, _U32)
+        count = data[at]
+        at += 1
+        self._sub_ids = tuple(_U32.unpack_from(data, at + 4 * i)[0] for i in range(count))
+        at += 4 * count
+        self._report = b""
+        if self._flags & REPORTS:
+            self._report, at = _take(data, at, _U16)
+        self._begins = data[:at]
+        return at
 
 
 def is_shared_copy(data: bytes) -> bool:
