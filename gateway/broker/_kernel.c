@@ -18,6 +18,13 @@
 enum { HOT = 1, STAGING = 2 }; /* as in gateway/broker/route.py */
 enum { STAGED_ID = 2 };         /* bytes of the packet identifier before the payload of what is staged */
 
+/* Memory that is wanted soon, where the compiler knows how to say so; never an error, whatever the address. */
+#if defined(__GNUC__)
+#define prefetch(at) __builtin_prefetch(at)
+#else
+#define prefetch(at) ((void)(at))
+#endif
+
 /* -- routes: instances of one class with slots, read where they lie -- */
 
 static PyTypeObject *route_type;
@@ -80,6 +87,18 @@ static long warmth(PyObject *route)
     return PyLong_AsLong(hot);
 }
 
+/* A route that was found, whose reference is handed over: as look_up() returns it. */
+static int use(PyObject *found, long wanted, PyObject **route)
+{
+    long hot = warmth(found);
+    if (hot != wanted) {
+        Py_DECREF(found);
+        return hot == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    Py_XSETREF(*route, found);
+    return 1;
+}
+
 /*
  * The route of a topic: the one in the cache, or what `missing(first, topic)` answers. 1: here it is (a new reference);
  * 0: it is not of that warmth; -1: an error is set.
@@ -93,14 +112,7 @@ static int look_up(PyObject *cache, PyObject *missing, int first, const unsigned
     if (found != NULL) Py_INCREF(found);
     else if (!PyErr_Occurred()) found = PyObject_CallFunction(missing, "iO", first, key);
     Py_DECREF(key);
-    if (found == NULL) return -1;
-    long hot = warmth(found);
-    if (hot != wanted) {
-        Py_DECREF(found);
-        return hot == -1 && PyErr_Occurred() ? -1 : 0;
-    }
-    Py_XSETREF(*route, found);
-    return 1;
+    return found == NULL ? -1 : use(found, wanted, route);
 }
 
 /* -- columns -- */
@@ -353,12 +365,56 @@ static PyObject *result(int failed, Py_ssize_t at, Py_ssize_t rows)
 
 /* -- QoS 0 and 1 -- */
 
-/* 1: one more row; 0: it is not for these columns; -1: an error is set. */
-static int take_one(const reading *from, const publication *one, const publication *before, PyObject *cache,
-                    PyObject *missing, PyObject *prepared, PyObject **route, columns *open, tail *of)
+/*
+ * What comes next, read and looked up together: a client may have thousands of topics, and their routes and heads then
+ * lie in memory that takes a while to answer. It is asked for all of a stretch at once.
+ */
+enum { STRETCH = 16 };
+
+typedef struct {
+    publication one;
+    PyObject *route; /* a reference is held; NULL: it has the topic of the one before, or is not in the cache */
+} upcoming;
+
+static void forget_stretch(upcoming *stretch, int begin, int end)
 {
+    for (int i = begin; i < end; i++) Py_CLEAR(stretch[i].route);
+}
+
+/* How many there are; -1: an error is set. */
+static int look_ahead(const reading *from, Py_ssize_t at, const publication *before, PyObject *cache, upcoming *stretch)
+{
+    int count = 0;
+    for (; count < STRETCH && read_publication(from, at, &stretch[count].one); count++) {
+        upcoming *next = &stretch[count];
+        at = next->one.stop;
+        next->route = NULL;
+        if (before->topic != NULL && same_topic(&next->one, before)) continue;
+        before = &next->one;
+        PyObject *key = PyBytes_FromStringAndSize((const char *)next->one.topic, next->one.topic_length);
+        if (key != NULL) next->route = Py_XNewRef(PyDict_GetItemWithError(cache, key));
+        Py_XDECREF(key);
+        if (next->route == NULL && PyErr_Occurred()) {
+            forget_stretch(stretch, 0, count);
+            return -1;
+        }
+    }
+    for (int i = 0; i < count; i++)
+        if (stretch[i].route != NULL && route_type != NULL && Py_IS_TYPE(stretch[i].route, route_type))
+            prefetch(*(char **)((char *)stretch[i].route + field_offsets[AT_HEAD]));
+    return count;
+}
+
+/* 1: one more row; 0: it is not for these columns; -1: an error is set. */
+static int take_one(const reading *from, upcoming *next, const publication *before, PyObject *cache, PyObject *missing,
+                    PyObject *prepared, PyObject **route, columns *open, tail *of)
+{
+    const publication *one = &next->one;
     if (before->topic == NULL || !same_topic(one, before)) {
-        int found = look_up(cache, missing, from->first, one->topic, one->topic_length, HOT, route);
+        PyObject *known = next->route;
+        next->route = NULL;
+        int found = known != NULL ? use(known, HOT, route)
+                                  : look_up(cache, missing, from->first, one->topic, one->topic_length, HOT, route);
         if (found != 1) return found;
         PyObject *run = field(*route, AT_RUN), *tails = field(*route, AT_TAILS);
         if (run == NULL || tails == NULL) return -1;
@@ -393,20 +449,25 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
         return NULL;
     }
     if (reading_of(args, (int)first, &from, &at) < 0) return NULL;
-    publication one, before = {NULL, NULL, 0, 0, 0, 0};
+    publication before = {NULL, NULL, 0, 0, 0, 0};
+    upcoming stretch[STRETCH];
     PyObject *route = NULL;
     columns open = {NULL, NULL, NULL, NULL};
     tail of = {NULL, NULL, 0};
     answers to = {NULL, 0};
-    int more = 1;
-    while (more == 1 && read_publication(&from, at, &one)) {
-        if (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) more = -1;
-        else more = take_one(&from, &one, &before, cache, missing, prepared, &route, &open, &of);
-        if (more != 1) break;
-        if (one.packet_id) answer(&to, 0x40, one.packet_id);
-        before = one;
-        at = one.stop;
-        rows++;
+    int more = 1, count, done = STRETCH;
+    while (more == 1 && done == STRETCH && (count = look_ahead(&from, at, &before, cache, stretch)) != 0) {
+        more = count < 0 || (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) ? -1 : 1;
+        for (done = 0; more == 1 && done < count; done++) {
+            const publication *one = &stretch[done].one;
+            more = take_one(&from, &stretch[done], &before, cache, missing, prepared, &route, &open, &of);
+            if (more != 1) break;
+            if (one->packet_id) answer(&to, 0x40, one->packet_id);
+            before = *one;
+            at = one->stop;
+            rows++;
+        }
+        forget_stretch(stretch, done, count);
     }
     Py_XDECREF(route);
     close_columns(&open);
