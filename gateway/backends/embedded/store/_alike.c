@@ -15,6 +15,7 @@
 enum { PATTERN = 0, REFERENCE = 1, PLAIN = 2, FIRST_FAMILY = 3 };
 enum { MOST_FAMILIES = 8, MOST_RUNS = 32, SHORTEST = 4, REACH = 256, SHIFT = 96, MOST_MISSED = 4, MOST_LEARNT = 64 };
 enum { LONGEST = 1 << 16, MOST_TOGETHER = 16 << 20 };
+enum { AHEAD = 2, LINES = 11 }; /* values lie anywhere: the memory of the next but one is asked for in time */
 
 typedef struct {
     uint32_t at, length;
@@ -229,6 +230,10 @@ static int pack_all(output *out, learning *all, PyObject *values, Py_ssize_t tot
         for (int shift = 0; shift < 32; shift += 8) out->bytes[out->used++] = (unsigned char)(numbers[n] >> shift);
     for (Py_ssize_t row = 0; row < PyList_GET_SIZE(values); row++) {
         PyObject *value = PyList_GET_ITEM(values, row);
+        if (row + AHEAD < PyList_GET_SIZE(values)) {
+            const char *next = (const char *)PyList_GET_ITEM(values, row + AHEAD);
+            for (int line = 0; line < LINES; line++) prefetch(next + 64 * line);
+        }
         if (put_value(out, all, (const unsigned char *)PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)) < 0) return -1;
     }
     return 0;
