@@ -212,7 +212,8 @@ class Talker:
 class Estate:
     """A gateway, its queue manager (in it, or a process of its own), and an application."""
 
-    def __init__(self, directory: Path, backend: str, mapping: str, objects: str) -> None:
+    def __init__(self, directory: Path, backend: str, mapping: str, objects: str, more: str = "") -> None:
+        """`more`: other settings of the gateway."""
         self.backend = backend
         where = directory / "s"
         host = directory / "qm"
@@ -221,7 +222,7 @@ class Estate:
         settings = _EMBEDDED.format(socket=where)
         if backend == "embedded":
             (host / "map.yaml").write_text(mapping)
-            self.manager = self.gateway = RunningGateway(host, settings=settings + "mappings: [map.yaml]\n")
+            self.manager = self.gateway = RunningGateway(host, settings=settings + more + "mappings: [map.yaml]\n")
         else:
             self.manager = RunningGateway(host, settings=settings)
             edge = directory / "gw"
@@ -230,7 +231,7 @@ class Estate:
             environ = mqi_clients.program_environment(str(where), *mqi_clients.BINDINGS)
             driver = "pymqi" if backend == "pymqi" else "ibmmq"
             settings = _IBM.replace("driver: ibmmq", f"driver: {driver}")
-            self.gateway = RunningGateway(edge, settings=settings + "mappings: [map.yaml]\n", environ=environ)
+            self.gateway = RunningGateway(edge, settings=settings + more + "mappings: [map.yaml]\n", environ=environ)
         self.where = str(where)
 
     def start(self) -> None:
@@ -266,15 +267,20 @@ class Estate:
         (self.gateway.directory / "map.yaml").write_text(mapping)
         self._ask(self.gateway, "/reload", {})
 
-    def _ask(self, process: RunningGateway, path: str, body: dict[str, Any]) -> Any:
+    def _ask(self, process: RunningGateway, path: str, body: dict[str, Any] | None) -> Any:
         tokens = list(process.directory.rglob("admin.token"))
         headers = {"Authorization": f"Bearer {tokens[0].read_text().strip()}", "Content-Type": "application/json"}
         url = f"http://127.0.0.1:{process.admin}/api/v1{path}"
-        with urllib.request.urlopen(
-            urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST"), timeout=30
-        ) as answer:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, headers, method="GET" if body is None else "POST")
+        with urllib.request.urlopen(request, timeout=30) as answer:
             text = answer.read()
         return json.loads(text) if text else None
+
+    def troubles(self) -> list[str]:
+        """What the page tells its operator to look at."""
+        found: list[str] = self._ask(self.gateway, "/overview", None)["problems"]
+        return found
 
     def account(self) -> dict[str, dict[str, float]]:
         """Counters by rule, without the other labels."""
@@ -289,8 +295,8 @@ class Estate:
 
 
 @contextmanager
-def estate(directory: Path, backend: str, mapping: str, objects: str) -> Iterator[Estate]:
-    made = Estate(directory, backend, mapping, objects)
+def estate(directory: Path, backend: str, mapping: str, objects: str, more: str = "") -> Iterator[Estate]:
+    made = Estate(directory, backend, mapping, objects, more)
     made.start()
     try:
         yield made

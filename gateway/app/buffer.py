@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.app.ibm import connect_settings, count_attempt, findings, queues_of
+from gateway.app.ibm import connect_settings, count_attempt, findings, queues_of, short_of
 from gateway.backends.buffer import adoption
 from gateway.backends.buffer.ibm_link import IbmLink
 from gateway.backends.buffer.queue_manager import BUFFERING, CONNECTED, STATE_QUEUES, BufferedQueueManager
@@ -123,7 +123,7 @@ def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> boo
 
     def look() -> None:
         try:
-            found.extend(reads.examine(*queues_of(table), settings.mqtt.max_packet))
+            found.extend(reads.examine(*queues_of(table), settings.mqtt.max_packet, short_of(table)))
         except MQError as error:
             found.append(error)
 

@@ -19,6 +19,7 @@ from gateway.app import notices
 from gateway.app.access import access_of
 from gateway.app.api import Tracer
 from gateway.app.gauges import gauges_of, totals_of
+from gateway.app.incomplete import Stays
 from gateway.app.inspecting import inspection_of, questions_of
 from gateway.app.limits import client_rates, limits_of, take_over
 from gateway.app.listening import open_listeners
@@ -100,6 +101,7 @@ class Gateway:
         self.listeners.on_refused = notices.not_admitted
         self.guard = Guard()
         self.consumers = Consumers(self.engine)
+        self.stays = Stays(self.consumers)
         self.admin_port: IListeningPort | None = None
         self.mqi_port: IListeningPort | None = None
         self.service = ServiceManager()
@@ -214,9 +216,7 @@ class Gateway:
         watchdog = self.service.watchdog_seconds()
         if watchdog is not None:
             LoopingCall(self.service.alive).start(watchdog / 2)
-        gc.collect()
-        gc.freeze()  # what exists now stays: the collector need not look at it again
-        gc.set_threshold(100_000, 50, 100)
+        collecting.settle()
         log.info(
             "started", f"queue manager {self.queue_manager.name}", **{f"recovered_{k}": v for k, v in found.items()}
         )
@@ -342,6 +342,7 @@ class Gateway:
         self.counters.reactor_lag_seconds["0"].observe(max(0.0, now - self.heartbeat - TICK_SECONDS))
         self.heartbeat = now
         self.engine.tick()
+        self.stays.look()
         away = self.buffer is None and not self.connected
         self.reports.look(held=away, why=self._why_away)
         self._note_commits()

@@ -48,6 +48,7 @@ def gauges_of(gateway: Gateway) -> Gauges:
         mqtt_retained_messages=one(lambda: engine.retained.count),
         queue_depth=lambda: _depths(gateway),
         queue_oldest_message_age_seconds=lambda: _ages(gateway),
+        queue_incomplete_messages=lambda: _incomplete(gateway),
         dlq_depth=lambda: _dead_letters(gateway),
         messages_held=lambda: _held(gateway),
         **_buffer(gateway),
@@ -103,6 +104,12 @@ def _ages(gateway: Gateway) -> Values:
         return {}  # IBM MQ's own exporter tells
     put = {name: inspection.oldest(name) for name in queue_names(gateway)}
     return {(name,): max(0.0, now - since) if since else 0.0 for name, since in put.items()}
+
+
+def _incomplete(gateway: Gateway) -> Values:
+    consumed = [rule.spec.queue or rule.spec.transmission_queue for rule in gateway.table.outbound]
+    stays = {queue: one.number for queue, one in gateway.stays.now.items()}
+    return {(queue,): float(stays.get(queue, 0)) for queue in consumed if queue}
 
 
 def _dead_letters(gateway: Gateway) -> Values:

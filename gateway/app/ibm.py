@@ -41,7 +41,7 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
     )
     queue_manager.on_superseded = notices.superseded
     queue_manager.start()
-    problems = queue_manager.examine(*queues_of(table), settings.mqtt.max_packet)
+    problems = queue_manager.examine(*queues_of(table), settings.mqtt.max_packet, short_of(table))
     for problem in problems:
         if not problem.serious:
             log.warning("advice", problem.text)
@@ -86,6 +86,13 @@ def queues_of(table: Table) -> tuple[list[str], list[str]]:
     consumes = {rule.spec.queue or rule.spec.transmission_queue or "" for rule in table.outbound}
     consumes |= {f"{TOPIC_PREFIX}{rule.spec.mq_topic}" for rule in table.outbound if rule.spec.mq_topic}
     return sorted(name for name in puts if name and "{" not in name), sorted(name for name in consumes if name)
+
+
+def short_of(table: Table) -> frozenset[str]:
+    """Queues that may be shorter than what is let in: all their rules cut it into segments, or refuse it."""
+    specs = [route.rule.spec for route in table.routes if route.rule.spec.queue]
+    whole = {spec.queue for spec in specs if spec.too_long == "dead_letter"}
+    return frozenset(str(spec.queue) for spec in specs if spec.queue not in whole)
 
 
 def connect_settings(settings: Settings, ibm: Ibm) -> ConnectSettings:

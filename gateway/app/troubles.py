@@ -37,6 +37,7 @@ def _troubles(gateway: Gateway) -> Iterator[str]:
     if engine.failures.held_since:
         seconds = time.time() - engine.failures.held_since
         yield f"nothing could be committed for {seconds:.0f} s: {engine.failures.last_text}"
+    yield from gateway.stays.troubles()
     for parked in engine.parking.waiting.values():
         yield _held(gateway, parked)
     for name, end in certificate_ends(gateway.settings):

@@ -11,6 +11,7 @@ from gateway.bridge.inbound import Built, Origin, Plan, Prepared, plan
 from gateway.bridge.message import read_message
 from gateway.bridge.mqtt5 import user_properties
 from gateway.bridge.payload import Body, agrees
+from gateway.bridge.syncpoint import when_too_long, why_within
 from gateway.errors import Refused
 from gateway.mq import chain
 from gateway.mq.rfh2_folder import Scalar
@@ -49,6 +50,13 @@ class Would:
     format: str = ""
     """Format of the body."""
     body_bytes: int = 0
+    data_bytes: int = 0
+    """With the headers: what MAXMSGL is about."""
+    syncpoint: bool = True
+    """Put within the unit of work that is acknowledged; else by itself."""
+    syncpoint_why: str = ""
+    too_long: str = ""
+    """What becomes of it if the queue takes no message of this length."""
     refused: str = ""
     refused_as: str = ""
     then: str = ""
@@ -86,7 +94,7 @@ def explain(
     made = plan(table, origin, block)
     used = made.settle(payload)
     considered = list(_considered(table, origin, block, payload, {id(one.rule) for one in used}))
-    puts = [_would(one, payload, now) for one in used]
+    puts = [_would(one, payload, now, joined=len(used) > 1) for one in used]
     return Explanation(origin.topic, considered, puts, _unmatched(made, used), access.text if access else "")
 
 
@@ -157,7 +165,7 @@ def _difference(rule: InboundRule, topic: str) -> str:
     return f"the topic has {len(levels)} levels, the pattern {len(rule.levels)}"
 
 
-def _would(prepared: Prepared, payload: bytes, now: float) -> Would:
+def _would(prepared: Prepared, payload: bytes, now: float, *, joined: bool) -> Would:
     rule = prepared.rule
     asked = rule.spec.on_failure.then
     then = "dead_letter" if asked == "hold" else asked  # waiting does not make a message follow its rule
@@ -165,7 +173,12 @@ def _would(prepared: Prepared, payload: bytes, now: float) -> Would:
         built = prepared.build(1 if prepared.origin.qos else 0, payload, now)
     except Refused as refused:
         return Would(rule.name, refused=str(refused), refused_as=reason_name(refused.feedback), then=then)
-    return described(rule.name, built)
+    would = described(rule.name, built)
+    would.syncpoint_why = why_within(prepared, persistent=built.persistent, joined=joined)
+    would.syncpoint = bool(would.syncpoint_why)
+    would.syncpoint_why = would.syncpoint_why or "QoS 0 that is not persistent stands by itself"
+    would.too_long = when_too_long(rule.spec)
+    return would
 
 
 def described(rule: str, built: Built) -> Would:
@@ -184,6 +197,7 @@ def described(rule: str, built: Built) -> Would:
         properties,
         message.described.format.decode("ascii", "replace").strip(),
         len(message.body.raw),
+        len(data),
     )
 
 

@@ -219,6 +219,8 @@ def _user_properties(rule: OutboundRule, message: Message) -> list[tuple[str, st
     pairs = from_properties(usr, str(message.property("mqtt", ORDER_PROPERTY) or ""))
     if rule.spec.user_properties == "all":
         pairs += _everything(message)
+    elif rule.spec.groups == "whole" and mqmd.number(message.md, mqmd.AT_MSG_FLAGS) & _IN_GROUP:
+        pairs += [(f"md.{name}", _text(_descriptor_value(message.md, name))) for name in _GROUP]
     return [pair for pair in pairs if _sendable(pair[0]) and _sendable(pair[1])]
 
 
@@ -256,8 +258,10 @@ _DESCRIPTOR: dict[str, slice | int] = {
     "ApplIdentityData": mqmd.APPL_IDENTITY_DATA, "PutApplName": mqmd.PUT_APPL_NAME, "PutDate": mqmd.PUT_DATE,
     "PutTime": mqmd.PUT_TIME, "Priority": mqmd.AT_PRIORITY, "Feedback": mqmd.AT_FEEDBACK,
     "MsgType": mqmd.AT_MSG_TYPE, "Persistence": mqmd.AT_PERSISTENCE, "BackoutCount": mqmd.AT_BACKOUT_COUNT,
-    "MsgSeqNumber": mqmd.AT_MSG_SEQ_NUMBER, "Report": mqmd.AT_REPORT,
+    "MsgSeqNumber": mqmd.AT_MSG_SEQ_NUMBER, "MsgFlags": mqmd.AT_MSG_FLAGS, "Report": mqmd.AT_REPORT,
 }  # fmt: skip
+_GROUP, _IN_GROUP = ("GroupId", "MsgSeqNumber", "MsgFlags"), 24
+"""A message's place in its group; MQMF_MSG_IN_GROUP, MQMF_LAST_MSG_IN_GROUP."""
 _IDENTIFIERS = {"MsgId", "CorrelId", "GroupId"}
 
 

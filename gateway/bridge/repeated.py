@@ -126,6 +126,7 @@ def _same_for_all(rule: OutboundRule) -> bool:
     slots = [slot for template in templates if template is not None for slot in template.slots]
     varies = any(slot.kind in _VARYING or (slot.kind == "mqtt" and slot.name == "msgId") for slot in slots)
     whole = spec.convert is not None or not spec.strip_headers or spec.user_properties == "all"
+    whole = whole or spec.groups == "whole"
     return not (varies or whole) and spec.transmission_queue is None
 
 

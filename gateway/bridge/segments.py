@@ -1,7 +1,8 @@
 """A message that is longer than its queue takes, as segments that MQ puts together again (MQGMO_COMPLETE_MSG).
 
-All segments carry the same GroupId and go in one unit of work. Headers stay in the first one; the others are described
-as the body is.
+All segments carry the same GroupId and go in one unit of work. Headers stay in the first one; Format of the others is
+that of the body, for they do not begin with a header. Encoding and CodedCharSetId are the same in all: a queue manager
+puts together only what agrees in them (2243, 2244).
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ SEGMENT, LAST_SEGMENT, IN_GROUP = 2, 4, 8  # MQMF_SEGMENT, MQMF_LAST_SEGMENT, MQ
 _UNIT = 16
 """Segments but the last are multiples of this, so that no number or UTF-16 character is cut."""
 MAX_SEGMENTS = 1000
+_OFFSET, _NOUGHT = slice(mqmd.AT_OFFSET, mqmd.AT_OFFSET + 4), bytes(4)
 MD = mqmd.LENGTH
 
 
 def segments(head: bytes, body: bytes, max_length: int, unique: bytes) -> list[tuple[bytes, bytes]]:
-    """(head, body) of each segment of `head + body`. `unique`: bytes that make the GroupId one of its own."""
+    """(head, body) of each segment of `head + body`. `unique`: bytes that make the GroupId one of its own, with the
+    data. Refused when that cannot be done."""
     md, data = head[:MD], head[MD:] + body
     if len(data) <= max_length:
         return [(head, body)]
@@ -32,10 +35,9 @@ def segments(head: bytes, body: bytes, max_length: int, unique: bytes) -> list[t
         raise Refused(f"{len(data)} bytes do not fit {max_length} in {MAX_SEGMENTS} segments", Feedback.TOO_LONG)
     group = md[mqmd.GROUP_ID]
     if group == bytes(24):
-        group = hashlib.blake2b(unique, digest_size=24).digest()
+        group = b"MQGS" + hashlib.blake2b(unique + data, digest_size=20).digest()
     md = md[: mqmd.GROUP_ID.start] + group + md[mqmd.GROUP_ID.stop :]
-    described = message.described
-    later = mqmd.with_described(md, described.encoding, described.ccsid, described.format)
+    later = mqmd.with_format(md, message.described.format)
     cuts = [*range(0, len(data), size), len(data)]
     flags = mqmd.number(md, mqmd.AT_MSG_FLAGS)
     made = []
@@ -46,21 +48,6 @@ def segments(head: bytes, body: bytes, max_length: int, unique: bytes) -> list[t
     return made
 
 
-def segment_run(
-    heads: list[bytes], bodies: list[bytes], max_length: int, unique: bytes
-) -> tuple[list[bytes], list[bytes], bool]:
-    """Columns of messages with those that are too long cut into segments, and whether all of them fit now.
-
-    What cannot be segmented (headers longer than a segment) stays as it is.
-    """
-    new_heads: list[bytes] = []
-    new_bodies: list[bytes] = []
-    fits = True
-    for number, (head, body) in enumerate(zip(heads, bodies, strict=True)):
-        try:
-            made = segments(head, body, max_length, b"%b %d" % (unique, number))
-        except Refused:
-            made, fits = [(head, body)], False
-        new_heads += [one for one, _ in made]
-        new_bodies += [one for _, one in made]
-    return new_heads, new_bodies, fits
+def is_further(head: bytes) -> bool:
+    """Whether it is a segment behind the first of its message, and so no message of its own."""
+    return head[_OFFSET] != _NOUGHT

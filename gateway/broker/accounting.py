@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from gateway.bridge.segments import is_further
 from gateway.broker.runs import length_of
 
 if TYPE_CHECKING:
@@ -37,10 +38,18 @@ def qos_of(turn: Turn, row: Row) -> int:
     return cause.qos if cause is not None else int(run[3])
 
 
+def messages(turn: Turn, rows: Iterable[Row]) -> Iterable[Row]:
+    """Of these rows one for each message: of one in segments its first."""
+    if not turn.segmented:
+        return rows
+    return [row for row in rows if row[0] not in turn.segmented or not is_further(turn.runs[row[0]].heads[row[1]])]
+
+
 def received(counters: Counters, turn: Turn, rows: Iterable[Row]) -> None:
     """These rows count as received from now on, whatever becomes of them."""
     if turn.parked is not None:
         return  # they were counted when they were parked
+    rows = messages(turn, rows)
     for (rule, qos), count in Counter((rule_of(turn, row), qos_of(turn, row)) for row in rows).items():
         _received(counters, rule, qos, count)
 
@@ -53,7 +62,7 @@ def _received(counters: Counters, rule: str, qos: int, count: int) -> None:
 
 def dropped(counters: Counters, turn: Turn, rows: Iterable[Row], reason: DropReason) -> None:
     """These rows are given up for good."""
-    rows = list(rows)
+    rows = list(messages(turn, rows))
     received(counters, turn, rows)
     for rule, count in Counter(rule_of(turn, row) for row in rows).items():
         counters.messages_dropped[rule, reason] += count
@@ -75,8 +84,8 @@ def committed(counters: Counters, queue_manager: str, turn: Turn) -> int:
         causes = turn.causes.get(run)
         if causes:
             received(counters, turn, ((run, row) for row in causes))
-            for cause in causes.values():
-                counters.dlq_messages[cause.rule, cause.reason] += 1
+            for _, row in messages(turn, ((run, row) for row in causes)):
+                counters.dlq_messages[causes[row].rule, causes[row].reason] += 1
         _count_puts(counters, queue_manager, turn, run, NO_RULE if causes else "")
         if puts.lost:
             _lost(counters, queue_manager, turn, run)
@@ -90,7 +99,8 @@ def placed(counters: Counters, queue_manager: str, turn: Turn) -> None:
             continue
         rows = range(puts.placed)
         received(counters, turn, ((run, row) for row in rows))
-        for policy, count in Counter(turn.policy((run, row)) for row in rows).items():
+        whole = messages(turn, ((run, row) for row in rows))
+        for policy, count in Counter(turn.policy(row) for row in whole).items():
             counters.mq_put_messages[queue_manager, policy.rule] += count
         counters.mq_put_bytes[queue_manager, turn.targets[run].rule] += sum(
             len(puts.heads[row]) + len(puts.bodies[row]) for row in rows
@@ -119,6 +129,8 @@ def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, in
     alone = len(policies) == 1
     for policy, rows in policies:
         rule, last = instead or policy.rule, first + rows
+        if run in turn.segmented:
+            rows -= sum(map(is_further, puts.heads[first:last]))
         counters.mq_put_messages[queue_manager, rule] += rows
         heads, bodies = (puts.heads, puts.bodies) if alone else (puts.heads[first:last], puts.bodies[first:last])
         counters.mq_put_bytes[queue_manager, rule] += length_of(heads) + length_of(bodies)

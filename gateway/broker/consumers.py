@@ -8,6 +8,7 @@ the two directions cannot feed each other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gateway.broker import pages
@@ -15,7 +16,7 @@ from gateway.broker.handover import Handover
 from gateway.errors import MQError
 from gateway.ports.batch import Token
 from gateway.ports.counters import mqrc_label
-from gateway.ports.sources import Backout, Claims, Pages, Sources, Subscribed
+from gateway.ports.sources import Backout, Claims, Gathers, Incomplete, Pages, Sources, Subscribed
 from gateway.routing.table import Table
 from gateway.rules.mappings import OutboundRule
 from gateway.session.session import Session
@@ -123,6 +124,7 @@ class Consumers:
                 self._open(self.sources[key])
             elif self.sources[key].queue:
                 self.sources[key].backout = self._backout(self.sources[key])
+                self._gather(self.sources[key])
         for source in back:
             if source.queue:
                 self.arrived(source)  # what came while no rule named it was announced in vain
@@ -146,6 +148,7 @@ class Consumers:
             if topic is not None:
                 source.queue, source.key = self._subscribe(self.subscription(source.rules[0]), topic)
             source.backout = self._backout(source)
+            self._gather(source)
             listening = self._consumed.get(source.queue, [])
             if not listening:
                 engine.queue_manager.consume(source.queue, lambda: self._arrived(source.queue))
@@ -172,6 +175,22 @@ class Consumers:
             own = manager.backout(source.queue)
         threshold = own.threshold if given.threshold is None else given.threshold
         return Backout(threshold, own.queue if given.queue is None else given.queue)
+
+    def _gather(self, source: Source) -> None:
+        """Whether its groups are wanted whole."""
+        manager = self.engine.queue_manager
+        if isinstance(manager, Gathers):
+            manager.gather(source.queue, groups=any(rule.spec.groups == "whole" for rule in source.rules))
+
+    def incomplete(self) -> Iterator[tuple[str, Incomplete]]:
+        """Consumed queues on which something stays because parts of it are missing, and what."""
+        manager = self.engine.queue_manager
+        if not isinstance(manager, Gathers):
+            return
+        for queue in self._consumed:
+            found = manager.incomplete(queue)
+            if found.number:
+                yield queue, found
 
     # -- arrivals --
 

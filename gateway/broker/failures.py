@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, reports
+from gateway.bridge.segments import segments
 from gateway.broker import accounting, restaging
-from gateway.broker.oversize import cut
 from gateway.broker.route import DEAD, REPORT
 from gateway.broker.turn import STAGED, Cause, Row, Run, Turn
-from gateway.errors import MQError
+from gateway.errors import Refused
 from gateway.mq.constants import name_of_reason
 from gateway.mqtt import reasons
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Token, Unit
@@ -52,6 +52,8 @@ class Failures:
         self.held_since = 0.0
         """Since when nothing could be committed (0: all is well); readiness looks at it."""
         self.last_text = ""
+        self._cuts = 0
+        """Messages cut into segments: it makes the GroupIds of equal ones differ."""
 
     def handle(self, turn: Turn, unit: Unit, outcome: Outcome) -> None:
         """Change the turn so that it can be committed, or wait and try the same again."""
@@ -111,7 +113,8 @@ class Failures:
         waits = False
         for policy in dict.fromkeys(policy for policy, rows in turn.policies(run) if rows):
             retried = failure.reason in RETRY_RUN and tries < policy.retry_times
-            if retried or policy.then == "hold" or not self.give_up(turn, run, policy, failure):
+            held = policy.then == "hold" and not (failure.reason in TOO_LONG and policy.too_long == "segment")
+            if retried or held or not self.give_up(turn, run, policy, failure):
                 waits = True
             if run not in turn.runs:
                 break
@@ -138,6 +141,8 @@ class Failures:
         rows = {row for row in range(len(turn.runs[run].heads)) if turn.policy((run, row)) == policy}
         if failure.reason in TOO_LONG and policy.too_long == "segment" and self.segment(turn, run, rows):
             return True
+        if policy.then == "hold":  # it cannot be cut
+            return False
         if policy.then == "disconnect":
             self.disconnect(turn, run, rows, failure)
         elif policy.then == "drop":
@@ -198,10 +203,15 @@ class Failures:
         try:
             for row, (head, body) in enumerate(zip(puts.heads, puts.bodies, strict=True)):
                 fits = row not in rows or len(head) - MQMD_LENGTH + len(body) <= longest
-                parts.append([(head, body)] if fits else cut(head, body, longest, now))
-        except MQError:
+                self._cuts += not fits
+                name = f"{now!r} {self._cuts}".encode()
+                parts.append([(head, body)] if fits else segments(head, body, longest, name))
+        except Refused:
             return False
-        return turn.rewrite(run, parts) < 0
+        if turn.rewrite(run, parts) >= 0:
+            return False
+        turn.segmented.add(run)
+        return True
 
     def dead_letter(self, turn: Turn, run: Run, rows: set[int], failure: Failure) -> bool:
         """Messages behind an MQDLH each: all of these rows, or those that are too long for their queue. False when the
@@ -229,6 +239,8 @@ class Failures:
             elsewhere[row] = turn.put(dead_run, dead.head, dead.body)
             cause = Cause(turn.policy((run, row)).rule, why, accounting.qos_of(turn, (run, row)))
             turn.causes.setdefault(dead_run, {})[elsewhere[row][1]] = cause
+        if elsewhere and run in turn.segmented:
+            turn.segmented.add(dead_run)
         turn.without(run, rows, elsewhere)
         for column in (turn.contributors, turn.unanswered):
             if elsewhere and run in column:

@@ -13,7 +13,7 @@ from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
 from gateway.bridge.request import Request
 from gateway.broker import tracing
-from gateway.broker.delivery import Prefixes
+from gateway.broker.delivery import OUT, Prefixes
 from gateway.broker.route import DEAD, Receiver, Route
 from gateway.broker.turn import Cause
 from gateway.errors import HeaderError, Refused
@@ -35,6 +35,10 @@ REQUESTS = "MQGATE.REQUESTS"
 _REQUEST_PREFIX = b"MQGR"
 _MAX_ROUTES = 4096
 _PUBLISHER = Publisher("", "", None, 5)
+_SHORT = 32_768
+"""Message data of this length is short on every queue manager: its least MAXMSGL."""
+_RECORD = 1024
+"""Room for what is stored beside topic, properties and payload: descriptor for reports, subscription identifiers."""
 _BACKOUT_THRESHOLD_REACHED = 2362
 _RFH_ERROR = 2334
 
@@ -55,6 +59,7 @@ class Handover:
         counters = engine.counters
         try:
             self._check_backout(source, stored)
+            self._check_whole(stored)
             known = self.repeated.find(source.rules, stored.md, stored.data)
             if known is None:
                 rule, made = self._made(source, rule, stored)
@@ -88,6 +93,21 @@ class Handover:
         threshold = source.backout.threshold
         if threshold and mqmd.number(stored.md, mqmd.AT_BACKOUT_COUNT) >= threshold:
             raise Refused("backed out too often", _BACKOUT_THRESHOLD_REACHED)
+
+    @staticmethod
+    def _check_whole(stored: Stored) -> None:
+        """Of a message in segments that is longer than a message may be only the beginning is here."""
+        if len(stored.data) > _SHORT and mqmd.number(stored.md, mqmd.AT_ORIGINAL_LENGTH) > len(stored.data):
+            raise Refused("its segments are longer than a message may be", Feedback.TOO_LONG)
+
+    def _room(self) -> int:
+        return self.engine.queue_manager.max_length(OUT)
+
+    @staticmethod
+    def _stored_size(publication: Publication) -> int:
+        """What a session stores of it at most."""
+        beside = len(publication.topic) + len(publication.properties) + _RECORD
+        return beside + len(publication.payload)
 
     def _answer(self, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Publication] | None:
         """The answer to a device's request: its CorrelId is the token the request went out with."""
@@ -134,6 +154,8 @@ class Handover:
         receivers, shared = self.receivers(made)
         if not receivers and not shared and not publication.retain and made.qos:
             raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
+        if made.qos and len(stored.data) > _SHORT and self._stored_size(publication) > self._room():
+            raise Refused("longer than what a session can store", Feedback.TOO_LONG)
         if len(receivers) == 1 and not shared:
             self._for_one(receivers[0], publication, made.report, prefixes)
             engine.counters.mqtt_publish_sent[rule_name, made.qos] += 1

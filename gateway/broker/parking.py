@@ -74,10 +74,10 @@ class Parking:
     def held(self) -> Counter[str]:
         """How many messages of each rule wait."""
         return Counter(
-            accounting.rule_of(parked.turn, (run, row))
+            accounting.rule_of(parked.turn, row)
             for parked in self._all()
             for run, puts in parked.turn.runs.items()
-            for row in range(len(puts.heads))
+            for row in accounting.messages(parked.turn, ((run, number) for number in range(len(puts.heads))))
         )
 
     def _all(self) -> Iterator[Parked]:

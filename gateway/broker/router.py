@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.bridge import inbound
+from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
 from gateway.broker.route import HOT, RELAYED, STAGING, Policy, Receiver, Route, Shared
 from gateway.broker.signposts import Signposts, followed
@@ -289,10 +290,8 @@ def is_retained(prepared: inbound.Prepared, mq_topic: str) -> bool:
 
 
 def under_syncpoint(prepared: inbound.Prepared, *, persistent: bool) -> bool:
-    """Whether a message is part of the unit of work: all are but those of QoS 0 that are not persistent, unless the
-    rule says so or the answer to a request needs what is stored with it."""
-    spec = prepared.rule.spec
-    return bool(prepared.origin.qos) or persistent or spec.syncpoint == "always" or prepared.request is not None
+    """Whether a message is part of the unit of work."""
+    return bool(why_within(prepared, persistent=persistent))
 
 
 def policy_of(prepared: inbound.Prepared) -> Policy:

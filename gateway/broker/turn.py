@@ -62,8 +62,8 @@ class Turn:
 
     __slots__ = (
         "_released", "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "fanned", "joint",
-        "moves", "opened", "parked", "pending", "replaces", "replies", "rows", "runs", "sources", "staged", "started",
-        "stretches", "takes", "targets", "unanswered", "wills",
+        "moves", "opened", "parked", "pending", "replaces", "replies", "rows", "runs", "segmented", "sources", "staged",
+        "started", "stretches", "takes", "targets", "unanswered", "wills",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -102,6 +102,8 @@ class Turn:
         """Rows that came from a queue: if they cannot be put, the message stays there."""
         self.wills: dict[Run, dict[int, WaitingWill]] = {}
         """Rows that are wills: what is kept of them if their queue has to be waited for."""
+        self.segmented: set[Run] = set()
+        """Runs with messages that were cut into segments: not every row is a message there."""
         self.joint: list[Joint] = []
         """Publications with several destinations."""
         self.behind: dict[Run, list[Joint]] = {}
@@ -243,6 +245,7 @@ class Turn:
         they release."""
         going = self.tied(runs, joints)
         places: dict[Row, Row] = {}
+        into.segmented |= self.segmented.intersection(going)
         for run, rows in going.items():
             puts = self.runs[run]
             for row in sorted(rows):

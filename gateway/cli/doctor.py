@@ -139,7 +139,7 @@ def _configured(settings: Settings) -> Iterator[Found]:
 
 def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
     """What IBM MQ has of what the gateway and its rules need (deploy/mq defines it)."""
-    from gateway.app.ibm import connect_settings, queues_of, rule_of
+    from gateway.app.ibm import connect_settings, queues_of, rule_of, short_of
     from gateway.app.mappings import read_table
     from gateway.backends.ibm.examining import look
     from gateway.backends.ibm.reasons import Action, action_for
@@ -148,8 +148,8 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
     away = "wrong" if settings.queue_manager.buffer is None else "missing"
     try:
         table = read_table(settings)
-        puts, consumes = queues_of(table)
-        problems = look(connect_settings(settings, ibm), ibm.driver, puts, consumes, settings.mqtt.max_packet)
+        asked = (*queues_of(table), settings.mqtt.max_packet, short_of(table))
+        problems = look(connect_settings(settings, ibm), ibm.driver, *asked)
     except MQError as error:
         gone = action_for(error.reason) is Action.RECONNECT
         yield Found(what, away if gone else "wrong", f"{error}{'; messages are buffered' if away == 'missing' else ''}")

@@ -114,6 +114,9 @@ def show_put(put: Would) -> None:
         where = f"MQ topic {put.queue.removeprefix('topic://')}"
     click.secho(f"rule {put.rule}: to {where}", bold=True)
     click.echo(f"  {kept}, priority {put.priority}, format {put.format or 'none'}, body {put.body_bytes} bytes")
+    syncpoint = "within syncpoint" if put.syncpoint else "out of syncpoint"
+    click.echo(f"  {syncpoint}: {put.syncpoint_why}")
+    click.echo(f"  if its {put.data_bytes} bytes are more than the queue takes: {put.too_long}")
     shown = {key: value for key, value in put.descriptor.items() if str(value).strip("0 ") and value != -1}
     click.echo("  MQMD  " + "  ".join(f"{key}={value}" for key, value in shown.items()))
     for key, value in put.properties.items():

@@ -66,6 +66,7 @@ class Gauges:
     spool_state: Read | None = None
     queue_depth: Read | None = None
     queue_oldest_message_age_seconds: Read | None = None
+    queue_incomplete_messages: Read | None = None
     mq_connections: Read | None = None
     backpressure_paused_connections: Read | None = None
     tls_certificate_not_after_timestamp_seconds: Read | None = None

@@ -219,6 +219,8 @@ CATALOGUE: tuple[Metric, ...] = (
     _gauge("spool_state", (_closed("state", SpoolState),), "1 for the state the buffer is in, 0 for the others."),
     _gauge("queue_depth", (QUEUE,), "Messages on a queue that a rule names."),
     _gauge("queue_oldest_message_age_seconds", (QUEUE,), "Age of the oldest message on a queue that a rule names."),
+    _gauge("queue_incomplete_messages", (QUEUE,),
+           "Messages in segments, and groups that a rule wants whole, that stay because parts of them have not come."),
     _gauge("mq_connections", (QMGR, WORKER), "Open connections to the queue manager; 0 is down."),
     _counter("mq_connect_attempts", (QMGR, RESULT), "Attempts to connect to the queue manager."),
     _counter("mq_put_messages", (QMGR, ROUTE), "Messages put and committed."),

@@ -186,6 +186,8 @@ def check_outbound(spec: ToMqtt, position: int, file: str, line: int) -> tuple[O
     _constant_name(checker, ("backout", "queue"), spec.backout.queue)
     if spec.transmission_queue is not None and spec.topic is not None:
         checker.wrong(("topic",), "on a transmission queue RemoteQName is the topic", "remove `topic`, or use `queue`")
+    if spec.groups == "whole" and spec.queue is None:
+        checker.wrong(("groups",), "MQ keeps groups together on local queues only", "remove it, or use `queue`")
     topic = checker.outbound(("topic",), spec.topic)
     if topic is not None:
         checker.attempt(("topic",), lambda: _topic_text(topic))

@@ -238,7 +238,8 @@ class ToMq(Part):
     syncpoint: Literal["from_qos", "always"] = Field(
         default="from_qos",
         description="`from_qos`: QoS 0 that is not persistent is put out of syncpoint, QoS 1 and 2 in the unit of work "
-        "that is acknowledged. `always`: QoS 0 too. Several destinations (`continue`) are always one unit of work.",
+        "that is acknowledged. `always`: QoS 0 too. Several destinations (`continue`) are always one unit of work, "
+        "and so are the segments of a message (`too_long: segment`).",
     )
     goes_on: bool = Field(default=False, alias="continue", description="Whether later rules are looked at too.")
 
@@ -307,6 +308,12 @@ class ToMqtt(Part):
         default_factory=lambda: _BACKOUT, description="Left out: the queue's BOTHRESH and BOQNAME."
     )
     order_by: str | None = Field(default=None, description="Template; messages with equal values keep their order.")
+    groups: Literal["as_they_come", "whole"] = Field(
+        default="as_they_come",
+        description="Messages of an MQ group (GroupId): in the order in which they lie on the queue, or `whole`: when "
+        "the last of them has come, in logical order, in one unit of work, with `md.GroupId`, `md.MsgSeqNumber` and "
+        "`md.MsgFlags` as user properties (unless these are `none`). It holds for all rules of the queue.",
+    )
 
 
 class Publication(Part):

@@ -29,7 +29,7 @@ FIELDS = {
     "md": (
         "MsgId", "CorrelId", "CorrelIdText", "GroupId", "ReplyToQ", "ReplyToQMgr", "UserIdentifier", "Format",
         "ApplIdentityData", "PutApplName", "PutDate", "PutTime", "Priority", "Feedback", "MsgType", "Persistence",
-        "BackoutCount", "MsgSeqNumber", "Report",
+        "BackoutCount", "MsgSeqNumber", "MsgFlags", "Report",
     ),
     "xqh": ("RemoteQName", "RemoteQMgrName"),
 }  # fmt: skip

@@ -67,6 +67,7 @@ MEASURED_ELSEWHERE = {
     "mqtt_sessions_taken_over": "several gateways on one queue manager; tests/fault with their owners",
     "mqtt_sessions_signed_over": "as mqtt_sessions_taken_over",
     "mq_connect_attempts": "the embedded queue manager is never connected to; tests/contract with IBM MQ's client",
+    "queue_incomplete_messages": "segments that do not come for ten seconds; tests/e2e/test_segments_to_devices.py",
     "spool_corrupt_records": "a damaged journal; the journal's own tests",
     "spool_drained_messages": "only with a buffer; its own tests",
     "spool_messages": "only with a buffer",

@@ -180,6 +180,11 @@ def _would(one: Would, gateway: Gateway) -> dict[str, object]:
         "descriptor": one.descriptor,
         "properties": one.properties,
         "headers": [],
+        "persistent": one.persistent,
+        "syncpoint": one.syncpoint,
+        "syncpoint_why": one.syncpoint_why,
+        "length": one.data_bytes,
+        "too_long": one.too_long,
         "body": {"length": one.body_bytes, "truncated": False, "text": None, "base64": None, "ccsid": 0},
         "error": one.refused or None,
     }

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.backends.buffer import judgement
+from gateway.backends.buffer import judgement, oversize
 from gateway.backends.buffer.link import Verdict
 from gateway.backends.buffer.progress import Destination, Progress
-from gateway.backends.buffer.record import Record, joined, messages_of, rows_of
+from gateway.backends.buffer.record import Record, joined, left_of, messages_of, rows_of
 from gateway.backends.buffer.spool import Entry, Line
 from gateway.bridge import deadletter
-from gateway.errors import MQError
-from gateway.mq import mqmd
+from gateway.broker.failures import TOO_LONG
+from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
 from gateway.ports.batch import Failure, Outcome, Puts, Takes, Unit
 from gateway.ports.counters import NO_ROUTE, DeadLetterReason, DropReason, mqrc_label
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 MAX_ROWS = 2000
 """Uncommitted messages of a unit of work; a queue manager allows 10,000 by default (MAXUMSGS)."""
-_EXPIRY = slice(16, 20)
 _Q_FULL = 2053
-_UNLIMITED = b"\xff\xff\xff\xff"
 _LABELS: dict[int, DeadLetterReason] = {
     2030: "too_long", 2031: "too_long", 2218: "too_long", 2035: "not_authorized", 2085: "unknown_queue",
     2082: "unknown_queue", 2087: "unknown_queue",
@@ -42,7 +41,7 @@ _LABELS: dict[int, DeadLetterReason] = {
 class Item:
     """An entry on its way: what is left of it to be put."""
 
-    __slots__ = ("dead", "dropped", "entry", "expired", "ready", "rules", "unit")
+    __slots__ = ("dead", "dropped", "entry", "expired", "further", "ready", "rules", "unit")
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -52,6 +51,8 @@ class Item:
         """Messages that are over, by rule; counted likewise."""
         self.dropped: Counter[tuple[str, DropReason]] = Counter()
         """Messages their rule gives up, likewise."""
+        self.further = 0
+        """Segments behind the first of their message: no messages of their own."""
         self.ready = False
         """Expiry has been taken off."""
         record = entry.record
@@ -201,7 +202,7 @@ class Forwarder:
         waited = int((self._drain.scheduler.now() - item.entry.record.at) * 10)
         for index in reversed(range(len(item.unit.puts))):
             puts, rule = item.unit.puts[index], item.rules[index]
-            left = {head: _left(head, waited) for head in set(puts.heads)}
+            left = {head: left_of(head, waited) for head in set(puts.heads)}
             columns = zip([left[head] for head in puts.heads], puts.bodies, strict=True)
             rows = [(head, body) for head, body in columns if head is not None]
             item.expired[rule] += len(puts.heads) - len(rows)
@@ -279,7 +280,7 @@ class Forwarder:
                 counters.dlq_messages[key] += count
             for gone, count in item.dropped.items():
                 counters.messages_dropped[gone] += count
-        drained = sum(messages_of(item.unit) - item.dead.total() for item in batch)
+        drained = sum(messages_of(item.unit) - item.further - item.dead.total() for item in batch)
         self._forget([item.entry for item in batch], drained)
 
     def _refused(self, batch: list[Item], failure: Failure) -> None:
@@ -297,7 +298,9 @@ class Forwarder:
         act = judgement.decide(policy, failure.reason, self._tries, aside=aside)
         if act == "aside":
             self._set_aside(item, failure.puts, text)
-        elif act == "dead_letter":
+        elif act == "segment" and self._segment(item, failure.puts):
+            self._soon()
+        elif act in {"segment", "dead_letter"}:
             self._dead_letter(item, failure, text)
         elif act == "drop":
             self._drop(item, failure)
@@ -309,7 +312,8 @@ class Forwarder:
         """The rule gives it up; the progress says so."""
         rule = item.rules[failure.puts]
         run = item.remove(failure.puts)
-        item.dropped[rule, "queue_full" if failure.reason == _Q_FULL else "other"] += len(run.heads)
+        item.dropped[rule, "queue_full" if failure.reason == _Q_FULL else "other"] += oversize.messages(run.heads)
+        item.further -= len(run.heads) - oversize.messages(run.heads)
         self._soon()
 
     def _set_aside(self, item: Item, index: int, text: str) -> None:
@@ -320,9 +324,32 @@ class Forwarder:
         self._items = []  # read again, it lines up in its own place, as it was accepted
         self._soon()
 
+    def _segment(self, item: Item, index: int) -> bool:
+        """Cut what is too long; False when nothing can be cut."""
+        run, now = item.unit.puts[index], self._drain.scheduler.now()
+        try:
+            more = oversize.cut(run, self._drain.reads.max_length(run.queue), f"{now!r} {item.number} {index}")
+        except (MQError, Refused):
+            return False
+        item.further += more
+        return more > 0
+
+    def _apart(self, item: Item, index: int) -> int:
+        """Those of a run that fit their queue go before the others, in a run of their own; where the others are."""
+        run = item.unit.puts[index]
+        with suppress(MQError):
+            short = oversize.apart(run, self._drain.reads.max_length(run.queue))
+            if short is not None:
+                item.unit.puts.insert(index, short)
+                item.rules.insert(index, item.rules[index])
+                return index + 1
+        return index
+
     def _dead_letter(self, item: Item, failure: Failure, text: str) -> None:
         """Behind an MQDLH each, in the unit that makes the progress."""
         drain = self._drain
+        if failure.reason in TOO_LONG:
+            failure = failure._replace(puts=self._apart(item, failure.puts))
         run, queue = item.unit.puts[failure.puts], drain.dead_letter_queue()
         if not queue or run.queue == queue:
             self._hold(text)
@@ -341,7 +368,7 @@ class Forwarder:
             dead.heads.append(made.head)
             dead.bodies.append(made.body)
         item.unit.puts[failure.puts] = dead
-        item.dead[item.rules[failure.puts], _LABELS.get(failure.reason, "other")] += len(dead.heads)
+        item.dead[item.rules[failure.puts], _LABELS.get(failure.reason, "other")] += oversize.messages(dead.heads)
         self._soon()
 
     def _hold(self, text: str, seconds: float | None = None) -> None:
@@ -364,11 +391,3 @@ def _place(batch: list[Item], index: int) -> int:
             return place
         index -= len(item.unit.puts)
     return 0
-
-
-def _left(head: bytes, waited: int) -> bytes | None:
-    """The head with what is left of its time; None: nothing."""
-    if head[_EXPIRY] == _UNLIMITED:
-        return head
-    left = int.from_bytes(head[_EXPIRY], "little", signed=True) - waited
-    return mqmd.with_expiry(head, left) if left > 0 else None

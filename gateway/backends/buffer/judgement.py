@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from gateway.broker.failures import CONFIGURATION, DEAD_LETTER_NOW, RETRY_RUN
+from gateway.broker.failures import CONFIGURATION, DEAD_LETTER_NOW, RETRY_RUN, TOO_LONG
 from gateway.broker.route import Policy
 
-Act = Literal["wait", "aside", "dead_letter", "drop"]
+Act = Literal["wait", "aside", "segment", "dead_letter", "drop"]
 PolicyOf = Callable[[str], Policy | None]
 """A rule's policy by its name; None: there is no such rule any more."""
 
@@ -25,6 +25,8 @@ def decide(policy: Policy | None, reason: int, tries: int, *, aside: bool) -> Ac
     if policy is None:
         waits = reason in RETRY_RUN
     else:
+        if reason in TOO_LONG and policy.too_long == "segment":
+            return "segment"
         waits = policy.then == "hold" or (reason in RETRY_RUN and tries < policy.retry_times)
     if waits:
         return "wait" if aside else "aside"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.errors import StoreCorrupt
+from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
 
 EYECATCHER = b"MQGB\x01"
@@ -18,6 +19,7 @@ EPOCH_BITS = 40
 """A number is the process's epoch and a count within it: numbers of a new process lie behind all earlier ones."""
 RETAIN = 2
 """Beside 1 for persistent: published on an MQ topic to be retained."""
+_EXPIRY, _UNLIMITED = slice(16, 20), b"\xff\xff\xff\xff"
 _FRONT = struct.Struct("<5sQdI")
 _COUNT = struct.Struct("<I")
 _CLASSES = struct.Struct("<iB")
@@ -235,3 +237,11 @@ def cut(unit: Unit, is_own: Callable[[str], bool]) -> Parts:
     for takes in unit.takes:
         (parts.own if is_own(takes.queue) else parts.remote).takes.append(takes)
     return parts
+
+
+def left_of(head: bytes, waited: int) -> bytes | None:
+    """The head with what is left of its time after so many tenths of a second; None: nothing."""
+    if head[_EXPIRY] == _UNLIMITED:
+        return head
+    left = int.from_bytes(head[_EXPIRY], "little", signed=True) - waited
+    return mqmd.with_expiry(head, left) if left > 0 else None

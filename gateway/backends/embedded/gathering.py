@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from gateway.backends.embedded import descriptor
 from gateway.backends.embedded.core import Core
 from gateway.backends.embedded.descriptor import FLAGS
 from gateway.backends.embedded.grouping import is_complete_group, is_complete_message, physical_key, whole
@@ -100,8 +101,8 @@ class Gathering:
 
     @property
     def longest(self) -> int:
-        """What a message of segments may have, as any other; of more one byte too many is kept, so that nobody takes it
-        for whole."""
+        """What a message of segments may have, as any other; of more the beginning is kept, and OriginalLength tells
+        how long it is."""
         return self._core.attribute("MAXMSGL")
 
     def page(self, queue: LocalQueue) -> Page:
@@ -169,6 +170,8 @@ class Gathering:
                 backout = max(backout, one.backout)
         assert first is not None  # noqa: S101 -- it was there a moment ago, and the lock is held
         head = whole(first.head[:MQMD_LENGTH], segments[-1].head)
+        if left <= 0:
+            head = descriptor.with_integer(head, "original_length", sum(part.length for part in segments))
         return Message(first.token, head, b"".join(pieces), first.put_time, backout, first.expiry)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 
 from gateway.backends.ibm.connection import Connection
@@ -140,9 +140,11 @@ class IbmQueueManager:
         except MQError as error:
             raise MQError(error.reason, explain(error.reason, str(error)), error.comp_code) from None
 
-    def examine(self, puts: Iterable[str], consumes: Iterable[str], longest: int) -> list[Problem]:
+    def examine(
+        self, puts: Iterable[str], consumes: Iterable[str], longest: int, short: Container[str] = ()
+    ) -> list[Problem]:
         """What of the queues the gateway needs is missing or unsuitable; on a connection of its own."""
-        return look(self._settings, self._driver.name, puts, consumes, longest)
+        return look(self._settings, self._driver.name, puts, consumes, longest, short)
 
     def close(self) -> None:
         """Commit what waits if the queue manager answers, then disconnect."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -59,8 +59,11 @@ class Problem(NamedTuple):
     """The MQRC, where a call was refused."""
 
 
-def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], longest: int) -> list[Problem]:
-    """State queues, the queues the rules put to and those they consume; `longest` is `mqtt.max_packet`."""
+def examine(
+    session: Session, puts: Iterable[str], consumes: Iterable[str], longest: int, short: Container[str] = ()
+) -> list[Problem]:
+    """State queues, the queues the rules put to and those they consume; `longest` is `mqtt.max_packet`. Those in
+    `short` need not take as much: their rules say what becomes of more."""
     found: list[Problem] = []
     for queue in STATE_QUEUES:
         found += _queue(session, queue, _CONSUME, longest) or [
@@ -71,7 +74,7 @@ def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], long
         if queue.startswith(TOPIC_PREFIX):
             found += _topic(session, queue)
         else:
-            found += _queue(session, queue, _PUT, longest) or [
+            found += _queue(session, queue, _PUT, 0 if queue in short else longest) or [
                 *_switches(session, queue, get=False),
                 *_depth(session, queue),
             ]
@@ -87,7 +90,12 @@ def examine(session: Session, puts: Iterable[str], consumes: Iterable[str], long
 
 
 def look(
-    settings: ConnectSettings, driver: str, puts: Iterable[str], consumes: Iterable[str], longest: int
+    settings: ConnectSettings,
+    driver: str,
+    puts: Iterable[str],
+    consumes: Iterable[str],
+    longest: int,
+    short: Container[str] = (),
 ) -> list[Problem]:
     """The same on a connection of its own. MQError when there is none, DriverUnavailable without a binding."""
     try:
@@ -95,7 +103,7 @@ def look(
     except MQError as error:
         raise MQError(error.reason, explain(error.reason, str(error)), error.comp_code) from None
     try:
-        return examine(session, puts, consumes, longest)
+        return examine(session, puts, consumes, longest, short)
     finally:
         session.disconnect()
 

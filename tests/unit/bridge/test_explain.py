@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from gateway.bridge.explain import explain
 from gateway.bridge.inbound import Origin
 from gateway.config.security import AclEntry
@@ -45,6 +47,42 @@ def test_what_would_be_put_is_shown_in_words():
     assert put.properties["mqps.Top"] == "plant/lima/t"
     assert put.descriptor["Format"] == "MQHRF2"
     json.dumps(explained().as_dict())
+
+
+@pytest.mark.parametrize(
+    ("text", "qos", "within", "why"),
+    [
+        ("", 0, False, "QoS 0 that is not persistent stands by itself"),
+        ("", 1, True, "QoS 1 and 2 are acknowledged after the commit"),
+        ("", 2, True, "QoS 1 and 2 are acknowledged after the commit"),
+        ("syncpoint: always", 0, True, "the rule says `syncpoint: always`"),
+        ("descriptor: {persistence: persistent}", 0, True, "it is persistent"),
+        ("descriptor: {persistence: not_persistent}", 1, True, "QoS 1 and 2 are acknowledged after the commit"),
+        ("too_long: segment", 0, True, "the segments of a message are one unit of work"),
+        ("continue: true", 0, True, "several destinations are one unit of work"),
+    ],
+)
+def test_whether_it_is_put_under_syncpoint(text, qos, within, why):
+    rules = f"to_mq:\n  - {{name: a, topic: t, queue: A, {text}}}\n  - {{name: b, topic: t, queue: B}}\n"
+    put = explained("t", qos, rules=rules).puts[0]
+    assert (put.syncpoint, put.syncpoint_why) == (within, why)
+    assert put.persistent is ((qos > 0 and "not_persistent" not in text) or "persistence: persistent" in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "dead-lettered (2030)"),
+        ("too_long: segment", "cut into segments"),
+        ("too_long: reject", "refused before it is put (MQTT 5: reason code 0x97)"),
+        ("on_failure: {then: drop}", "dropped and counted"),
+        ("on_failure: {then: hold}", "held and not acknowledged"),
+        ("on_failure: {then: disconnect}", "refused, and the device loses its connection"),
+    ],
+)
+def test_what_becomes_of_it_when_it_is_too_long(text, words):
+    [put] = explained("t", 1, b"x" * 100, rules=f"to_mq: [{{name: a, topic: t, queue: A, headers: [], {text}}}]\n").puts
+    assert (put.too_long, put.data_bytes, put.body_bytes) == (words, 100, 100)
 
 
 def test_refusals_and_publications_without_a_rule_are_explained():

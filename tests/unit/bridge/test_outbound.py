@@ -132,6 +132,18 @@ def test_everything_is_there_when_asked_for():
     assert found.payload == b"21.5"
 
 
+@pytest.mark.parametrize(("flags", "named"), [(8, True), (24, True), (0, False), (1, False)])
+def test_a_place_in_a_group_is_told_where_groups_are_wanted_whole(flags, named):
+    group = {"group_id": b"g" * 24, "msg_seq_number": 3, "msg_flags": flags}
+    names = {"md.GroupId": (b"g" * 24).hex(), "md.MsgSeqNumber": "3", "md.MsgFlags": str(flags)}
+    users = published("queue: Q, topic: a, groups: whole", **group).properties.get(0x26, [])
+    assert dict(users) == (names if named else {})
+    assert not published("queue: Q, topic: a", **group).properties.get(0x26, [])
+    assert not published("queue: Q, topic: a, groups: whole, user_properties: none", **group).properties.get(0x26, [])
+    everything = dict(published("queue: Q, topic: a, user_properties: all", **group).properties[0x26])
+    assert {name: everything[name] for name in names if flags} == (names if flags else {})
+
+
 def test_headers_can_be_left_in_the_payload():
     md, data = message(folders={"usr": {"s": "x"}})
     assert outbound.publication(rule("queue: Q, topic: a, strip_headers: false"), md, data).payload == data

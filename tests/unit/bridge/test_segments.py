@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bridge.segments import segment_run, segments
+from gateway.bridge.segments import is_further, segments
 from gateway.errors import Refused
-from gateway.mq import mqmd, rfh2
+from gateway.mq import grouping, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.rules.feedback import Feedback
 
@@ -56,13 +56,18 @@ def test_headers_that_do_not_fit_one_segment_are_refused():
         segments(MD + HEADER, bytes(1000), 48, b"u")
 
 
-def test_a_run_of_messages_keeps_its_order():
-    short, long = (mqmd.build(), b"short"), (mqmd.build(), bytes(100))
-    heads, bodies, fits = segment_run([short[0], long[0], long[0]], [short[1], long[1], long[1]], 64, b"u")
-    assert fits
-    assert [len(body) for body in bodies] == [5, 64, 36, 64, 36]
-    groups = [mqmd.unpack(head).group_id for head in heads]
-    assert groups[0] == bytes(24)
-    assert groups[1] == groups[2] != groups[3] == groups[4]
-    heads, bodies, fits = segment_run([short[0], long[0]], [short[1], long[1]], 10, b"u")
-    assert (len(heads), fits) == (2, False)
+def test_all_agree_in_what_a_queue_manager_compares():
+    """Also where the body is in another character set than the header: 2243 and 2244 would give back a part only."""
+    header = rfh2.build([folder("usr", {"a": "1"})], format_name=b"MQSTR   ", coded_char_set_id=500)
+    made = [mqmd.unpack(head) for head, _ in segments(MD + header, bytes(1000), 256, b"u")]
+    assert {(one.coded_char_set_id, one.encoding) for one in made} == {(1208, 546)}
+    assert mqmd.unpack(grouping.complete(segments(MD + header, bytes(1000), 256, b"u"))[0]).msg_flags == 0
+
+
+def test_equal_messages_are_groups_of_their_own():
+    groups = {mqmd.unpack(segments(MD + HEADER, bytes(500), 256, unique)[0][0]).group_id for unique in (b"1", b"2")}
+    assert len(groups) == 2
+
+
+def test_further_segments_are_no_messages_of_their_own():
+    assert [is_further(head) for head, _ in segments(MD + HEADER, bytes(500), 256, b"u")] == [False, True, True]

@@ -18,7 +18,7 @@ from gateway.backends.ibm.examining import STATE_QUEUES as ALL_STATE_QUEUES
 from gateway.backends.ibm.work import MARKERS
 from gateway.broker.route import Policy
 from gateway.errors import MQError
-from gateway.mq import dlh, mqmd
+from gateway.mq import dlh, grouping, mqmd
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
 from gateway.ports.ownership import GATEWAYS
 
@@ -404,6 +404,53 @@ def test_a_rule_says_what_becomes_of_what_is_refused_while_draining(
     held = [b"a0", b"a1", b"a2"] if then == "hold" else []
     assert rig.mq.bodies(fault) == [*held, b"after"]
     assert rig.queue_manager.state == "connected"
+
+
+@pytest.mark.parametrize("then", ["dead_letter", "hold"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_too_long_is_segmented_while_draining(rig: Rig, then: str, killed: bool) -> None:
+    """Where its rule says so, each message for itself; what fits stays whole."""
+
+    def know() -> None:
+        rig.queue_manager.units.rule_of = lambda _puts: "rule"
+        rig.queue_manager.policy_of(lambda _rule: Policy("rule", 2, 1.0, 4.0, then, "segment"))
+
+    know()
+    rig.mq.go()
+    rig.run()
+    long = bytes(range(256)) * 4
+    rig.commit(Unit([puts("APP.Q", b"short", long, long), puts("OTHER.Q", b"beside")]))
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) MAXMSGL(300)")
+    if killed:
+        rig.kill()
+        know()
+    rig.mq.come()
+    rig.run(10.0)
+    assert rig.mq.bodies("OTHER.Q") == [b"beside"]
+    found = [stored for _, stored in rig.mq.queue_manager.load("APP.Q")]
+    assert found[0].data == b"short"
+    groups = list(dict.fromkeys(stored.md[mqmd.GROUP_ID] for stored in found[1:]))
+    assert len(groups) == 2
+    for group in groups:
+        parts = [(stored.md, stored.data) for stored in found if stored.md[mqmd.GROUP_ID] == group]
+        assert grouping.complete(parts)[1] == long
+    assert rig.counters.spool_drained_messages == 4
+    assert not any(rig.counters.dlq_messages.values())
+    assert rig.queue_manager.state == "connected"
+
+
+def test_of_a_run_only_what_is_too_long_is_dead_lettered(rig: Rig) -> None:
+    rig.mq.go()
+    rig.run()
+    rig.queue_manager.units.rule_of = lambda _puts: "rule"
+    rig.commit(Unit([puts("APP.Q", b"1", b"x" * 500, b"2")]))
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) MAXMSGL(300)")
+    rig.mq.come()
+    rig.run(10.0)
+    assert rig.mq.bodies("APP.Q") == [b"1", b"2"]
+    [letter] = rig.mq.bodies("MQGATE.DEAD.LETTER")
+    assert dlh.parse(letter).reason == 2030
+    assert (rig.counters.dlq_messages["rule", "too_long"], rig.counters.spool_drained_messages) == (1, 2)
 
 
 def test_consumers_wait_until_what_they_took_has_left(rig: Rig) -> None:

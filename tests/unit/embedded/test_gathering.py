@@ -143,6 +143,7 @@ def test_a_message_that_is_too_long_is_given_as_too_long(rig):
     rig.put(*segments(b"x" * 70_000, 32_768))
     [long] = rig.page()
     assert len(long.data) == 32_769
+    assert mqmd.unpack(long.md).original_length == 70_000
     rig.take(long)
     assert rig.manager.depth("A") == 0
 

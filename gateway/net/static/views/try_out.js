@@ -35,9 +35,15 @@ function explained(answer) {
   return [
     answer.findings.length ? findings(answer.findings, "The mapping has errors:") : null,
     panel("Access", h("p", {}, badge(answer.allowed ? "allowed" : "denied", answer.allowed ? "good" : "bad"), " ", answer.access)),
-    answer.puts.length ? answer.puts.map((each) => panel(`${each.rule} → ${each.queue || each.mq_topic}`, h("p", { class: "soft" }, `${each.file}:${each.line}${each.queue_manager ? `, queue manager ${each.queue_manager}` : ""}`), messageView(each)))
+    answer.puts.length ? answer.puts.map((each) => panel(`${each.rule} → ${each.queue || each.mq_topic}`, h("p", { class: "soft" }, `${each.file}:${each.line}${each.queue_manager ? `, queue manager ${each.queue_manager}` : ""}`), putting(each), messageView(each)))
       : panel("No queue", h("p", {}, "No rule takes it: it is not put on any queue.")),
     panel("Local subscribers", h("p", {}, `${answer.subscribers} subscriptions match.`)),
     panel("Other rules", others.element),
   ];
+}
+
+function putting(put) {
+  if (put.error) return null;
+  const how = [put.persistent ? "Persistent" : "Not persistent", `${put.syncpoint ? "within" : "out of"} syncpoint: ${put.syncpoint_why}`].join(", ");
+  return h("p", {}, `${how}. If its ${put.length} bytes are more than the queue takes: ${put.too_long}.`);
 }
