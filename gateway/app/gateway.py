@@ -216,7 +216,9 @@ class Gateway:
         watchdog = self.service.watchdog_seconds()
         if watchdog is not None:
             LoopingCall(self.service.alive).start(watchdog / 2)
-        collecting.settle()
+        gc.collect()
+        gc.freeze()  # what exists now stays: the collector need not look at it again
+        gc.set_threshold(100_000, 50, 100)
         log.info(
             "started", f"queue manager {self.queue_manager.name}", **{f"recovered_{k}": v for k, v in found.items()}
         )
