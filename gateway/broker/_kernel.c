@@ -491,9 +491,7 @@ static int stage_one(const publication *one, PyObject *key, PyObject *first, PyO
     PyObject *number = PyLong_FromLong((long)one->packet_id), *kept = NULL, *body = NULL;
     int done = -1;
     if (number == NULL) return -1;
-    int known = PyDict_Contains(inbound, number);
-    if (known != 0) done = known < 0 ? -1 : 0;
-    else if ((body = PyBytes_FromStringAndSize(NULL, STAGED_ID + one->length)) != NULL &&
+    if ((body = PyBytes_FromStringAndSize(NULL, STAGED_ID + one->length)) != NULL &&
              (kept = PyTuple_New(3)) != NULL) {
         char *at = PyBytes_AS_STRING(body);
         at[0] = (char)one->packet_id;
@@ -503,8 +501,10 @@ static int stage_one(const publication *one, PyObject *key, PyObject *first, PyO
         PyTuple_SET_ITEM(kept, 1, Py_NewRef(body));
         PyTuple_SET_ITEM(kept, 2, Py_NewRef(first));
         PyObject_GC_UnTrack(kept); /* bytes and a number: in no cycle */
-        if (PyDict_SetItem(inbound, number, kept) == 0 && PyList_Append(ids, number) == 0 &&
-            PyList_Append(heads, head) == 0 && PyList_Append(bodies, body) == 0)
+        PyObject *known = PyDict_SetDefault(inbound, number, kept);
+        if (known != NULL && known != kept) done = 0; /* sent before: not for here */
+        else if (known == kept && PyList_Append(ids, number) == 0 && PyList_Append(heads, head) == 0 &&
+                 PyList_Append(bodies, body) == 0)
             done = 1;
     }
     Py_DECREF(number);

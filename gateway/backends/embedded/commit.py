@@ -23,6 +23,8 @@ INLINE_BELOW = 0.0005
 """Seconds: while commits take less, they are written on the caller's thread."""
 THREAD_ABOVE = 0.001
 """Seconds: above this the writer's thread takes over. The gap keeps it from swinging."""
+LONGEST_COUNTED = 3 * THREAD_ABOVE
+"""A commit that took longer counts as much as this: one hiccup of a fast disk is not yet a slow one."""
 FIRST_TRIAL, LAST_TRIAL = 16, 1024
 """Frames on the writer's thread until one is tried on the caller's, and the most there may be."""
 
@@ -307,7 +309,7 @@ class Committer:
         finally:
             spent = perf_counter() - started
             # One slow commit among fast ones does not change the way; a few do.
-            self.seconds += (spent - self.seconds) * 0.2
+            self.seconds += (min(spent, LONGEST_COUNTED) - self.seconds) * 0.2
             self.times.append(spent)
             self.slowest = max(self.slowest, spent)
             self.frames += 1

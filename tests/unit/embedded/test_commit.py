@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from strategies_embedded import ManualScheduler, md, refused
 
+from gateway.backends.embedded import commit
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import StoreUnavailable
 from gateway.ports.batch import Puts, Takes, Unit
@@ -44,6 +46,23 @@ def test_inline_while_the_disk_is_fast():
     rig = Rig()
     rig.submit("one", "1")
     assert rig.done == [("one", [])]
+
+
+def test_one_hiccup_of_a_fast_disk_does_not_change_the_way(monkeypatch):
+    rig, now = Rig(), [0.0]
+    monkeypatch.setattr(commit, "perf_counter", lambda: now[0])
+
+    def commit_in(seconds):
+        rig.store.on_write = lambda _frame: now.__setitem__(0, now[0] + seconds)
+        rig.submit("one", "1")
+
+    for _ in range(20):
+        commit_in(0.0003)
+    commit_in(0.5)
+    assert not rig.committer.slow
+    commit_in(0.5)
+    assert rig.committer.slow
+    assert rig.committer.slowest == pytest.approx(0.5)
 
 
 def test_a_disk_that_is_fast_again_is_noticed():
