@@ -14,7 +14,7 @@ from typing import Any
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.task import LoopingCall
 
-from gateway.app import notices
+from gateway.app import collecting, notices
 from gateway.app.access import access_of
 from gateway.app.api import Tracer
 from gateway.app.gauges import gauges_of, totals_of
@@ -215,9 +215,7 @@ class Gateway:
         watchdog = self.service.watchdog_seconds()
         if watchdog is not None:
             LoopingCall(self.service.alive).start(watchdog / 2)
-        gc.collect()
-        gc.freeze()  # what exists now stays: the collector need not look at it again
-        gc.set_threshold(100_000, 50, 100)
+        collecting.settle()
         log.info(
             "started", f"queue manager {self.queue_manager.name}", **{f"recovered_{k}": v for k, v in found.items()}
         )
@@ -349,6 +347,7 @@ class Gateway:
         self._note_commits()
         self.sights.look()
         self._ticks += 1
+        collecting.look(self._ticks)
         interval = self.settings.process.watch_interval
         if interval and self._ticks % max(1, round(interval / TICK_SECONDS)) == 0:
             self._watch.look()
