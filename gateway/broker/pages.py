@@ -6,6 +6,9 @@ compare. Pure.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge.repeated import Known, are_numbers, header_length, is_opened, stripped
@@ -35,10 +38,11 @@ class _Head(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Messages that become the same but for their payloads, one behind the other."""
+    """Messages that become the same but for their payloads."""
 
     head: _Head
-    first: int
+    rows: Sequence[int]
+    """Where they are on the page."""
     payloads: list[bytes]
 
 
@@ -65,14 +69,23 @@ class _Shape:
 class _Wanted:
     """What a session is to have of a page."""
 
-    __slots__ = ("heads", "items", "messages", "size")
+    __slots__ = ("heads", "items", "messages", "rows", "size", "unsorted")
 
     def __init__(self) -> None:
+        self.unsorted = False
+        self.rows: list[int] = []
+        """Where they are on the page."""
         self.messages = 0
         self.size = 0
         self.items: list[Item] = []
         self.heads: list[bytes] = []
         """What stores each item, for a durable session."""
+
+    def sort(self) -> None:
+        """Into the order of the queue."""
+        order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
+        self.items = [self.items[at] for at in order]
+        self.heads = [self.heads[at] for at in order] if self.heads else []
 
 
 def hand_over(handover: Handover, source: Source, page: Page) -> Taken:
@@ -97,7 +110,36 @@ class _Passing:
 
     def run(self) -> Taken:
         """From the front to the back."""
-        row, end, again = 0, len(self.page.tokens), False
+        end = len(self.page.tokens)
+        by_head = self._by_head()
+        if by_head:
+            if not self._together(by_head):
+                self._one_by_one(0, end)
+        else:
+            self._from_the_front(end)
+        return self.taken
+
+    def _by_head(self) -> list[_Stretch]:
+        """All of the page, if all is plain and nobody gets any of it at QoS 0: that goes to the wire in this order."""
+        heads, found = self.page.heads, list[_Stretch]()
+        rows: defaultdict[int, list[int]] = defaultdict(list)
+        for row, head in enumerate(heads):
+            rows[id(head)].append(row)
+        for some in rows.values():
+            shape = self._shape(heads[some[0]])
+            if shape.cut < 0 or not self._same(shape, some, found) or not _stored(found[-1].head):
+                return []
+        return found
+
+    def _shape(self, head: bytes) -> _Shape:
+        shape = self.shapes.get(id(head))
+        if shape is None:
+            shape = self.shapes[id(head)] = _Shape(head)
+        return shape
+
+    def _from_the_front(self, end: int) -> None:
+        """What is plain together, as far as it goes, and what is not one by one."""
+        row, again = 0, False
         while row < end:
             stretches, stop = self._stretches(row)
             if not stretches:  # the first of its kind makes those behind it plain, or none
@@ -105,10 +147,9 @@ class _Passing:
                 again = not again and stop < self.until
             else:
                 again = False
-                if not self._together(stretches):
+                if not self._together(_merged(stretches)):
                     self._one_by_one(row, stop)
             row = stop
-        return self.taken
 
     def _end_of_run(self, row: int) -> int:
         """The number of the next message with another head."""
@@ -123,23 +164,22 @@ class _Passing:
     def _stretches(self, row: int) -> tuple[list[_Stretch], int]:
         """From this message on as far as all are plain, and where that ends."""
         found: list[_Stretch] = []
-        heads, shapes = self.page.heads, self.shapes
+        heads = self.page.heads
         end = len(heads)
         while row < end:
             head, first = heads[row], row
             row = self._end_of_run(first)
-            shape = shapes.get(id(head))
-            if shape is None:
-                shape = shapes[id(head)] = _Shape(head)
-            if shape.cut < 0 or not self._same(shape, first, row, found):
+            shape = self._shape(head)
+            if shape.cut < 0 or not self._same(shape, range(first, row), found):
                 stop = self._each(shape, first, row, found)
                 if stop < row:
                     return found, stop
         return found, row
 
-    def _same(self, shape: _Shape, first: int, last: int, found: list[_Stretch]) -> bool:
+    def _same(self, shape: _Shape, rows: Sequence[int], found: list[_Stretch]) -> bool:
         """Messages whose headers are the same but for the packet identifier."""
-        cut, payloads = shape.cut, self.page.bodies[first:last]
+        cut, bodies = shape.cut, self.page.bodies
+        payloads = [bodies[row] for row in rows]
         if cut and not are_numbers(stripped(payloads, cut), cut):
             return False
         if shape.head is None:
@@ -156,26 +196,20 @@ class _Passing:
             payloads = [body[cut:] for body in payloads]
         elif shape.rest:
             payloads = [shape.rest + body for body in payloads]
-        found.append(_Stretch(shape.head, first, list(payloads)))
+        found.append(_Stretch(shape.head, rows, payloads))
         return True
 
     def _each(self, shape: _Shape, first: int, last: int, found: list[_Stretch]) -> int:
         """Messages whose headers are in their bodies; the number of the first that is not plain."""
         md, data, bodies = shape.md, shape.data, self.page.bodies
-        rules, find, before = self.source.rules, self.handover.repeated.find, None
+        rules, find = self.source.rules, self.handover.repeated.find
         for row in range(first, last):
             whole = data + bodies[row]
             known = find(rules, md, whole)
-            if known is None:
+            head = None if known is None else self._look(known)
+            if known is None or head is None:
                 return row
-            if known is before:
-                found[-1].payloads.append(whole[known.start :])
-                continue
-            head = self._look(known)
-            if head is None:
-                return row
-            before = known
-            found.append(_Stretch(head, row, [whole[known.start :]]))
+            found.append(_Stretch(head, (row,), [whole[known.start :]]))
         return last
 
     def _look(self, known: Known) -> _Head | None:
@@ -215,9 +249,9 @@ class _Passing:
         wanted = self._wanted(stretches)
         if not self._room(wanted):
             return False
-        for (known, receivers), first, payloads in stretches:
+        for (known, receivers), rows, payloads in stretches:
             made = known.made
-            self._account(known, first, first + len(payloads), len(receivers))
+            self._account(known, rows, len(receivers))
             publications = [
                 Publication(known.topic, payload, made.qos, False, known.block)  # noqa: FBT003 -- not retained
                 for payload in payloads
@@ -225,10 +259,15 @@ class _Passing:
             for receiver in receivers:
                 qos = min(made.qos, receiver.qos)
                 if qos:
-                    self._add(wanted[receiver.session], receiver, known, publications, qos)
+                    one = wanted[receiver.session]
+                    one.unsorted = bool(one.rows)
+                    one.rows += rows
+                    self._add(one, receiver, known, publications, qos)
                 else:
                     copying.send(self.engine, receiver, publications)
         for session, one in wanted.items():
+            if one.unsorted:
+                one.sort()
             if session.durable:
                 copying.store(self.engine, session, one.items, one.heads, one.size)
             else:
@@ -259,11 +298,11 @@ class _Passing:
             copying.room(self.engine, session, one.size, one.messages) for session, one in wanted.items()
         )
 
-    def _account(self, known: Known, first: int, last: int, copies: int) -> None:
-        counters, rule = self.engine.counters, known.rule.name
-        self.taken.setdefault(rule, []).extend(self.page.tokens[first:last])
-        counters.route_matched[rule] += last - first
-        counters.mqtt_publish_sent[rule, known.made.qos] += (last - first) * copies
+    def _account(self, known: Known, rows: Sequence[int], copies: int) -> None:
+        counters, rule, tokens = self.engine.counters, known.rule.name, self.page.tokens
+        self.taken.setdefault(rule, []).extend([tokens[row] for row in rows])
+        counters.route_matched[rule] += len(rows)
+        counters.mqtt_publish_sent[rule, known.made.qos] += len(rows) * copies
 
     def _add(self, one: _Wanted, receiver: Receiver, known: Known, publications: list[Publication], qos: int) -> None:
         """Copies for a session."""
@@ -272,3 +311,24 @@ class _Passing:
         one.items += items
         if receiver.session.durable:
             one.heads += [copying.prefix(self.engine, known.prefixes, items[0])] * len(items)
+
+
+def _merged(stretches: list[_Stretch]) -> list[_Stretch]:
+    """Those that become the same as one, in the order in which they begin. Not where somebody gets any of them at QoS
+    0: these go to the wire in this order."""
+    alike: dict[int, list[_Stretch]] = {}
+    for one in stretches:
+        alike.setdefault(id(one.head), []).append(one)
+    if len(alike) == len(stretches):
+        return stretches
+    if not all(_stored(some[0].head) for some in alike.values()):
+        return stretches
+    return [
+        _Stretch(some[0].head, [*chain(*[one.rows for one in some])], [*chain(*[one.payloads for one in some])])
+        for some in alike.values()
+    ]
+
+
+def _stored(head: _Head) -> bool:
+    """Whether nobody gets it at QoS 0."""
+    return bool(head.known.made.qos) and all(receiver.qos for receiver in head.receivers)

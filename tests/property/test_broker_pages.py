@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from itertools import chain
 from typing import NamedTuple
 from unittest import mock
@@ -96,8 +97,10 @@ class Side:
         self.bench.engine.flush()
 
     def do(self, what, value):
-        plain = pages._Passing._stretches if self.together else nothing_plain
-        with mock.patch.object(pages._Passing, "_stretches", plain):
+        with ExitStack() as patched:
+            if not self.together:
+                patched.enter_context(mock.patch.object(pages._Passing, "_stretches", nothing_plain))
+                patched.enter_context(mock.patch.object(pages._Passing, "_by_head", return_value=[]))
             self._do(what, value)
 
     def _do(self, what, value):
@@ -156,7 +159,7 @@ def messages(draw):
     if draw(st.integers(0, 5)) == 5:
         folders.append(folder("mqps", [("Ret", "1")]))
     md = mqmd.build(
-        persistence=draw(st.sampled_from([1, 1, 0])),
+        persistence=draw(st.sampled_from([1, 0])),
         expiry=draw(st.sampled_from([-1] * 9 + [50])),
         report=draw(st.sampled_from([0] * 9 + [1])), reply_to_q="REPORTS.Q",
         correl_id=draw(st.sampled_from([bytes(24)] * 9 + [b"c" * 24])),
@@ -187,9 +190,10 @@ def messages(draw):
 
 @st.composite
 def stories(draw):
-    arrivals = st.tuples(
-        st.sampled_from(QUEUES), st.lists(messages(), min_size=1, max_size=4).map(lambda some: [*chain(*some)])
-    )
+    """Room in a session, and what happens: of few kinds of messages many, for what is known of them matters."""
+    kinds = st.sampled_from(draw(st.lists(messages(), min_size=1, max_size=4)))
+    queues = st.sampled_from(draw(st.lists(st.sampled_from(QUEUES), min_size=1, max_size=2)))
+    arrivals = st.tuples(queues, st.lists(kinds, min_size=1, max_size=6).map(lambda some: [*chain(*some)]))
     others = st.tuples(st.sampled_from(["ack", "ack", "drop"]), st.integers(0, len(SUBSCRIBERS) - 1))
     return draw(st.sampled_from([5, 300])), draw(st.lists(arrivals | arrivals | others, max_size=12))
 
@@ -236,3 +240,39 @@ def test_a_page_is_no_longer_than_there_is_room_for():
     assert 500 - consumers.BATCH < session.stored <= 500
     assert len(side.queues.rows["A.Q"]) == 900 - session.stored, "the others stay on their queue"
     assert not side.queues.rows.get("DEAD.Q")
+
+
+def test_what_there_is_no_room_for_goes_its_own_way():
+    for together in (True, False):
+        side = Side(together=together, max_queued=5)
+        header = rfh2.build(
+            [folder("usr", [("site", "s1")])], encoding=546, coded_char_set_id=1208, format_name=b" " * 8
+        )
+        head = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  ") + header
+        side.do("A.Q", [(head, b"known")])
+        for device in side.devices:
+            device.drop()
+        side.do("A.Q", [(head, b"%d" % number) for number in range(20)])
+        sessions = [device.connection.session for device in side.devices[:2]]
+        assert [one.stored for one in sessions] == [5, 5]
+        assert not side.queues.rows["A.Q"]
+        lost = side.bench.engine.counters.messages_dropped["_none", "session_full"]
+        assert lost == 2 * 16, "each message that a session had no room for is counted"
+
+
+def test_messages_of_several_topics_stay_in_order():
+    for persistence in (0, 1):
+        side = Side(together=True, max_queued=300)
+        md = mqmd.with_described(mqmd.build(persistence=persistence), 546, 1208, b"MQHRF2  ")
+        one, other = (
+            md
+            + rfh2.build([folder("usr", [("site", site)])], encoding=546, coded_char_set_id=1208, format_name=b" " * 8)
+            for site in ("s1", "s2")
+        )
+        side.do("A.Q", [(one, b"known"), (other, b"known")])
+        side.state()
+        side.do("A.Q", [(head, b"%d" % number) for number in range(5) for head in (one, other)])
+        told = side.state()[0]
+        for number in (0, 2):
+            sent = [(packet[1], packet[4]) for packet in told[number] if packet[0] >> 4 == 3]
+            assert sent == [(b"down/" + site, b"%d" % number) for number in range(5) for site in (b"s1", b"s2")]
