@@ -58,6 +58,8 @@ class Owning:
         self._loading: Iterator[None] | None = None
         self._deferred: list[Letter] = []
         """Questions that cannot be answered yet."""
+        self._settling: set[str] = set()
+        """Heritage that is this gateway's once a turn is committed: not to be looked through again."""
 
     def attend(self) -> None:
         """From now on others are answered."""
@@ -86,8 +88,16 @@ class Owning:
 
     def settle(self, heritage: list[str]) -> None:
         """Once the open turn is committed, nothing of this heritage is left under its old name."""
+        self._settling.update(heritage)
+        self.engine.turn.after.append(lambda: self._settled(heritage))
+
+    def _settled(self, heritage: list[str]) -> None:
         for owner in heritage:
-            self.engine.turn.after.append(lambda owner=owner: self.owners.settled(owner))  # type: ignore[misc]
+            self.owners.settled(owner)
+        self._settling.difference_update(heritage)
+        self.owners.reached("taken-over")
+        self._loading = None
+        self.changed()
 
     # A device comes
 
@@ -160,6 +170,7 @@ class Owning:
         if self._busy or (session is not None and session.releasing):
             self._defer(letter)
             return
+        self.owners.reached("asked")
         answer = {"kind": "none", "client": client_id, "number": letter["number"]}
         claim = self._claims.get(client_id)
         if claim is not None and claim.connection.state != AUTHENTICATING:
@@ -173,6 +184,7 @@ class Owning:
         elif session is not None and self._give(session, sender):
             answer["kind"] = "yours"
         self._write(sender, answer)
+        self.owners.reached("answered")
 
     def _defer(self, letter: Letter) -> None:
         if not self._deferred and not self._busy:
@@ -221,12 +233,14 @@ class Owning:
 
     def _receive(self, client_id: str) -> None:
         """The session another gateway has signed over."""
+        self.owners.reached("receiving")
         manager, key = self.engine.queue_manager, key_of(client_id)
         for stored in manager.fetch(SESSIONS, key, 1):
             record = decode_json(stored.data)
             if record.get("owner") == self.instance and self.engine.sessions.get(client_id) is None:
                 self._restore_will(self._restore(record))
                 self.engine.counters.mqtt_sessions_taken_over += 1
+        self.owners.reached("received")
 
     def _restore(self, record: dict[str, Any]) -> Session:
         session = recovery.restore_session(self.engine, record)
@@ -252,11 +266,13 @@ class Owning:
     def changed(self) -> None:
         """Somebody has come or gone: take over what is this gateway's, then ask again for what is asked for."""
         self.engine.now = self.engine.scheduler.now()
-        if self._loading is None and self.owners.heritage():
-            self._loading = self._take_over(self.owners.heritage())
-            self._load()
-        elif self._loading is None:
-            self._resume()
+        heritage = [owner for owner in self.owners.heritage() if owner not in self._settling]
+        if self._loading is None and not self._settling:
+            if heritage:
+                self._loading = self._take_over(heritage)
+                self._load()
+            else:
+                self._resume()
         self.engine.flush()
 
     def _load(self) -> None:
@@ -283,6 +299,7 @@ class Owning:
                 self._restore(record)
                 engine.counters.mqtt_sessions_taken_over += 1
             if number % _SLICE == _SLICE - 1:
+                self.owners.reached("slice")
                 yield
         for key, stored in kept:
             record = decode_json(stored.data)
@@ -290,11 +307,7 @@ class Owning:
                 session = engine.sessions.get(record["client"])
                 wills.restore(engine, session, key, record)
         self.settle(heritage)
-        engine.turn.after.append(self._taken_over)
-
-    def _taken_over(self) -> None:
-        self._loading = None
-        self.changed()
+        self.owners.reached("signing")
 
     def _resume(self) -> None:
         for client_id, claim in list(self._claims.items()):

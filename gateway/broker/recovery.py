@@ -52,7 +52,8 @@ def recover(engine: Engine) -> dict[str, int]:
             wills.restore(engine, by_key.get(key), key, record)
             found["wills"] += 1
     if owning is not None:
-        owning.settle(heritage)
+        if heritage:
+            owning.settle(heritage)
         owning.attend()
     engine.counters.spool_recovered_messages += sum(found.values())
     return found

@@ -51,3 +51,7 @@ class Owners(Protocol):
 
     def attend(self, letter: Callable[[Letter], None], changed: Callable[[], None]) -> None:
         """Have `letter` called with what others write, and `changed` when peers or heritage have; in the reactor."""
+
+    def reached(self, place: str) -> None:
+        """A place where a test may end the process: asked, answered, receiving, received, slice, signing,
+        taken-over."""

@@ -237,8 +237,9 @@ class Mqsc:
             status = queue_status(self._core, definition.name)
             row = {"QUEUE": definition.name, "TYPE": "QUEUE"}
             row |= {word: " " if word == "MSGAGE" and value == -1 else str(value) for word, value in status.items()}
+            shown = row | {"UNCOM": row["UNCOM"] if status["UNCOM"] else "NO"}  # as IBM MQ: how many, or NO
             if condition is None or condition(row):
-                rows.append(chosen(row, wanted, ("QUEUE", "TYPE")))
+                rows.append(chosen(shown, wanted, ("QUEUE", "TYPE")))
         return rows
 
 

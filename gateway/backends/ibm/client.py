@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 
+from gateway.backends.embedded.journal import failpoint
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
 from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, SUBSCRIPTIONS, Problem, dead_letter_queue, look, require
@@ -181,6 +182,10 @@ class IbmQueueManager:
         """All that `owner` left says now whose it is."""
         if self._membership is not None:
             self._membership.settled(owner)
+
+    def reached(self, place: str) -> None:
+        """A failpoint of the broker's."""
+        failpoint.reach(f"owners.{place}")
 
     def attend(self, letter: Callable[[Letter], None], changed: Callable[[], None]) -> None:
         """Have `letter` called with what other gateways write, and `changed` when peers or heritage have."""

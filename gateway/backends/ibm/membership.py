@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from gateway.backends.embedded.journal import failpoint
 from gateway.backends.ibm.connection import FIRST_LENGTH, Connection, state_put
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
@@ -255,7 +256,9 @@ class Membership:
         while self._take(connection, letter_key(entry.instance)) is not None:
             pass
         self._put(connection, entry_key(entry.instance), encode(entry._replace(heir=self.instance)))
+        failpoint.reach("owners.before-inherit")
         connection.session.commit()
+        failpoint.reach("owners.after-inherit")
         self._inherited_at[entry.instance] = time.monotonic()
         self._told(f"gateway {entry.instance} has ended or is gone: its sessions are taken over")
         return True

@@ -5,7 +5,9 @@ layers use it as well; names are `<part>.<place>`.
 
 The journal's: journal.before-header, journal.after-header (a segment comes into use), journal.before-write,
 journal.after-write, journal.after-apply (a frame), journal.carry (survivors are about to be written again),
-journal.recycle (a segment is free).
+journal.recycle (a segment is free). Those of gateways that share sessions: owners.before-inherit, owners.after-inherit
+(a gateway that is gone is taken over from), owners.signing, owners.slice, owners.taken-over (its sessions are),
+owners.asked, owners.answered (for one session), owners.receiving, owners.received.
 """
 
 from __future__ import annotations
