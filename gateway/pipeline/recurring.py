@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 SAMPLE = 256
-"""Heads of a chunk that are looked at."""
+"""Heads of a chunk that are looked at, chosen by chance."""
 LEAST_SEEN = 8
 """Fewer that were seen before say nothing."""
 MOST_KEPT = 32_768

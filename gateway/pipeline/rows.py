@@ -126,6 +126,7 @@ class RowDecoder:
         self._table = HeadTable(self.columns)
         self._masks = Masks()
         self._recurrence = Recurrence(REMEMBERED)
+        self._chance = np.random.default_rng()
         self._names = {column.name for column in self.columns}
         self._looks_inside = any(column.part != "place" for column in self.columns)
         self.keep = self._table.keep
@@ -139,9 +140,13 @@ class RowDecoder:
 
     def _found(self, chunk: Chunk) -> Found:
         many = len(chunk.heads) > max(FEW_HEADS, chunk.rows // 4)
-        if many and not self._recurrence.comes_back(sample_of(chunk.heads)):
+        if many and not self._recurrence.comes_back(self._sample(chunk.heads)):
             return self._masked(chunk) or self._varying(chunk)
         return self._static(chunk) or self._varying(chunk)
+
+    def _sample(self, heads: pa.BinaryArray) -> list[bytes]:
+        """Some of them by chance: whoever reads the same chunk again must not find the same ones."""
+        return list(heads.take(pa.array(self._chance.integers(0, len(heads), SAMPLE))).to_pylist())
 
     def _masked(self, chunk: Chunk) -> Found | None:
         """The columns when heads differ only in values that can be cut out of them."""
@@ -247,12 +252,6 @@ def decoder_of(queue_manager: str, names: tuple[str, ...]) -> RowDecoder:
     """The decoder of this process for these columns. Spark keeps its workers from batch to batch, and a fleet's heads
     are the same in each of them: decoding a thousand of them costs as much as reading a hundred thousand rows."""
     return RowDecoder(queue_manager, columns_of(names))
-
-
-def sample_of(heads: pa.BinaryArray) -> list[bytes]:
-    """Some of them, from everywhere."""
-    found: list[bytes] = heads.take(pa.array(np.linspace(0, len(heads) - 1, SAMPLE).astype(np.int64))).to_pylist()
-    return found
 
 
 def plan_of(head: bytes, body: bytes) -> Plan:

@@ -218,3 +218,19 @@ def test_small_chunks_of_a_large_fleet(tmp_path: Path) -> None:
     rows = [row for chunk in chunks(tmp_path, 600) for row in checked(decoder.batch(chunk)).to_pylist()]
     expect(rows, heads, bodies)
     assert len(decoder._table.plans) == 1000
+
+
+def test_heads_that_all_differ_read_again(tmp_path: Path) -> None:
+    """A second reader of the same rows is no fleet: nothing is decoded head by head."""
+    stored(tmp_path, *Fleet(devices=50, varying=True).batch(6000))
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    fleet = Fleet(devices=50, varying=True)
+    for number in range(1, 4):
+        fleet.sent = number * 6000
+        put(store, "Q", *fleet.batch(6000))
+    store.close()
+    decoder = RowDecoder("MQGATE", ALL)
+    for _ in range(4):
+        for chunk in chunks(tmp_path, 6000):
+            decoder.batch(chunk)
+    assert len(decoder._table.plans) < 200
