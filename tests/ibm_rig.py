@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import mqi_clients
+
 from gateway.backends.buffer.ibm_link import IbmLink
 from gateway.backends.buffer.queue_manager import STATE_QUEUES, BufferedQueueManager
 from gateway.backends.embedded.journal import StoreOptions
@@ -23,7 +25,7 @@ from gateway.backends.ibm.driver import ConnectSettings, load
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.worker import Backoff
 from gateway.mq import mqmd
-from gateway.ports.batch import BatchQueueManager, Outcome, Unit
+from gateway.ports.batch import BatchQueueManager, Outcome, Takes, Unit
 from gateway.ports.counters import Counters
 
 STATE = (Path(__file__).parents[1] / "deploy" / "mq" / "state.mqsc").read_text()
@@ -189,3 +191,36 @@ class _InItsThread:
 
         self._scheduler.soon(call)
         return answer.result(30)
+
+
+@contextmanager
+def over(backend: str, path: Path, objects: str = OBJECTS) -> Iterator[BatchRig]:
+    """The batch port over `embedded`, or over a binding and how it reaches a queue manager: `ibmmq`, `pymqi-posted`."""
+    if backend == "embedded":
+        made: BatchRig = EmbeddedRig(path / "data")
+        yield made
+        made.close()
+        return
+    mqi_clients.load_bindings()
+    driver, _, where = backend.partition("-")
+    if where == "memory":
+        made = Rig(driver, "memory:QM1")
+        for queue in ("APP.Q", "OTHER.Q", "MQGATE.STATE", "MQGATE.STAGED"):
+            _empty(made, queue)
+        yield made
+        made.close()
+        return
+    socket = str(path / "mqi.sock")
+    with served(None, path / "mqi.sock", objects):
+        made = BufferRig(driver, socket, None) if where == "buffer" else Rig(driver, socket, posted=where == "posted")
+        if isinstance(made, BufferRig):
+            made.until("connected")
+        yield made
+        made.close()
+
+
+def _empty(rig: BatchRig, queue: str) -> None:
+    """The library's own queue manager lives as long as the process: what an earlier test left goes."""
+    tokens = [stored.token for _, stored in rig.queue_manager.load(queue)]
+    if tokens:
+        assert not rig.commit(Unit(takes=[Takes(queue, b"", tokens)])).failures

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mqi_clients
 import pytest
-from ibm_rig import HEAD, OBJECTS, STATE, BatchRig, BufferRig, EmbeddedRig, Rig, served
+from ibm_rig import HEAD, OBJECTS, STATE, BatchRig, Rig, over, served
 
 from gateway.backends.embedded.mqi.threads import ThreadScheduler
 from gateway.backends.ibm import worker
@@ -36,37 +36,8 @@ pytestmark = pytest.mark.mqi
     ]
 )
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchRig]:
-    if request.param == "embedded":
-        alone = EmbeddedRig(tmp_path / "data")
-        yield alone
-        alone.close()
-        return
-    mqi_clients.load_bindings()
-    driver, where = request.param.split("-")
-    if where == "memory":
-        made = Rig(driver, "memory:QM1")
-        for queue in ("APP.Q", "OTHER.Q", "MQGATE.STATE", "MQGATE.STAGED", "MQGATE.MARKERS"):
-            _empty(made, queue)
+    with over(request.param, tmp_path) as made:
         yield made
-        made.close()
-        return
-    with served(None, tmp_path / "mqi.sock"):
-        socket = str(tmp_path / "mqi.sock")
-        posted = where == "posted"
-        served_by = BufferRig(driver, socket, None) if where == "buffer" else Rig(driver, socket, posted=posted)
-        if isinstance(served_by, BufferRig):
-            served_by.until("connected")
-        yield served_by
-        served_by.close()
-
-
-def _empty(rig: Rig, queue: str) -> None:
-    """The library's own queue manager lives as long as the process: what an earlier test left goes."""
-    if queue == "MQGATE.MARKERS":
-        return
-    tokens = [stored.token for _, stored in rig.queue_manager.load(queue)]
-    if tokens:
-        assert not rig.commit(Unit(takes=[Takes(queue, b"", tokens)])).failures
 
 
 def _puts(queue: str, *bodies: bytes, key: bytes = b"", persistent: bool = True) -> Puts:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mqi_clients
 import pytest
-from ibm_rig import HEAD, OBJECTS, BatchRig, EmbeddedRig, Rig, served
+from ibm_rig import HEAD, OBJECTS, BatchRig, Rig, over, served
 
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Takes, Unit
@@ -21,17 +21,8 @@ BOTH = ["ibmmq", "pymqi"]
 
 @pytest.fixture(params=["embedded", *BOTH])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchRig]:
-    if request.param == "embedded":
-        alone = EmbeddedRig(tmp_path / "data")
-        yield alone
-        alone.close()
-        return
-    mqi_clients.load_bindings()
-    socket = tmp_path / "mqi.sock"
-    with served(None, socket, OBJECTS + "\nDEFINE QLOCAL(SMALL.Q) MAXDEPTH(3)\n"):
-        made = Rig(request.param, str(socket))
+    with over(request.param, tmp_path, OBJECTS + "\nDEFINE QLOCAL(SMALL.Q) MAXDEPTH(3)\n") as made:
         yield made
-        made.close()
 
 
 def beside(queue: str, *bodies: bytes) -> Puts:

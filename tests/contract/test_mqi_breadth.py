@@ -11,33 +11,10 @@ from strategies_embedded import md, refused
 
 from gateway.backends.embedded.descriptor import Descriptor
 from gateway.mq import pcf
-from gateway.ports.mqi import ObjectDescriptor
 
 GROUP, SEQUENCE, OFFSET = 4, 8, 16
 IN_GROUP, LAST, SEGMENT, LAST_SEGMENT = 8, 16, 2, 4
 Q_NAME, Q_TYPE, MAX_DEPTH, DESCRIPTION = 2016, 20, 15, 2013
-
-
-@pytest.fixture
-def ask(mqi):
-    """Send a command; the replies as dictionaries."""
-    reply_to = ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="REPLY.*")
-    handle = mqi.connection.open(reply_to, 1).handle
-
-    def run(command, *parameters, fails=0):
-        request = pcf.build(pcf.Message(1, command, parameters))
-        descriptor = md(type=1, format=b"MQADMIN", reply_to_q=reply_to.name.encode())
-        sent = mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", request, descriptor=descriptor)
-        replies = []
-        while not replies or not replies[-1].control:
-            replies.append(pcf.parse(mqi.get(handle, match=2, descriptor=md(correl_id=sent.md[48:72])).data))
-        assert replies[-1].reason == fails
-        return [
-            {one.parameter: one.text() if one.type == pcf.STRING else one.value for one in reply.parameters}
-            for reply in replies
-        ]
-
-    return run
 
 
 def test_match_by_group_sequence_and_offset(mqi):

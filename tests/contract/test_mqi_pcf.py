@@ -5,44 +5,12 @@ from __future__ import annotations
 import pytest
 from strategies_embedded import md, refused
 
-from gateway.backends.embedded.descriptor import Descriptor
 from gateway.mq import pcf
 from gateway.ports.mqi import ObjectDescriptor, PutOptions, SubscriptionDescriptor
 
 Q_NAME, Q_TYPE, MAX_DEPTH, DESCRIPTION, CURRENT_DEPTH = 2016, 20, 15, 2013, 3
 REPLACE, PURGE, Q_ATTRS, ALL = 1006, 1007, 1002, 1009
 CREATE, CHANGE, COPY, DELETE, CLEAR, INQUIRE, NAMES, STATUS = 11, 8, 10, 12, 9, 13, 18, 41
-
-
-@pytest.fixture
-def ask(mqi):
-    """Send a command; the replies, in order."""
-    reply_to = ObjectDescriptor("SYSTEM.DEFAULT.MODEL.QUEUE", dynamic_name="REPLY.*")
-    handle = mqi.connection.open(reply_to, 1).handle
-
-    def run(command, *parameters, fails=0):
-        request = pcf.build(pcf.Message(1, command, parameters))
-        descriptor = md(type=1, format=b"MQADMIN", reply_to_q=reply_to.name.encode())
-        sent = mqi.put("SYSTEM.ADMIN.COMMAND.QUEUE", request, descriptor=descriptor)
-        replies = []
-        while not replies or not replies[-1].control:
-            got = mqi.get(handle, match=2, descriptor=md(correl_id=sent.md[48:72]))
-            assert Descriptor(got.md).format == b"MQADMIN "
-            replies.append(pcf.parse(got.data))
-        assert [one.msg_seq_number for one in replies] == list(range(1, len(replies) + 1))
-        assert (replies[-1].command, replies[-1].reason) == (command, fails)
-        assert replies[-1].comp_code == (2 if fails else 0)
-        return [{one.parameter: value_of(one) for one in reply.parameters} for reply in replies]
-
-    return run
-
-
-def value_of(parameter):
-    if parameter.type == pcf.STRING:
-        return parameter.text()
-    if parameter.type == pcf.STRING_LIST:
-        return parameter.texts()
-    return parameter.value
 
 
 def name(text):
