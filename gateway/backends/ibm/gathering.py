@@ -129,7 +129,7 @@ class Gatherer:
 
     def due(self, now: float) -> list[tuple[float, list[Stored]]]:
         """What has become whole since it was seen, with the time of its mark. Looks at most once a second."""
-        if now < self._next_look or not (self._waiting or self.incomplete.number):
+        if now < self._next_look or not (self._waiting or self._given or self.incomplete.number):
             return []
         self._next_look = now + LOOK_SECONDS
         self._forget(now)
