@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker import copying
 from gateway.broker.route import Receiver, Route
-from gateway.mqtt.packets import V5
-from gateway.session.connection import ONLINE, Connection
+from gateway.session.connection import Connection
 from gateway.session.outflow import Item
 from gateway.session.publication import Publication
-from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-OUT = "MQGATE.OUT"
 PUBACKS = [b"\x40\x02" + number.to_bytes(2, "big") for number in range(65_536)]
 """The acknowledgement of each packet identifier."""
 
@@ -54,13 +52,7 @@ def plain(engine: Engine, connection: Connection, route: Route, packets: list[An
 
 def _room(engine: Engine, receiver: Receiver, qos: int, count: int, size: int) -> bool:
     """Whether a session has room for a copy of each."""
-    session = receiver.session
-    if not min(qos, receiver.qos):
-        return True
-    limits = engine.limits.at(session.listener)
-    if session.durable:
-        return not engine.delivery.waiting.full(limits, session, size, count)
-    return session.connection is not None and len(session.outflow.pending) + count <= limits.max_queued
+    return not min(qos, receiver.qos) or copying.room(engine, receiver.session, size, count)
 
 
 def _account(engine: Engine, connection: Connection, taken: list[Any], qos: int) -> None:
@@ -95,48 +87,10 @@ def _copies(
 ) -> None:
     session, sub_ids = receiver.session, receiver.sub_ids
     if qos == 0:
-        _send(engine, receiver, publications)
+        copying.send(engine, receiver, publications)
         return
     items = [Item(publication, qos, False, sub_ids) for publication in publications]  # noqa: FBT003
     if session.durable:
-        _store(engine, session, items, route, size)
+        copying.store(engine, session, items, [copying.prefix(engine, route.stored, items[0])] * len(items), size)
     else:
         engine.turn.deliveries.append((session, items, None, 0))
-
-
-def _store(engine: Engine, session: Session, items: list[Item], route: Route, size: int) -> None:
-    """Rows on the session's stored queue, as `Delivery.store` makes them; there is room for them."""
-    turn, variant = engine.turn, (items[0].qos, False, items[0].sub_ids)
-    prefix = route.stored.get(variant)
-    if prefix is None:
-        prefix = route.stored[variant] = engine.router.state_head(engine.delivery.prefix(items[0]))
-    puts = turn.run((OUT, "", 0, True, session.key, True, False))
-    turn.deliveries.append((session, items, puts, len(puts.heads)))
-    allot = session.outflow.allot
-    for item in items:
-        item.packet_id = allot()
-    puts.heads += [prefix] * len(items)
-    puts.bodies += [item.packet_id.to_bytes(2, "little") + item.publication.payload for item in items]
-    turn.rows += len(items)
-    engine.delivery.waiting.added(session, size, len(items))
-
-
-def _send(engine: Engine, receiver: Receiver, publications: list[Publication]) -> None:
-    """QoS 0: to the wire at once, as one piece where nothing is special."""
-    session = receiver.session
-    connection = session.connection
-    if connection is None or connection.state != ONLINE:
-        return
-    outflow, version = session.outflow, session.outflow.version
-    usual = connection.greeted and not (version == V5 and (outflow.takes_aliases or receiver.sub_ids))
-    pieces = [b"".join(one.wire(version, 0x30, engine.now, ())) for one in publications] if usual else []
-    if (
-        not usual
-        or connection.link.buffered() > engine.limits.max_outgoing_bytes // 2
-        or max(map(len, pieces)) > outflow.max_packet
-    ):
-        for publication in publications:
-            engine.delivery.send_at_once(session, Item(publication, 0, False, receiver.sub_ids))  # noqa: FBT003
-        return
-    engine.counters.packets_out[3] += len(pieces)
-    engine.send_counted(connection, b"".join(pieces))
