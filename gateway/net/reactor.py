@@ -3,10 +3,14 @@
 The hub's sockets are nearly all there is to do. Behind the reactor's epoll each round of theirs costs a second wait,
 a second wake-up in the kernel, and the reactor's dispatch. Here it is the other way round: the hub's epoll watches the
 reactor's, which has timers' waker, signals, TLS and HTTP, and is looked at when it has something.
+
+Timers go by a clock that never jumps. Twisted's go by the time of day: set back by an hour, it would stop every retry,
+keep-alive and expiry for that hour.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any, Protocol
 
 from twisted.internet.epollreactor import EPollReactor
@@ -26,6 +30,7 @@ class First(Protocol):
 class HubReactor(EPollReactor):
     """See the module."""
 
+    seconds = staticmethod(time.monotonic)
     _first: First | None = None
 
     def serve_first(self, first: First) -> None:
