@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import mqi_clients
@@ -204,3 +208,61 @@ def test_wrong_columns_are_refused_before_any_call(connection: Connection) -> No
     assert carrier.wait(0.0) == calls.TIMED_OUT
     carrier.wake()
     assert carrier.wait(10.0) == calls.WOKEN
+
+
+class _Library:
+    """MQPUT, MQGET and MQCMIT that always work, the last of them when it is let."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        put = ctypes.CFUNCTYPE(None, *[ctypes.c_int] * 2, *[ctypes.c_void_p] * 2, ctypes.c_int, *[ctypes.c_void_p] * 3)
+        commit = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        self._kept = put(lambda *_: None), commit(lambda *_: self.open.wait(30) and None)
+        addresses = [ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._kept]
+        made = calls._made
+        assert made is not None
+        self.carrier = made(addresses[0], addresses[0], addresses[1])
+
+    def post(self) -> int:
+        """One message, by whoever is parked; tried until somebody is."""
+        row = (1, 0, True, [HEAD], [b"x"], 0, bytes(184), bytes(184), None, b"")
+        until = time.monotonic() + 30
+        while not (answer := self.carrier.post(1, None, None, b"", [row], True)):
+            assert time.monotonic() < until, "nobody parks"
+        return answer
+
+    def taken(self) -> bool:
+        until = time.monotonic() + 30
+        while self.carrier.take(False) is None:
+            assert time.monotonic() < until, "it is never through"
+        return True
+
+
+def test_a_prompt_unit_is_waited_for_and_one_that_hangs_holds_nobody_up() -> None:
+    library = _Library()
+    descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    library.carrier.tell(descriptor)
+    parked = threading.Thread(target=library.carrier.wait, args=(60.0,))
+    parked.start()
+    try:
+        answers = [(library.post(), library.taken())[0] for _ in range(200)]
+        assert set(answers) <= {calls.POSTED, calls.THROUGH}
+        told = answers.count(calls.POSTED)
+        assert told, "until it is known how long a unit takes the descriptor tells"
+        library.open.clear()
+        assert library.post() == calls.POSTED
+        assert library.carrier.take(True) is None
+        library.open.set()
+        assert library.taken()
+        heard, until = 0, time.monotonic() + 30
+        while heard < told + 1:
+            assert time.monotonic() < until, f"{heard} of {told + 1} outcomes were told"
+            with suppress(BlockingIOError):
+                heard += os.eventfd_read(descriptor)
+    finally:
+        library.open.set()
+        library.carrier.wake()
+        parked.join(30)
+        os.close(descriptor)
+    assert not parked.is_alive()

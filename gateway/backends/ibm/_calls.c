@@ -35,6 +35,10 @@
 #define CC_FAILED 2
 #define RC_NO_MESSAGE 2033
 #define LONGEST_WAIT 1000000.0
+#define PROMPT 50000 /* nanoseconds: units that take less are waited for where they are posted ... */
+#define PATIENCE 100000 /* ... so long at most */
+#define FEW 5 /* rows: while more are under way there is something to be read meanwhile */
+#define MOST_SKIPPED 1024
 
 typedef void (*put_call)(int32_t, int32_t, void *, void *, int32_t, void *, int32_t *, int32_t *);
 typedef void (*get_call)(int32_t, int32_t, void *, void *, int32_t, void *, int32_t *, int32_t *, int32_t *);
@@ -75,8 +79,11 @@ typedef struct {
     get_call get;
     commit_call commit;
     int told; /* the descriptor that is written to when a posted unit is through */
-    sem_t wakes;
+    sem_t wakes, through;
     atomic_int state;
+    atomic_int attended; /* the reactor waits for `through`: whoever makes this 0 has the word */
+    atomic_long took;    /* nanoseconds of a unit's calls, the mean of the last few */
+    int skipped, to_skip; /* units that are not waited for, after one was waited for in vain */
     int parked; /* both with the interpreter's lock */
     /* the unit */
     int32_t connection;
@@ -376,36 +383,88 @@ static PyObject *carry(Carrier *self, PyObject *args)
     return what_became(self);
 }
 
+static long now(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec * 1000000000L + at.tv_nsec;
+}
+
+/* What was posted is through or refused: say so to whoever waits for it, or by the descriptor. */
+static void tell_reactor(Carrier *self, enum state state)
+{
+    const uint64_t one = 1;
+    int told = self->told;
+    atomic_store(&self->state, (int)state); /* the reactor's from here on, if it is not refused */
+    if (atomic_exchange(&self->attended, 0)) sem_post(&self->through);
+    else if (state == CARRIED && told >= 0 && write(told, &one, sizeof one) < 0) return; /* full: it is readable */
+}
+
+/* Wait a moment for what was posted. */
+static void attend(Carrier *self)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += PATIENCE;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    while (sem_timedwait(&self->through, &until) != 0) {
+        if (errno == EINTR) continue;
+        if (atomic_exchange(&self->attended, 0)) {
+            self->to_skip = self->to_skip < MOST_SKIPPED ? 2 * self->to_skip : MOST_SKIPPED;
+            self->skipped = 0;
+            return;
+        }
+        until.tv_sec += 10; /* it is being said right now */
+    }
+    self->to_skip = 1;
+}
+
+static int is_prompt(Carrier *self)
+{
+    if (self->n_rows > FEW || atomic_load(&self->took) >= PROMPT) return 0;
+    return self->to_skip == 1 || ++self->skipped >= self->to_skip;
+}
+
 PyDoc_STRVAR(post_doc,
-"post(connection, marker, taken, offered, runs, commit) -> bool\n\n"
-"Have the thread that is parked make these calls; False: it is not parked, or what it did last was not looked at.");
+"post(connection, marker, taken, offered, runs, commit) -> int\n\n"
+"Have the thread that is parked make these calls. 0: it is not parked, or what it did last was not looked at; 1: the\n"
+"descriptor will say when they are made; 2: they are, since they take no time lately. A call that hangs holds nobody\n"
+"up: this waits a tenth of a millisecond at most.");
 
 static PyObject *post(Carrier *self, PyObject *args)
 {
-    if (!self->parked || atomic_load(&self->state) != IDLE) Py_RETURN_FALSE;
+    if (!self->parked || atomic_load(&self->state) != IDLE) return PyLong_FromLong(0);
     if (load(self, args) < 0) return NULL;
+    int waits = is_prompt(self);
+    atomic_store(&self->attended, waits);
     atomic_store(&self->state, POSTED);
     sem_post(&self->wakes);
-    Py_RETURN_TRUE;
+    if (waits) {
+        Py_BEGIN_ALLOW_THREADS
+        attend(self);
+        Py_END_ALLOW_THREADS
+    }
+    return PyLong_FromLong(waits && atomic_load(&self->state) == CARRIED ? 2 : 1);
 }
 
 /* Park until there is something for Python to do. */
 static enum back park(Carrier *self, const struct timespec *until)
 {
-    const uint64_t one = 1;
     for (;;) {
         if (sem_timedwait(&self->wakes, until) != 0) {
             if (errno == EINTR) continue;
             return TIMED_OUT;
         }
         if (atomic_load(&self->state) != POSTED) return WOKEN;
+        long began = now(), took = atomic_load(&self->took);
         carry_out(self);
-        if (self->stage != DONE) {
-            atomic_store(&self->state, STOPPED);
-            return REFUSED;
-        }
-        atomic_store(&self->state, CARRIED); /* the reactor's from here on */
-        if (self->told >= 0 && write(self->told, &one, sizeof one) < 0) continue; /* full: it is readable */
+        atomic_store(&self->took, took + (now() - began - took) / 8);
+        int refused = self->stage != DONE;
+        tell_reactor(self, refused ? STOPPED : CARRIED);
+        if (refused) return REFUSED;
     }
 }
 
@@ -476,7 +535,10 @@ static PyObject *new_carrier(PyTypeObject *type, PyObject *args, PyObject *keywo
     self->get = (get_call)(uintptr_t)gets;
     self->commit = (commit_call)(uintptr_t)commits;
     self->told = -1;
+    self->to_skip = 1;
+    atomic_store(&self->took, PROMPT); /* until it is known */
     sem_init(&self->wakes, 0, 0);
+    sem_init(&self->through, 0, 0);
     return (PyObject *)self;
 }
 
@@ -488,6 +550,7 @@ static void free_carrier(Carrier *self)
     PyMem_RawFree(self->ids);
     PyMem_RawFree(self->data);
     sem_destroy(&self->wakes);
+    sem_destroy(&self->through);
     PyTypeObject *type = Py_TYPE(self);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DONE, MARKER_GONE, MARKER_TAKEN, MARKER_PUT, PUT, COMMIT = range(6)
 """How far a unit came: `stage` of `_calls.c`."""
+LEFT, POSTED, THROUGH = range(3)
+"""What became of a unit that was to be posted: it is for the worker's queue, under way, or committed already."""
 WOKEN, TIMED_OUT, REFUSED = range(3)
 """Why a parked thread is back in Python."""
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 
 from gateway.backends.embedded.journal import failpoint
+from gateway.backends.ibm.calls import POSTED, THROUGH
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
 from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, SUBSCRIPTIONS, Problem, dead_letter_queue, look, require
@@ -214,7 +215,10 @@ class IbmQueueManager:
         for submission in submissions:
             self._under_way[id(submission.unit)] = submission
             worker = self._workers[submission.worker or 0]
-            if worker.submit(submission.unit) and worker not in self._posted:
+            posted = worker.submit(submission.unit)
+            if posted == THROUGH:
+                self._conclude(submission.unit, Outcome())
+            elif posted == POSTED and worker not in self._posted:
                 self._posted.append(worker)
 
     def _listen(self) -> None:

@@ -19,7 +19,7 @@ from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.placing import Placing
-from gateway.backends.ibm.posting import Posting
+from gateway.backends.ibm.posting import AROUND, Posting
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.work import (
     MARKERS,
@@ -38,8 +38,6 @@ MAX_ROWS = 2000
 RENEW_SECONDS = 24 * 3600.0
 """A worker without work commits its marker once a day, long before it expires."""
 _LOOK_AGAIN = 0.2
-AROUND = 3
-"""MQI calls besides the puts of units that are committed together: two for the marker, MQCMIT."""
 
 Finished = Callable[[Unit, Outcome], None]
 
@@ -108,15 +106,18 @@ class Worker:
             self._adopt(connection)
         self.thread.start()
 
-    def submit(self, unit: Unit) -> bool:
-        """Commit the unit some time soon; called in the reactor's thread. True: its outcome is to be collected."""
+    def submit(self, unit: Unit) -> int:
+        """Commit the unit some time soon; called in the reactor's thread. POSTED: its outcome is to be collected;
+        THROUGH: it is committed."""
         self.outstanding += 1
-        if self._posting is not None and self.outstanding == 1 and self._posting.post(unit, self._connection):
-            return True
-        self._units.put(unit)
-        if self._posting is not None:
+        if self._posting is None:
+            self._units.put(unit)
+            return calls.LEFT
+        posted = self._posting.post(unit, self._connection) if self.outstanding == 1 else calls.LEFT
+        if posted == calls.LEFT:
+            self._units.put(unit)
             self._posting.wake()
-        return False
+        return posted
 
     def concluded(self) -> None:
         """The outcome of a unit has reached the reactor's thread."""
@@ -129,10 +130,7 @@ class Worker:
 
     def collect(self) -> Unit | None:
         """In the reactor's thread: what went without Python, if it is committed."""
-        unit = None if self._posting is None else self._posting.collect()
-        if unit is not None:
-            self.calls += AROUND + rows_of(unit)
-        return unit
+        return None if self._posting is None else self._posting.collect()
 
     def stop(self) -> None:
         """Commit what waits if the queue manager answers, then end; the caller joins the thread."""
@@ -190,7 +188,6 @@ class Worker:
                 return self._units.get_nowait()
             late, unit, carried = self._posting.wait(RENEW_SECONDS)
             if unit is not None and carried is None:
-                self.calls += AROUND + rows_of(unit)
                 self._finished(unit, Outcome())
             elif unit is not None:
                 self._commit_batch([unit], carried)
