@@ -23,11 +23,11 @@ from gateway.mqtt.client import server_reader
 
 LONG = bool(os.environ.get("MQGATE_LONG"))
 SECONDS = 180.0 if LONG else 60.0
-EACH = 3000 if LONG else 150
+EACH = 1000 if LONG else 150
 """Messages of each publisher."""
 WINDOW = 40
 """So many of QoS 1 and 2 without an answer at a time."""
-KILLS = 40 if LONG else 1
+KILLS = 40
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(900 if LONG else 240)]
 DEAD = "S.DEAD"
 MAPPING = """
@@ -232,6 +232,7 @@ def test_a_storm_in_bad_weather_is_counted_to_the_last_message(tmp_path: Path, b
         assert sum(map(Counter.total, at)) + sum(count["messages_dropped"] for count in account.values()) == sent
 
 
+@pytest.mark.skipif(not LONG, reason="MQGATE_LONG=1 runs it; the fault matrix kills at every point")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_storm_in_bad_weather_outlives_kills(tmp_path: Path, backend: str) -> None:
     """QoS 1 at least once, QoS 2 exactly once, QoS 0 at most once; all copies of a publication or none."""
