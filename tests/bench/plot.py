@@ -6,9 +6,13 @@ import math
 from collections.abc import Mapping
 from html import escape
 
-WIDTH, LABEL, ROW, TOP, GAP = 820, 250, 13, 46, 9
+WIDTH, LABEL, ROW, TOP, GAP, KEY = 820, 250, 13, 46, 9, 115
 COLOURS = ("#2a78d6", "#c25a1a", "#2f8f5b", "#8a4fbf", "#888888", "#b8860b")
-MARKS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 25, 50)
+MARKS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 25, 50, 100)
+
+
+def _short(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
 
 
 def ratios_plot(title: str, ratios: Mapping[str, Mapping[str, float]]) -> str:
@@ -30,7 +34,7 @@ def ratios_plot(title: str, ratios: Mapping[str, Mapping[str, float]]) -> str:
             width = max(1.0, right - left)
             bars += [
                 f'<rect x="{left:.1f}" y="{y}" width="{width:.1f}" height="{ROW - 3}" fill="{colour}"/>',
-                f'<text x="{right + 4:.1f}" y="{y + 9}" class="value">{value:.2g}</text>',
+                f'<text x="{right + 4:.1f}" y="{y + 9}" class="value">{_short(value)}</text>',
             ]
             y += ROW
         y += GAP
@@ -41,8 +45,8 @@ def ratios_plot(title: str, ratios: Mapping[str, Mapping[str, float]]) -> str:
         if low <= mark <= high
     ]
     keys = [
-        f'<rect x="{LABEL + 130 * number}" y="24" width="10" height="10" fill="{COLOURS[number % len(COLOURS)]}"/>'
-        f'<text x="{LABEL + 15 + 130 * number}" y="33" class="value">{escape(peer)}</text>'
+        f'<rect x="{LABEL - 120 + KEY * number}" y="24" width="10" height="10" fill="{COLOURS[number % len(COLOURS)]}"/>'
+        f'<text x="{LABEL - 105 + KEY * number}" y="33" class="value">{escape(peer)}</text>'
         for number, peer in enumerate(peers)
     ]
     return (
