@@ -45,7 +45,8 @@ def ratios_plot(title: str, ratios: Mapping[str, Mapping[str, float]]) -> str:
         if low <= mark <= high
     ]
     keys = [
-        f'<rect x="{LABEL - 120 + KEY * number}" y="24" width="10" height="10" fill="{COLOURS[number % len(COLOURS)]}"/>'
+        f'<rect x="{LABEL - 120 + KEY * number}" y="24" width="10" height="10" '
+        f'fill="{COLOURS[number % len(COLOURS)]}"/>'
         f'<text x="{LABEL - 105 + KEY * number}" y="33" class="value">{escape(peer)}</text>'
         for number, peer in enumerate(peers)
     ]
