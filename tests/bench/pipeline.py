@@ -92,8 +92,8 @@ def show(title: str, found: Found, base: str) -> None:
 class Bench:
     """A journal, the same rows as Parquet, and a session."""
 
-    def __init__(self, rows: int, times: int, work: Path) -> None:
-        self.rows, self.times, self.work = rows, times, work
+    def __init__(self, rows: int, times: int, work: Path, core: int | None = None) -> None:
+        self.rows, self.times, self.work, self.core = rows, times, work, core
         self.found: Found = {}
         write_journal(work / "j", rows, Fleet(devices=1000), frame=200)
         write_journal(work / "v", rows, Fleet(devices=1000, varying=True), frame=200)
@@ -248,7 +248,7 @@ class Bench:
 
     def ingestion(self) -> None:
         """Acknowledged publications a second with and without a stream that reads what comes."""
-        with Ingesting(self.work / "gateway") as gateway:
+        with Ingesting(self.work / "gateway", self.core) as gateway:
             alone, beside = gateway.rates(self.spark, self.work / "i")
         self.found |= {"ingestion alone": (alone, 0.0), "ingestion beside": (beside, 0.0)}
         print(f"\nIngestion: alone {alone:,.0f}/s, beside a stream {beside:,.0f}/s ({beside / alone:.2f})")
@@ -260,11 +260,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--core", type=int, help="the core that case `ingestion` gives the gateway; keep Spark off it")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(names))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("MQGATE_BENCH_DIR")) as work:
-        bench = Bench(given.rows, given.times, Path(work))
+        bench = Bench(given.rows, given.times, Path(work), given.core)
         for name in given.cases or names:
             getattr(bench, name)()
             sys.stdout.flush()

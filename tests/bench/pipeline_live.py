@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -104,13 +105,15 @@ def waits(lake: Path, after: float) -> list[float]:
 class Ingesting:
     """A gateway, and publishers that have as much in flight as they may."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, core: int | None = None) -> None:
+        self.folder, self.core = folder, core
 
     def __enter__(self) -> Self:
         self.folder.mkdir()
         self.port, self.admin = free_port(), free_port()
         command = [sys.executable, "-m", "gateway", "run", "--data", str(self.folder / "data")]
+        if self.core is not None:
+            command = ["taskset", "-c", str(self.core), *command]
         command += ["--port", str(self.port), "--admin-port", str(self.admin)]
         log = (self.folder / "log").open("wb")
         environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
@@ -130,7 +133,11 @@ class Ingesting:
         self.process.wait(60)
 
     def load(self, seconds: float) -> float:
-        """In a process of its own, as devices are."""
+        """In a process of its own, as devices are: the generator in C where MQTTLOAD names it."""
+        if tool := os.environ.get("MQTTLOAD"):
+            options = f"pub --qos 1 --pubs 10 --window 100 --size 64 --seconds {seconds} --warmup 0.5"
+            told = subprocess.run([tool, *options.split(), "--port", str(self.port)], capture_output=True, check=True)
+            return float(json.loads(told.stdout)["pub_rate"])
         done = subprocess.run(
             [sys.executable, "-c", LOAD, str(self.port), str(seconds)],
             cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
