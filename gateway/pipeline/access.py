@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from gateway.backends.embedded.store.known import Known
 from gateway.errors import StoreInUse
 from gateway.pipeline.failures import DataLost, QueueUnreachable
 from gateway.pipeline.follower import Follower
@@ -35,8 +36,8 @@ class Extent(NamedTuple):
 class Piece(Protocol):
     """A part of a batch: picklable, read in any process that reaches the same files or address."""
 
-    def chunks(self, rows: int) -> Iterator[Any]:
-        """The messages, as `chunks.Chunk`s of about `rows`."""
+    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
+        """The messages, as `chunks.Chunk`s of about `rows`. `heads`: those the reader knows."""
 
 
 class Access(Protocol):
@@ -76,19 +77,19 @@ class LocalPiece(NamedTuple):
     backouts: dict[int, int]
     queues: str
 
-    def chunks(self, rows: int) -> Iterator[Any]:
+    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
         """From the mapped files. Where the journal has carried messages on since, they are looked up again."""
         from gateway.pipeline.chunks import read_chunks
 
         done = 0
         try:
-            for chunk in read_chunks(Path(self.folder), self.runs, self.uses, rows, self.backouts):
+            for chunk in read_chunks(Path(self.folder), self.runs, self.uses, rows, self.backouts, heads):
                 done += chunk.rows
                 yield chunk
         except DataLost:
             left = _without_first(self.runs, done)
             runs, uses = _looked_up_again(Path(self.folder), self.queues, left)
-            yield from read_chunks(Path(self.folder), runs, uses, rows, self.backouts)
+            yield from read_chunks(Path(self.folder), runs, uses, rows, self.backouts, heads)
 
 
 def _without_first(runs: list[Run], rows: int) -> list[Run]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from gateway.backends.embedded.store.known import Known
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.pipeline.access import Extent, Piece
@@ -63,8 +64,9 @@ class BrowsePiece(NamedTuple):
     queue: str
     high: int
 
-    def chunks(self, rows: int) -> Iterator[Any]:
+    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
         """Its messages in the queue's order, as they are at this moment."""
+        del heads
         from gateway.pipeline.drained_queue import Got, browsed
 
         session = self.server.connect()

@@ -1,7 +1,8 @@
 """Frames to chunks: the columns of some ten thousand messages, bodies as one Arrow array, heads once each.
 
 Offsets and bytes of a frame are an Arrow array as they lie in the file, packed heads once they are expanded; they are
-copied once, when the frames of a chunk are joined. Nothing here looks into a head or a body.
+copied once, when the frames of a chunk are joined. Which heads a chunk has is told by the numbers of `store.known`:
+those that were met before are compared, not copied. Nothing here looks into a head or a body.
 """
 
 from __future__ import annotations
@@ -14,17 +15,31 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gateway.backends.embedded.journal.decode import FrameHeader, Sections, expand_heads, expanded_length
-from gateway.backends.embedded.journal.layout import ONE, Kind
+from gateway.backends.embedded.journal.decode import FrameHeader, Sections, expanded_length
+from gateway.backends.embedded.journal.layout import ONE, PACKED, Kind
+from gateway.backends.embedded.store.alike import MOST_TOGETHER
+from gateway.backends.embedded.store.known import Known, known
 from gateway.backends.embedded.store.place import ROW_BITS, ROW_MASK, slot_of
 from gateway.backends.embedded.store.unit import ID_LENGTH
+from gateway.errors import StoreCorrupt
 from gateway.pipeline.lookup import Run
 from gateway.pipeline.segments import Segments, Use
 
 CHUNK_BYTES = 32 * 1024 * 1024
-PROBED, LEAST_PROBED, DIFFERENT = 8, 512, 0.9
-"""An eighth of a chunk's heads is looked at, if that is enough of them to say something."""
 _INDEX_TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The numbers of a chunk's heads among all that a reader knows."""
+
+    among: Known
+    generation: int
+    numbers: np.ndarray[Any, Any]
+
+    def still(self, among: Known) -> bool:
+        """Whether they are those of this reader, and mean what they meant."""
+        return self.among is among and self.generation == among.generation
 
 
 @dataclass(slots=True)
@@ -36,7 +51,7 @@ class Chunk:
     numbers: np.ndarray[Any, Any]
     put_micros: np.ndarray[Any, Any]
     heads: pa.BinaryArray
-    """Distinct heads, as far as looking for repetitions paid."""
+    """Distinct heads."""
     head_of: np.ndarray[Any, Any]
     """Which head each row has."""
     bodies: pa.BinaryArray
@@ -44,6 +59,7 @@ class Chunk:
     """rows x 24 bytes; NULs where the head or the number gives it."""
     correl_ids: np.ndarray[Any, Any] | None
     backouts: dict[int, int]
+    numbered: Numbered | None = None
 
     @property
     def rows(self) -> int:
@@ -62,9 +78,14 @@ class _Part:
 
 
 def read_chunks(
-    folder: Path, runs: Iterable[Run], uses: dict[int, Use], rows: int, backouts: dict[int, int] | None = None
+    folder: Path,
+    runs: Iterable[Run],
+    uses: dict[int, Use],
+    rows: int,
+    backouts: dict[int, int] | None = None,
+    heads: Known | None = None,
 ) -> Iterator[Chunk]:
-    """The messages of `runs` in chunks of about `rows`."""
+    """The messages of `runs` in chunks of about `rows`. `heads`: those the reader knows, which is added to."""
     segments = Segments(folder, pinned=True)
     parts: list[_Part] = []
     have = size = 0
@@ -73,10 +94,10 @@ def read_chunks(
         have += part.run.rows
         size += expanded_length(part.frame, part.sections) * part.run.rows // max(1, part.frame.rows)
         if have >= rows or size >= CHUNK_BYTES:
-            yield _joined(parts, backouts or {})
+            yield _joined(parts, backouts or {}, known() if heads is None else heads)
             parts, have, size = [], 0, 0
     if parts:
-        yield _joined(parts, backouts or {})
+        yield _joined(parts, backouts or {}, known() if heads is None else heads)
 
 
 def _parts(segments: Segments, runs: Iterable[Run], uses: dict[int, Use], most: int) -> Iterator[_Part]:
@@ -94,9 +115,11 @@ def _parts(segments: Segments, runs: Iterable[Run], uses: dict[int, Use], most: 
             yield _Part(piece, (run.place & ROW_MASK) + begin, frame, sections)
 
 
-def _joined(parts: list[_Part], backouts: dict[int, int]) -> Chunk:
+def _joined(parts: list[_Part], backouts: dict[int, int], among: Known) -> Chunk:
     counts = np.array([part.run.rows for part in parts])
-    heads, head_of = _heads(parts)
+    among.begin()
+    head_of = _heads(parts, among)
+    heads, numbered = met(among)
     return Chunk(
         [(part.run.queue, part.run.priority, part.run.rows) for part in parts],
         _numbers(parts, counts),
@@ -107,6 +130,7 @@ def _joined(parts: list[_Part], backouts: dict[int, int]) -> Chunk:
         _ids(parts, Kind.MSG_IDS),
         _ids(parts, Kind.CORREL_IDS),
         backouts,
+        numbered,
     )
 
 
@@ -133,34 +157,45 @@ def _put_times(parts: list[_Part], counts: np.ndarray[Any, Any]) -> np.ndarray[A
     return times
 
 
-def _heads(parts: list[_Part]) -> tuple[pa.BinaryArray, np.ndarray[Any, Any]]:
-    """The heads of all parts, each once where they repeat, and each row's number among them."""
-    arrays: list[pa.BinaryArray] = []
+def _heads(parts: list[_Part], among: Known) -> np.ndarray[Any, Any]:
+    """The place of each row's head among those of the chunk."""
     indexes: list[np.ndarray[Any, Any]] = []
-    base, last = 0, -1
+    last = -1
+    places: np.ndarray[Any, Any]
     for part in parts:
         if part.frame.sequence != last:
-            base += len(arrays[-1]) if arrays else 0
-            expand_heads(part.sections, part.frame.sequence)
-            arrays.append(_binary(part.sections, Kind.HEAD_OFFSETS, Kind.HEADS))
+            places = np.frombuffer(_places(part, among), dtype=np.uint32)
             last = part.frame.sequence
-        indexes.append(_index(part, Kind.HEAD_INDEX) + base)
-    of_row = np.concatenate(indexes)
-    if _all_differ(arrays):
-        return _concat(arrays), of_row
-    encoded = pa.chunked_array(arrays).dictionary_encode()
-    numbers = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
-    return encoded.chunk(0).dictionary, numbers[of_row]
+        indexes.append(places[_index(part, Kind.HEAD_INDEX)])
+    return np.concatenate(indexes).astype(np.int64)
 
 
-def _all_differ(arrays: list[pa.BinaryArray]) -> bool:
-    """Whether heads hardly ever repeat, as a first part of them shows: then looking for repetitions costs more than
-    all the rest."""
-    some = arrays[: len(arrays) // PROBED]
-    if sum(map(len, some)) < LEAST_PROBED:
-        return False
-    probe = pa.chunked_array(some)
-    return len(probe.dictionary_encode().chunk(0).dictionary) > DIFFERENT * len(probe)
+def _places(part: _Part, among: Known) -> bytes:
+    """The place of each head of a frame."""
+    form, content = part.sections[Kind.HEADS]
+    try:
+        if form == PACKED:
+            return among.add_packed(content, MOST_TOGETHER)
+        width, bounds = part.sections[Kind.HEAD_OFFSETS]
+        if width == 4:
+            return among.add(bounds, content)
+        return added(among, _binary(part.sections, Kind.HEAD_OFFSETS, Kind.HEADS))
+    except ValueError as error:
+        raise StoreCorrupt(f"frame {part.frame.sequence}: {error}") from error
+
+
+def added(among: Known, heads: pa.BinaryArray) -> bytes:
+    """The place of each value of a column."""
+    _valid, bounds, data = heads.buffers()
+    mine = memoryview(bounds)[4 * heads.offset : 4 * (heads.offset + len(heads) + 1)]
+    return among.add(mine, memoryview(data) if data is not None else b"")
+
+
+def met(among: Known) -> tuple[pa.BinaryArray, Numbered]:
+    """The heads of the chunk that was added last, by their places."""
+    bounds, data = among.values()
+    heads = pa.Array.from_buffers(pa.binary(), len(bounds) // 4 - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+    return heads, Numbered(among, among.generation, np.frombuffer(among.numbers(), dtype=np.uint32))
 
 
 def _index(part: _Part, kind: Kind) -> np.ndarray[Any, Any]:

@@ -129,7 +129,7 @@ def _masked(chunk: Chunk, volatile: Sequence[Volatile]) -> Masked | None:
     if len(blotted.dictionary) * 2 > len(chunk.heads):
         return None
     head_of = blotted.indices.to_numpy()[chunk.head_of]
-    return Masked(replace(chunk, heads=blotted.dictionary, head_of=head_of), _of_rows(chunk, cuts))
+    return Masked(replace(chunk, heads=blotted.dictionary, head_of=head_of, numbered=None), _of_rows(chunk, cuts))
 
 
 def _buffers(heads: pa.BinaryArray) -> tuple[Array, Array]:

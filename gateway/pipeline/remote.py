@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gateway.backends.embedded.store.known import Known
 from gateway.pipeline.access import Access, Extent, Piece
 from gateway.pipeline.failures import DataLost, LeaseHeld, LeaseLost, PipelineError, QueueUnreachable, WrongOption
 from gateway.pipeline.groups import Group
@@ -78,11 +79,11 @@ class RemotePiece(NamedTuple):
     low: int
     high: int
 
-    def chunks(self, rows: int) -> Iterator[Any]:
+    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
         """As the gateway sends them; it chooses the size."""
         from gateway.pipeline.arrow_stream import read_stream
 
-        del rows
+        del rows, heads
         query = {"queues": self.queues, "from": self.low, "to": self.high}
         with self.address.open("GET", "messages", query) as answer:
             yield from read_stream(answer)

@@ -1,16 +1,13 @@
 """Chunks to record batches with exactly the columns asked for. The fast path of the data source.
 
-Each distinct head is decoded once and taken by number; identifiers and times that the queue manager derives are
-computed as columns. Where a part of the headers lies in the bodies, it is recognised as the packet identifier (which
-says nothing) or handed to varying.py.
+Each distinct head is decoded once (head_table.py) and taken by number; identifiers and times that the queue manager
+derives are computed as columns. Where a part of the headers lies in the bodies, it is recognised as the packet
+identifier (which says nothing) or handed to varying.py.
 """
 
 from __future__ import annotations
 
-import gc
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -24,95 +21,27 @@ from gateway.pipeline.arrays import (
     Array,
     front,
     groups,
-    head_column,
     identifiers,
     in_place,
     override,
-    single,
     spread,
     whole_data,
 )
 from gateway.pipeline.chunks import Chunk
 from gateway.pipeline.columns import Column, arrow_schema, arrow_type, columns_of
-from gateway.pipeline.heads import Head, decode_head
+from gateway.pipeline.head_table import REMEMBERED, UNDECODED, HeadTable, identity_columns
 from gateway.pipeline.masks import Masks, restored
-from gateway.pipeline.recurring import SAMPLE, Recurrence
+from gateway.pipeline.recurring import come_back
 from gateway.pipeline.varying import decode_varying
 from gateway.ports.batch import MQMD_LENGTH
 
 Found = dict[str, Any]
 """Columns by name; those that begin with _ are numpy arrays for the row columns."""
 
-REMEMBERED = 32_768
-"""Decoded heads kept from chunk to chunk, and in a worker from task to task."""
 DECODERS = 4
 FEW_HEADS = 256
 """So many are decoded one by one without looking for what they share."""
-PACKET_ID_TAIL = re.compile(rb"[0-9]{1,5}</msgId></mqtt> *")
 PACKET_ID_CLOSE = b"</msgId></mqtt>"
-
-
-@dataclass(slots=True)
-class Plan:
-    """How the rows of one head are read."""
-
-    head: Head
-    skip: int
-    """Header bytes at the start of each body."""
-    prefix: bytes
-    """Payload bytes at the end of the head."""
-    varying: bool
-    """Whether header bytes in the body say something that has a column."""
-
-
-class HeadTable:
-    """The heads a task has seen, decoded, and their columns. A row's values are taken by the head's number."""
-
-    def __init__(self, columns: Sequence[Column]) -> None:
-        self._columns = [column for column in columns if column.part == "head"]
-        self._clear()
-
-    def _clear(self) -> None:
-        self.plans: list[Plan] = []
-        self._numbers: dict[bytes, int] = {}
-        self._arrays: Found = {}
-        self._made_for = self._kept_for = -1
-
-    def numbers(self, chunk: Chunk) -> Array:
-        """The number of each of the chunk's heads; unknown ones are decoded with the first body they came with."""
-        if len(self.plans) > REMEMBERED:
-            self._clear()
-        known, heads = self._numbers, chunk.heads.to_pylist()
-        unknown = [at for at, head in enumerate(heads) if head not in known]
-        if unknown:
-            first = np.zeros(len(heads), dtype=np.int64)
-            first[chunk.head_of[::-1]] = np.arange(chunk.rows - 1, -1, -1)
-            for at in unknown:
-                known[heads[at]] = len(self.plans)
-                self.plans.append(plan_of(heads[at], chunk.bodies[int(first[at])].as_py()))
-        return np.array([known[head] for head in heads])
-
-    def keep(self) -> None:
-        """What was decoded stays. Spark's worker collects garbage after each task, and going through a thousand heads
-        and every module loaded costs it more than reading ten thousand rows."""
-        if self._kept_for != len(self.plans):
-            self._kept_for = len(self.plans)
-            gc.freeze()
-
-    def array(self, name: str) -> Any:
-        """A column over the heads: an Arrow array, a scalar when all are the same, or a numpy array."""
-        if self._made_for != len(self.plans):
-            self._make()
-        return self._arrays[name]
-
-    def _make(self) -> None:
-        heads = [plan.head for plan in self.plans]
-        self._arrays = {column.name: single(head_column(column, heads)) for column in self._columns}
-        self._arrays |= {
-            "_skip": np.array([plan.skip for plan in self.plans]),
-            "_slow": np.array([plan.varying or bool(plan.prefix) for plan in self.plans]),
-        } | identity_columns(heads)
-        self._made_for = len(self.plans)
 
 
 class RowDecoder:
@@ -125,48 +54,57 @@ class RowDecoder:
         self._prefix = np.frombuffer(id_prefix(queue_manager), dtype=np.uint8)
         self._table = HeadTable(self.columns)
         self._masks = Masks()
-        self._recurrence = Recurrence(REMEMBERED)
-        self._chance = np.random.default_rng()
+        self._cut_out = False
         self._names = {column.name for column in self.columns}
         self._looks_inside = any(column.part != "place" for column in self.columns)
+        self.heads = self._table.known
         self.keep = self._table.keep
 
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
-        """The rows of a chunk."""
+        """The rows of a chunk; best of one whose reader was given `heads`."""
         found = self._found(chunk) if self._looks_inside else {}
-        return pa.RecordBatch.from_arrays(
+        made = pa.RecordBatch.from_arrays(
             [self._column(column, chunk, found) for column in self.columns], schema=self.schema
         )
+        self._table.forget()
+        return made
 
     def _found(self, chunk: Chunk) -> Found:
-        many = len(chunk.heads) > max(FEW_HEADS, chunk.rows // 4)
-        if many and not self._recurrence.comes_back(self._sample(chunk.heads)):
-            return self._masked(chunk) or self._varying(chunk)
-        return self._static(chunk) or self._varying(chunk)
-
-    def _sample(self, heads: pa.BinaryArray) -> list[bytes]:
-        """Some of them by chance: whoever reads the same chunk again must not find the same ones."""
-        return list(heads.take(pa.array(self._chance.integers(0, len(heads), SAMPLE))).to_pylist())
+        known, waiting = self._table.known_before
+        numbers = self._table.numbers(chunk)
+        new = self._table.undecoded(numbers)
+        if len(new) > max(FEW_HEADS, chunk.rows // 4):
+            found = self._masked(chunk) if self._cut_out else None
+            if found is None and not come_back(len(new), int((new < known).sum()), waiting, REMEMBERED):
+                found = self._masked(chunk) if not self._cut_out else None
+                self._cut_out = found is not None
+                return found or self._varying(chunk)
+            if found is not None:
+                return found
+        return self._static(chunk, numbers) or self._varying(chunk)
 
     def _masked(self, chunk: Chunk) -> Found | None:
         """The columns when heads differ only in values that can be cut out of them."""
         masked = self._masks.apply(chunk)
-        found = self._static(masked.chunk) if masked is not None else None
-        if masked is None or found is None:
+        if masked is None:
             return None
-        numbers = self._table.numbers(masked.chunk)[masked.chunk.head_of]
+        numbers = self._table.numbers(masked.chunk)
+        found = self._static(masked.chunk, numbers)
+        if found is None:
+            return None
+        of_row = self._table.decoded(masked.chunk, numbers)[masked.chunk.head_of]
         heads = [plan.head for plan in self._table.plans]
-        return found if restored(found, masked, heads, numbers) else None
+        return found if restored(found, masked, heads, of_row) else None
 
-    def _static(self, chunk: Chunk) -> Found | None:
+    def _static(self, chunk: Chunk, numbers: Array) -> Found | None:
         """The columns when each head says all there is to say; None when header bytes of a row are not as expected."""
-        table, numbers = self._table, self._table.numbers(chunk)
-        if table.array("_slow")[numbers].any():
+        table, plans = self._table, self._table.decoded(chunk, numbers)
+        if table.array("_slow")[plans[plans != UNDECODED]].any():
             return None
-        of_row = numbers[chunk.head_of]
+        of_row = plans[chunk.head_of]
         found: Found = {}
         if {"payload", "headers"} & self._names:
-            skips = table.array("_skip")[numbers][chunk.head_of]
+            skips = table.array("_skip")[plans][chunk.head_of]
             payload = cut(chunk.bodies, skips) if skips.any() else chunk.bodies
             if payload is None:
                 return None
@@ -252,30 +190,6 @@ def decoder_of(queue_manager: str, names: tuple[str, ...]) -> RowDecoder:
     """The decoder of this process for these columns. Spark keeps its workers from batch to batch, and a fleet's heads
     are the same in each of them: decoding a thousand of them costs as much as reading a hundred thousand rows."""
     return RowDecoder(queue_manager, columns_of(names))
-
-
-def plan_of(head: bytes, body: bytes) -> Plan:
-    """Decode a head with the first body it came with, and see where its headers end."""
-    md, inside = head[:MQMD_LENGTH], head[MQMD_LENGTH:]
-    decoded = decode_head(md, inside + body)
-    if decoded.values["header_error"] is not None:
-        return Plan(decoded, 0, inside, varying=True)  # another body behind the same head may be whole
-    skip = decoded.body_at - len(inside)
-    if skip <= 0:
-        return Plan(decoded, 0, inside[decoded.body_at :], varying=False)
-    only_packet_id = PACKET_ID_TAIL.fullmatch(body[:skip]) is not None
-    return Plan(decoded, skip, b"", varying=not only_packet_id)
-
-
-def identity_columns(heads: Sequence[Head]) -> dict[str, Array]:
-    """What the descriptors say that rows may override: identifiers as rows of 24 bytes, times, backout counts."""
-    micros = [-1 if head.put_micros is None else head.put_micros for head in heads]
-    return {
-        "_msg_id": np.frombuffer(b"".join(head.msg_id for head in heads), dtype=np.uint8).reshape(-1, 24),
-        "_correl_id": np.frombuffer(b"".join(head.correl_id for head in heads), dtype=np.uint8).reshape(-1, 24),
-        "_put_micros": np.array(micros, dtype=np.int64),
-        "_backouts": np.array([head.backout_count for head in heads], dtype=np.int32),
-    }
 
 
 def cut(bodies: pa.Array, skips: Array) -> pa.Array | None:

@@ -125,7 +125,7 @@ class Reading:
         if partition.piece is None:
             return
         decoder = decoder_of(self.options.queue_manager, self.names)
-        for chunk in partition.piece.chunks(self.options.arrow_batch_size):
+        for chunk in partition.piece.chunks(self.options.arrow_batch_size, decoder.heads):
             batch = decoder.batch(chunk)
             if partition.bounds is not None:
                 batch = partition.bounds.apply(batch, chunk)

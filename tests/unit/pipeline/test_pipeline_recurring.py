@@ -6,33 +6,40 @@ import random
 
 import pytest
 
-from gateway.pipeline.recurring import SAMPLE, Recurrence
+from gateway.pipeline.recurring import come_back
+
+REMEMBERED = 32_768
 
 
-def samples(heads: int, chunks: int) -> list[list[bytes]]:
-    chance = random.Random(heads)
-    return [[b"%d" % chance.randrange(heads) for _ in range(SAMPLE)] for _ in range(chunks)]
+def told(chunks: list[set[int]]) -> list[bool]:
+    """What is said of each chunk, given those before it."""
+    seen: set[int] = set()
+    found = []
+    for chunk in chunks:
+        found.append(come_back(len(chunk), len(chunk & seen), len(seen), REMEMBERED))
+        seen |= chunk
+    return found
 
 
-@pytest.mark.parametrize("devices", [300, 1_000, 3_000])
-def test_a_fleet_is_known_by_its_second_or_third_chunk(devices: int) -> None:
-    recurrence = Recurrence(32_768)
-    first, *later = [recurrence.comes_back(sample) for sample in samples(devices, 6)]
+def fleet(devices: int, chunks: int) -> list[set[int]]:
+    chance = random.Random(devices)
+    return [{chance.randrange(devices) for _ in range(1000)} for _ in range(chunks)]
+
+
+@pytest.mark.parametrize("devices", [300, 1_000, 3_000, 10_000])
+def test_a_fleet_is_known_by_its_third_chunk(devices: int) -> None:
+    first, _second, *later = told(fleet(devices, 6))
     assert not first
-    assert all(later[2:])
+    assert all(later)
 
 
 def test_heads_that_all_differ_never_come_back() -> None:
-    recurrence = Recurrence(32_768)
-    assert not any(recurrence.comes_back([b"%d" % (SAMPLE * n + at) for at in range(SAMPLE)]) for n in range(200))
+    assert not any(told([set(range(1000 * n, 1000 * n + 1000)) for n in range(200)]))
 
 
 def test_a_fleet_too_large_to_be_remembered() -> None:
-    recurrence = Recurrence(32_768)
-    assert not any(recurrence.comes_back(sample) for sample in samples(60_000, 100))
+    assert not any(told(fleet(60_000, 100)))
 
 
 def test_few_heads_seen_again_by_chance_say_nothing() -> None:
-    recurrence = Recurrence(32_768)
-    recurrence.comes_back([b"%d" % at for at in range(SAMPLE)])
-    assert not recurrence.comes_back([b"%d" % at for at in range(7)])
+    assert told([set(range(256)), set(range(7))]) == [False, False]

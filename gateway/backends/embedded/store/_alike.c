@@ -288,21 +288,27 @@ typedef struct {
     unsigned char *text, *at, *end;
 } filled;
 
-static const char *append_text(filled *out, const unsigned char *text, Py_ssize_t length)
+enum { STEP = 16 };
+
+/* `there`: bytes that may be read from `text` on. Texts are mostly shorter than a call of memcpy is worth. */
+static inline const char *append_text(filled *out, const unsigned char *text, Py_ssize_t length, Py_ssize_t there)
 {
-    if (length > out->end - out->at) return "packed values are longer than they say";
-    memcpy(out->at, text, (size_t)length);
+    Py_ssize_t room = out->end - out->at;
+    if (length > room) return "packed values are longer than they say";
+    if (length <= STEP && there >= STEP && room >= STEP) memcpy(out->at, text, STEP);
+    else memcpy(out->at, text, (size_t)length);
     out->at += length;
     return NULL;
 }
 
-static const char *TORN = "packed values end too early";
+static const char *TORN = "packed values end too early", *FOLLOWED = "something follows packed values";
+static const char *SHORT = "packed values are shorter than they say";
 
 static const char *append_next(filled *out, input *in)
 {
     Py_ssize_t length = get_number(in);
     if (length < 0 || length > in->end - in->at) return TORN;
-    const char *problem = append_text(out, in->at, length);
+    const char *problem = append_text(out, in->at, length, in->end - in->at);
     in->at += length;
     return problem;
 }
@@ -330,7 +336,7 @@ static const char *get_alike(input *in, const family *of, filled *out)
     const char *problem = NULL;
     for (int k = 0; problem == NULL && k < of->runs; k++)
         if ((problem = append_next(out, in)) == NULL)
-            problem = append_text(out, of->text + of->run[k].at, of->run[k].length);
+            problem = append_text(out, of->text + of->run[k].at, of->run[k].length, of->length - of->run[k].at);
     return problem != NULL ? problem : append_next(out, in);
 }
 
@@ -352,7 +358,8 @@ static const char *get_value(input *in, family *of, int *families, filled *out)
     if ((problem = append_next(out, in)) != NULL) return problem;
     if (kind == REFERENCE) {
         if (*families == MOST_FAMILIES) return "packed values have too many references";
-        of[(*families)++] = (family){begin, out->at - begin, 1, {{0, (uint32_t)(out->at - begin)}}};
+        Py_ssize_t length = out->at - begin; /* as it lies in what is read, which stays */
+        of[(*families)++] = (family){in->at - length, length, 1, {{0, (uint32_t)length}}};
     }
     return NULL;
 }
@@ -369,8 +376,8 @@ static const char *unpack_all(input *in, Py_ssize_t count, filled *out, unsigned
         ends += 4;
         for (int n = 0; n < 4; n++) ends[n] = (unsigned char)(end >> 8 * n);
     }
-    if (in->at != in->end) return "something follows packed values";
-    return out->at == out->end ? NULL : "packed values are shorter than they say";
+    if (in->at != in->end) return FOLLOWED;
+    return out->at == out->end ? NULL : SHORT;
 }
 
 const char alike_unpack_doc[] =
@@ -383,16 +390,53 @@ static uint32_t little(const unsigned char *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-static PyObject *unpacked(const Py_buffer *packed, Py_ssize_t most)
+Py_ssize_t alike_count(const Py_buffer *packed, Py_ssize_t most)
 {
-    input in = {packed->buf, (const unsigned char *)packed->buf + packed->len};
-    Py_ssize_t count = packed->len >= 8 ? little(in.at) : 0, total = packed->len >= 8 ? little(in.at + 4) : 0;
+    const unsigned char *at = packed->buf;
+    Py_ssize_t count = packed->len >= 8 ? little(at) : 0, total = packed->len >= 8 ? little(at + 4) : 0;
     if (packed->len < 8 || total > most || count > packed->len - 8) {
         PyErr_SetString(PyExc_ValueError, packed->len < 8 ? TORN : total > most ? "packed values are too long together"
                                                                               : "there are not as many packed values");
-        return NULL;
+        return -1;
     }
-    in.at += 8;
+    return count;
+}
+
+/* All of them through one buffer, which is read while it is still near. */
+int alike_each(const Py_buffer *packed, int (*take)(void *context, const unsigned char *text, Py_ssize_t length),
+               void *context)
+{
+    const unsigned char *begin = packed->buf;
+    input in = {begin + 8, begin + packed->len};
+    Py_ssize_t count = little(begin), left = little(begin + 4);
+    unsigned char *text = PyMem_Malloc((size_t)left + STEP);
+    if (text == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    family of[MOST_FAMILIES];
+    int families = 0, taken = 0;
+    const char *problem = NULL;
+    for (Py_ssize_t row = 0; row < count && problem == NULL && taken == 0; row++) {
+        filled out = {text, text, text + left};
+        problem = get_value(&in, of, &families, &out);
+        left -= out.at - text;
+        if (problem == NULL) taken = take(context, text, out.at - text);
+    }
+    PyMem_Free(text);
+    if (taken < 0) return -1;
+    if (problem == NULL && in.at != in.end) problem = FOLLOWED;
+    if (problem == NULL && left != 0) problem = SHORT;
+    if (problem != NULL) PyErr_SetString(PyExc_ValueError, problem);
+    return problem == NULL ? 0 : -1;
+}
+
+static PyObject *unpacked(const Py_buffer *packed, Py_ssize_t most)
+{
+    Py_ssize_t count = alike_count(packed, most);
+    if (count < 0) return NULL;
+    input in = {(const unsigned char *)packed->buf + 8, (const unsigned char *)packed->buf + packed->len};
+    Py_ssize_t total = little(in.at - 4);
     PyObject *ends = PyBytes_FromStringAndSize(NULL, 4 * (count + 1));
     PyObject *text = ends == NULL ? NULL : PyBytes_FromStringAndSize(NULL, total), *found = NULL;
     if (text != NULL) {

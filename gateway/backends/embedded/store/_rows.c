@@ -365,5 +365,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__rows(void)
 {
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    if (made != NULL && known_add_type(made) < 0) Py_CLEAR(made);
+    return made;
 }

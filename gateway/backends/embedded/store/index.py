@@ -321,6 +321,10 @@ def _is_one_run(tokens: Iterable[int]) -> TypeGuard[list[int]]:
 
 def neighbours(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Runs of consecutive tokens in the order given; duplicates count once."""
+    if isinstance(tokens, range) and tokens.step == 1:
+        if tokens:
+            yield tokens.start, len(tokens)
+        return
     if _is_one_run(tokens):
         yield tokens[0], len(tokens)
         return
