@@ -32,6 +32,7 @@ from gateway.backends.embedded.journal.encode import (
 from gateway.backends.embedded.journal.layout import FRAME_LENGTH, Kind, padded
 from gateway.backends.embedded.journal.recovery import changes_of
 from gateway.backends.embedded.store import rows as rows_in_c
+from gateway.backends.embedded.store.alike import new_packing
 from gateway.backends.embedded.store.index import MoveRun, TokenRun
 from gateway.errors import StoreCorrupt
 
@@ -74,7 +75,7 @@ def columns(draw: st.DrawFn) -> Columns:
 
 
 def encoded(rows: Columns | None, links: Links, dictionary: Dictionary, salt: int = 7, sequence: int = 3) -> bytes:
-    sections = (encode_columns(rows) if rows else []) + encode_links(links, dictionary)
+    sections = (encode_columns(rows, new_packing()) if rows else []) + encode_links(links, dictionary)
     buffer = bytearray(b"\xff" * padded(frame_length(sections)))
     head = FrameHead(0, salt, sequence, 11, 13, len(rows.heads) if rows else 0)
     assert encode_frame(head, sections, memoryview(buffer)) == frame_length(sections)

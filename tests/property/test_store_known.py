@@ -34,7 +34,7 @@ def read(round_of: Known) -> list[bytes]:
 
 def done(to: Known, step: tuple[str, list[bytes], int]) -> object:
     what, values, chance = step
-    packed = alike.pack_in_python(values)
+    packed = alike.PackingInPython().pack(values)
     if what == "packed" and packed is not None:
         return to.add_packed(packed, MOST)
     if what in ("add", "packed"):
@@ -61,7 +61,7 @@ def test_thousands_are_found_again(kind: type[Known]) -> None:
     assert first.tolist() == list(range(5000))
     table.begin()
     backwards = values[::-1]
-    packed = alike.pack_in_python(backwards)
+    packed = alike.PackingInPython().pack(backwards)
     assert packed is not None
     assert array("I", table.add_packed(packed, MOST)).tolist() == list(range(5000))
     assert array("I", table.numbers()).tolist() == list(range(4999, -1, -1))
@@ -97,7 +97,7 @@ def test_what_cannot_be_is_refused(kind: type[Known]) -> None:
 
 @given(VALUES, st.data())
 def test_nonsense_is_refused_by_both_or_read_alike(values: list[bytes], data: st.DataObject) -> None:
-    packed = bytearray(alike.pack_in_python(values) or b"\1\0\0\0\4\0\0\0\1\4abcd")
+    packed = bytearray(alike.PackingInPython().pack(values) or b"\1\0\0\0\4\0\0\0\1\4abcd")
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 4) | st.integers(0, 255))
     found = []

@@ -38,7 +38,7 @@ from gateway.backends.embedded.journal.layout import (
     VERSION,
     Kind,
 )
-from gateway.backends.embedded.store.alike import pack, total_of
+from gateway.backends.embedded.store.alike import Packing, total_of
 from gateway.backends.embedded.store.index import LaneName
 from gateway.backends.embedded.store.rows import dictionary, lay_out, offsets, repeats, same
 from gateway.backends.embedded.store.unit import NO_ID, LanePuts
@@ -101,9 +101,9 @@ def _optional(columns: list[Sequence[T] | None], groups: Sequence[LanePuts], non
     return filled
 
 
-def encode_columns(columns: Columns) -> list[Section]:
+def encode_columns(columns: Columns, packing: Packing) -> list[Section]:
     """The sections that hold rows."""
-    sections = _dictionary(columns.heads) + _bodies(columns.bodies, shared=columns.shared)
+    sections = _dictionary(columns.heads, packing) + _bodies(columns.bodies, shared=columns.shared)
     if columns.msg_ids is not None:
         sections.append((Kind.MSG_IDS, EACH, b"".join(columns.msg_ids)))
     if columns.correl_ids is not None:
@@ -136,7 +136,7 @@ def _one_head(head: bytes) -> list[Section]:
     return [(Kind.HEAD_OFFSETS, width, bounds), (Kind.HEADS, 0, head)]
 
 
-def _dictionary(heads: Sequence[bytes]) -> list[Section]:
+def _dictionary(heads: Sequence[bytes], packing: Packing) -> list[Section]:
     """Each distinct head once, and which of them each row has (nothing, if there is but one)."""
     heads = heads if isinstance(heads, list) else list(heads)
     if same(heads):
@@ -144,7 +144,7 @@ def _dictionary(heads: Sequence[bytes]) -> list[Section]:
     distinct, width, index = dictionary(heads)
     if len(distinct) == 1:
         return _one_head(heads[0])
-    packed = pack(distinct) if len(distinct) >= WORTH_PACKING else None
+    packed = packing.pack(distinct) if len(distinct) >= WORTH_PACKING else None
     if packed is not None:
         return [(Kind.HEADS, PACKED, packed), (Kind.HEAD_INDEX, width, index)]
     form, bounds = _offsets(distinct)

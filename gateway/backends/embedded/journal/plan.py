@@ -22,6 +22,7 @@ from gateway.backends.embedded.journal.encode import (
     sections_length,
 )
 from gateway.backends.embedded.journal.layout import FRAME_LENGTH, MAX_FRAME, MAX_KEY
+from gateway.backends.embedded.store.alike import Packing
 from gateway.backends.embedded.store.changes import Changes
 from gateway.backends.embedded.store.index import Index, LaneName, MoveRun, TokenRun, consecutive, neighbours
 from gateway.backends.embedded.store.place import MAX_ROWS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, priority_of, token_of
@@ -73,10 +74,10 @@ class Plan:
         links = self.links
         return bool(self.rows or links.takes or links.moves or links.backouts or links.state)
 
-    def sections(self, dictionary: Dictionary) -> tuple[list[Section], int]:
+    def sections(self, dictionary: Dictionary, packing: Packing) -> tuple[list[Section], int]:
         """The frame's sections with lanes as the segment's dictionary numbers them, and the frame's length."""
         if self._row_sections is None:
-            self._row_sections = encode_columns(self.columns) if self.rows else []
+            self._row_sections = encode_columns(self.columns, packing) if self.rows else []
             self._row_length = FRAME_LENGTH + sections_length(self._row_sections)
             if self._row_length > MAX_FRAME:
                 raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=self._row_length))

@@ -25,6 +25,7 @@ from gateway.backends.embedded.journal.recovery import Progress, recover
 from gateway.backends.embedded.journal.ring import Ring, RingOptions
 from gateway.backends.embedded.journal.segment import Berth
 from gateway.backends.embedded.journal.volatile import VolatileRows
+from gateway.backends.embedded.store.alike import new_packing
 from gateway.backends.embedded.store.changes import Changes, apply
 from gateway.backends.embedded.store.cleaning import excess, victim
 from gateway.backends.embedded.store.index import Index, TokenRun
@@ -57,6 +58,7 @@ class Store(Matching):
         self._written = 0
         """Sequence of the last frame that is durable."""
         self._to_apply: deque[int] = deque()
+        self._packing = new_packing()
         self._walk: Walk | None = None
         self._uneven = True
         self._carrying = 0
@@ -189,11 +191,11 @@ class Store(Matching):
     def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int, *, essential: bool = False) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
         dictionary = self._dictionary
-        sections, length = plan.sections(dictionary)
+        sections, length = plan.sections(dictionary, self._packing)
         if not self.ring.fits(length):
             dictionary.take_back()
             dictionary = Dictionary()
-            sections, length = plan.sections(dictionary)
+            sections, length = plan.sections(dictionary, self._packing)
         try:
             essential = essential or not plan.rows
             berth = self.ring.berth(length, self._next_sequence, plan.first_number, time, essential=essential)

@@ -3,7 +3,10 @@
  * client and the lengths these make, a tenth of their bytes.
  *
  * alike.py says what is written; it has a twin of each function, with the same result to the byte, which runs where
- * there was no compiler at installation and with which the tests compare these. Nothing is kept between two calls.
+ * there was no compiler at installation and with which the tests compare these.
+ *
+ * A Packing keeps what it has learnt from one column to the next, and what it wrote for values that come again: these
+ * are the same objects, so that they need not be looked at.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -11,11 +14,12 @@
 #include <string.h>
 
 #include "_alike.h"
+#include "_met.h"
 
 enum { PATTERN = 0, REFERENCE = 1, PLAIN = 2, FIRST_FAMILY = 3 };
 enum { MOST_FAMILIES = 8, MOST_RUNS = 32, SHORTEST = 4, REACH = 256, SHIFT = 96, MOST_MISSED = 4, MOST_LEARNT = 64 };
-enum { LONGEST = 1 << 16, MOST_TOGETHER = 16 << 20 };
-enum { AHEAD = 2, LINES = 11 }; /* values lie anywhere: the memory of the next but one is asked for in time */
+enum { LONGEST = 1 << 16, MOST_TOGETHER = 16 << 20, MOST_COLUMNS = 1024, MOST_ROOM = 1 << 18 };
+enum { AHEAD = 3, FAR_AHEAD = 24, LINES = 11 }; /* values lie anywhere: their memory is asked for in time */
 
 typedef struct {
     uint32_t at, length;
@@ -45,6 +49,12 @@ static int make_room(output *out, size_t more)
     out->bytes = bytes;
     out->room = room;
     return 0;
+}
+
+static void give_back(output *out)
+{
+    PyMem_Free(out->bytes);
+    *out = (output){NULL, 0, 0};
 }
 
 /* Room was made before. */
@@ -89,11 +99,9 @@ static int fits(const family *of, const unsigned char *value, Py_ssize_t length,
     return 1;
 }
 
-static int put_gaps(output *out, const family *of, int number, const unsigned char *value, Py_ssize_t length,
-                    const uint32_t *at)
+static int put_gaps(output *out, const family *of, const unsigned char *value, Py_ssize_t length, const uint32_t *at)
 {
-    if (make_room(out, (size_t)length + 1 + 3 * (MOST_RUNS + 1)) < 0) return -1;
-    out->bytes[out->used++] = (unsigned char)(FIRST_FAMILY + number);
+    if (make_room(out, (size_t)length + 3 * (MOST_RUNS + 1)) < 0) return -1;
     Py_ssize_t from = 0;
     for (int k = 0; k < of->runs; k++) {
         put_text(out, value + from, at[k] - from);
@@ -164,13 +172,41 @@ static int put_pattern(output *out, const family *of, int number)
     return 0;
 }
 
+/* -- columns, one after the other -- */
+
 typedef struct {
+    PyObject_HEAD
+    /* A family's text is that of a value of this column once the family is opened in it, of an earlier one until then.
+       The texts of the runs, which alone decide what is written for a value, are the same in both. */
     family of[MOST_FAMILIES], better;
-    int families, recent, learnt;
-} learning;
+    PyObject *reference[MOST_FAMILIES]; /* whose text it is: held */
+    int families, recent, columns;
+    int opened, learnt;              /* families, and values that were learnt from, of this column */
+    int number[MOST_FAMILIES];       /* the family's in this column; -1: it is not opened */
+    int is_announced[MOST_FAMILIES]; /* whether its pattern has been written in this column */
+    uint32_t patterns;               /* grows with every change to one */
+    met met;
+    output out; /* its memory is used again, unless there is much of it */
+} packing;
+
+static void forget_families(packing *all)
+{
+    for (int n = 0; n < all->families; n++) Py_CLEAR(all->reference[n]);
+    all->families = all->recent = all->columns = 0;
+    all->patterns++;
+}
+
+static void begin_column(packing *all)
+{
+    if (all->columns == MOST_COLUMNS) forget_families(all);
+    all->columns++;
+    all->opened = all->learnt = 0;
+    for (int n = 0; n < MOST_FAMILIES; n++) all->number[n] = -1;
+    let_some_go(&all->met);
+}
 
 /* The family a value is like enough to belong to, with its new pattern in `better`; -1: none. */
-static int alike(learning *all, const unsigned char *value, Py_ssize_t length)
+static int alike(packing *all, const unsigned char *value, Py_ssize_t length)
 {
     for (int n = 0; n < all->families && all->learnt < MOST_LEARNT; n++) {
         int number = (all->recent + n) % all->families;
@@ -183,70 +219,131 @@ static int alike(learning *all, const unsigned char *value, Py_ssize_t length)
     return -1;
 }
 
-/* A value whose family's pattern does not fit, or that has none. */
-static int put_unlike(output *out, learning *all, const unsigned char *value, Py_ssize_t length)
+static int put_whole(output *out, int kind, PyObject *value)
 {
-    uint32_t at[MOST_RUNS];
-    int is_short = length > LONGEST, number = is_short ? -1 : alike(all, value, length);
-    if (number >= 0 && fits(&all->better, value, length, at)) {
-        all->of[number] = all->better;
-        all->recent = number;
-        if (put_pattern(out, &all->of[number], number) < 0) return -1;
-        return put_gaps(out, &all->of[number], number, value, length, at);
-    }
-    if (make_room(out, (size_t)length + 6) < 0) return -1;
-    int is_new = all->families < MOST_FAMILIES && !is_short && length >= SHORTEST;
-    out->bytes[out->used++] = is_new ? REFERENCE : PLAIN;
-    put_text(out, value, length);
-    if (is_new) {
-        all->recent = all->families;
-        all->of[all->families++] = (family){value, length, 1, {{0, (uint32_t)length}}};
-    }
+    if (make_room(out, (size_t)PyBytes_GET_SIZE(value) + 6) < 0) return -1;
+    out->bytes[out->used++] = (unsigned char)kind;
+    put_text(out, (const unsigned char *)PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value));
     return 0;
 }
 
-static int put_value(output *out, learning *all, const unsigned char *value, Py_ssize_t length)
+/* The first value of a family in this column: it is written whole, and has the runs at these places. */
+static int put_reference(output *out, packing *all, int n, PyObject *value, const uint32_t *at)
 {
-    uint32_t at[MOST_RUNS];
-    for (int n = 0; n < all->families; n++) {
-        int number = (all->recent + n) % all->families;
-        if (fits(&all->of[number], value, length, at)) {
-            all->recent = number;
-            return put_gaps(out, &all->of[number], number, value, length, at);
-        }
-    }
-    return put_unlike(out, all, value, length);
+    family *of = &all->of[n];
+    Py_INCREF(value);
+    Py_XSETREF(all->reference[n], value);
+    of->text = (const unsigned char *)PyBytes_AS_STRING(value);
+    of->length = PyBytes_GET_SIZE(value);
+    for (int k = 0; k < of->runs; k++) of->run[k].at = at[k];
+    all->is_announced[n] = of->runs == 1 && of->run[0].length == of->length;
+    all->number[n] = all->opened++;
+    all->recent = n;
+    return put_whole(out, REFERENCE, value);
 }
 
-const char alike_pack_doc[] =
-"pack(values, /) -> bytes or None\n\n"
-"The byte strings, with what they share written once. None: nothing is gained, or they are too long together.";
+/* A value of a family, whose runs it has at these places; it has none of the families that are in `unfit`. */
+static int put_member(output *out, packing *all, int n, PyObject *object, const uint32_t *at, unsigned unfit)
+{
+    const family *of = &all->of[n];
+    all->recent = n;
+    if (all->number[n] < 0) return put_reference(out, all, n, object, at);
+    if (!all->is_announced[n] && put_pattern(out, of, all->number[n]) < 0) return -1;
+    all->is_announced[n] = 1;
+    if (make_room(out, 1) < 0) return -1;
+    out->bytes[out->used++] = (unsigned char)(FIRST_FAMILY + all->number[n]);
+    size_t begin = out->used;
+    const unsigned char *value = (const unsigned char *)PyBytes_AS_STRING(object);
+    if (put_gaps(out, of, value, PyBytes_GET_SIZE(object), at) < 0) return -1;
+    remember(&all->met, object, all->patterns, n, unfit, out->bytes + begin, out->used - begin);
+    return 0;
+}
 
-static int pack_all(output *out, learning *all, PyObject *values, Py_ssize_t total)
+/* A value whose family's pattern does not fit, or that has none. */
+static int put_unlike(output *out, packing *all, PyObject *object)
+{
+    const unsigned char *value = (const unsigned char *)PyBytes_AS_STRING(object);
+    Py_ssize_t length = PyBytes_GET_SIZE(object);
+    uint32_t at[MOST_RUNS];
+    int is_short = length <= LONGEST, n = is_short ? alike(all, value, length) : -1;
+    if (n >= 0 && fits(&all->better, value, length, at)) {
+        all->of[n] = all->better;
+        all->is_announced[n] = 0;
+        all->patterns++;
+        return put_member(out, all, n, object, at, 0);
+    }
+    if (!is_short || length < SHORTEST || all->families == MOST_FAMILIES) return put_whole(out, PLAIN, object);
+    n = all->families++;
+    all->of[n] = (family){NULL, 0, 1, {{0, (uint32_t)length}}};
+    at[0] = 0;
+    return put_reference(out, all, n, object, at);
+}
+
+static int put_met(output *out, packing *all, int n, const one_met *known)
+{
+    if (make_room(out, 1 + MOST_GAPS) < 0) return -1;
+    all->recent = n;
+    out->bytes[out->used++] = (unsigned char)(FIRST_FAMILY + all->number[n]);
+    memcpy(out->bytes + out->used, known->gaps, MOST_GAPS);
+    out->used += known->length;
+    return 0;
+}
+
+static int put_value(output *out, packing *all, PyObject *object)
+{
+    uint32_t at[MOST_RUNS];
+    one_met *known = find(&all->met, object);
+    if (known != NULL && known->patterns != all->patterns) known = NULL;
+    unsigned unfit = known != NULL ? known->unfit : 0;
+    for (int left = all->families, n = all->recent; left > 0; left--, n = n + 1 == all->families ? 0 : n + 1) {
+        if (unfit >> n & 1) continue;
+        if (known != NULL && known->family == n && all->number[n] >= 0 && all->is_announced[n]) {
+            known->unfit = (unsigned char)unfit;
+            known->is_used = 1;
+            return put_met(out, all, n, known);
+        }
+        if (fits(&all->of[n], (const unsigned char *)PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object), at))
+            return put_member(out, all, n, object, at, unfit);
+        unfit |= 1u << n;
+    }
+    return put_unlike(out, all, object);
+}
+
+static void ask_for(packing *all, PyObject *values, Py_ssize_t row)
+{
+    if (row + FAR_AHEAD < PyList_GET_SIZE(values)) ask_for_place(&all->met, PyList_GET_ITEM(values, row + FAR_AHEAD));
+    if (row + AHEAD >= PyList_GET_SIZE(values)) return;
+    PyObject *next = PyList_GET_ITEM(values, row + AHEAD);
+    const one_met *known = find(&all->met, next);
+    if (known != NULL && known->patterns == all->patterns) return;
+    for (int line = 0; line < LINES; line++) prefetch((const char *)next + 64 * line);
+}
+
+static int pack_all(output *out, packing *all, PyObject *values, Py_ssize_t total)
 {
     uint32_t numbers[2] = {(uint32_t)PyList_GET_SIZE(values), (uint32_t)total};
     if (make_room(out, sizeof numbers) < 0) return -1;
     for (int n = 0; n < 2; n++)
         for (int shift = 0; shift < 32; shift += 8) out->bytes[out->used++] = (unsigned char)(numbers[n] >> shift);
+    begin_column(all);
     for (Py_ssize_t row = 0; row < PyList_GET_SIZE(values); row++) {
-        PyObject *value = PyList_GET_ITEM(values, row);
-        if (row + AHEAD < PyList_GET_SIZE(values)) {
-            const char *next = (const char *)PyList_GET_ITEM(values, row + AHEAD);
-            for (int line = 0; line < LINES; line++) prefetch(next + 64 * line);
-        }
-        if (put_value(out, all, (const unsigned char *)PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)) < 0) return -1;
+        ask_for(all, values, row);
+        if (put_value(out, all, PyList_GET_ITEM(values, row)) < 0) return -1;
     }
     return 0;
 }
 
-PyObject *alike_pack(PyObject *module, PyObject *values)
+PyDoc_STRVAR(pack_doc,
+"pack(values, /) -> bytes or None\n\n"
+"The byte strings, with what they share written once. None: nothing is gained, or they are too long together.");
+
+static PyObject *pack(PyObject *self, PyObject *values)
 {
-    (void)module;
     Py_ssize_t total = 0;
     int is_list = PyList_Check(values);
     for (Py_ssize_t row = 0; is_list && row < PyList_GET_SIZE(values) && total <= MOST_TOGETHER; row++) {
         PyObject *value = PyList_GET_ITEM(values, row);
-        if (!PyBytes_Check(value)) is_list = 0;
+        if (!PyBytes_CheckExact(value)) is_list = 0;
         else total += PyBytes_GET_SIZE(value);
     }
     if (!is_list) {
@@ -254,16 +351,39 @@ PyObject *alike_pack(PyObject *module, PyObject *values)
         return NULL;
     }
     if (total > MOST_TOGETHER || PyList_GET_SIZE(values) > MOST_TOGETHER) Py_RETURN_NONE;
-    output out = {NULL, 0, 0};
-    learning all;
-    all.families = all.recent = all.learnt = 0;
+    output *out = &((packing *)self)->out;
     PyObject *packed = NULL;
-    if (make_room(&out, 4096 + 64 * (size_t)PyList_GET_SIZE(values)) == 0 && pack_all(&out, &all, values, total) == 0)
-        packed = out.used < (size_t)total ? PyBytes_FromStringAndSize((char *)out.bytes, (Py_ssize_t)out.used)
-                                          : Py_NewRef(Py_None);
-    PyMem_Free(out.bytes);
+    out->used = 0;
+    if (pack_all(out, (packing *)self, values, total) == 0)
+        packed = out->used < (size_t)total ? PyBytes_FromStringAndSize((char *)out->bytes, (Py_ssize_t)out->used)
+                                           : Py_NewRef(Py_None);
+    if (out->room > MOST_ROOM) give_back(out);
     return packed;
 }
+
+static void packing_dealloc(PyObject *self)
+{
+    forget_families((packing *)self);
+    let_all_go(&((packing *)self)->met);
+    give_back(&((packing *)self)->out);
+    Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef packing_methods[] = {
+    {"pack", pack, METH_O, pack_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject alike_packing = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "gateway.backends.embedded.store._rows.Packing",
+    .tp_doc = PyDoc_STR("Packing()\n\nPacks columns of byte strings that are alike; keeps what it has learnt of them."),
+    .tp_basicsize = sizeof(packing),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = packing_dealloc,
+    .tp_methods = packing_methods,
+};
 
 /* -- and back: nothing is believed of what is read -- */
 

@@ -1,8 +1,8 @@
-/* The functions of _alike.c and the type of _known.c, for the module of which they are part. */
+/* The functions and the type of _alike.c and the type of _known.c, for the module of which they are part. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-PyObject *alike_pack(PyObject *module, PyObject *values);
+extern PyTypeObject alike_packing;
 PyObject *alike_unpack(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 /* How many values packed ones say they are; -1 with an error set when that cannot be, or they are longer than `most`. */
@@ -20,4 +20,4 @@ int known_add_type(PyObject *module);
 #define prefetch(at) ((void)(at))
 #endif
 
-extern const char alike_pack_doc[], alike_unpack_doc[];
+extern const char alike_unpack_doc[];

@@ -2,7 +2,7 @@
  * Columns of a frame, row by row: what the store does for each message rather than for each batch.
  *
  * Each function has a twin in rows.py, which runs where there was no compiler at installation and with which the tests
- * compare it. Nothing here knows a frame, a lane or a file, and nothing is kept between two calls.
+ * compare it. Nothing here knows a frame, a lane or a file, and but for Packing nothing is kept between two calls.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -353,7 +353,6 @@ static PyMethodDef methods[] = {
     {"agree", (PyCFunction)(void (*)(void))agree, METH_FASTCALL, agree_doc},
     {"lay_out", lay_out, METH_O, lay_out_doc},
     {"dictionary", dictionary, METH_O, dictionary_doc},
-    {"pack", alike_pack, METH_O, alike_pack_doc},
     {"unpack", (PyCFunction)(void (*)(void))alike_unpack, METH_FASTCALL, alike_unpack_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -366,6 +365,6 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__rows(void)
 {
     PyObject *made = PyModule_Create(&module);
-    if (made != NULL && known_add_type(made) < 0) Py_CLEAR(made);
+    if (made != NULL && (known_add_type(made) < 0 || PyModule_AddType(made, &alike_packing) < 0)) Py_CLEAR(made);
     return made;
 }

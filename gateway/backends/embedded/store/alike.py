@@ -8,6 +8,9 @@ written as the texts before, between and behind these runs. A value that misses 
 narrower from there on; one that has too little of any pattern is the next reference, or is written as it is. How much
 is looked at for a value is bounded, whatever clients make of their topics.
 
+What was learnt of one column serves for the next: there the first value that a known pattern fits is the reference.
+Each column can be read by itself all the same. In time everything is forgotten, since patterns only become narrower.
+
 Written are the count of the values and their bytes together (4 bytes each, little-endian), then for each value one of
 the following. Numbers are of 7 bits a byte, the lowest first, with the highest bit set in all but the last; a text is
 its length and its bytes.
@@ -23,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import accumulate
 from struct import Struct, error
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 MOST_TOGETHER = 16 << 20
 """More bytes are not packed, and none that say they are more are unpacked."""
@@ -32,8 +35,10 @@ MOST_FAMILIES, MOST_RUNS = 8, 32
 SHORTEST = 4
 """A shorter run costs more than it saves."""
 REACH, SHIFT, MOST_MISSED, MOST_LEARNT, LONGEST = 256, 96, 4, 64, 1 << 16
-"""How far a run is looked for; how far apart two values may drift; runs not found at all; values that are learnt from;
-the longest of them."""
+"""How far a run is looked for; how far apart two values may drift; runs not found at all; values of a column that are
+learnt from; the longest of them."""
+MOST_COLUMNS = 1024
+"""Then what was learnt is forgotten."""
 _BEGINNING = Struct("<II")
 
 Runs = list[tuple[int, int]]
@@ -73,8 +78,8 @@ def _places(family: Family, value: bytes) -> list[int] | None:
     return places
 
 
-def _gaps(number: int, family: Family, value: bytes, places: list[int]) -> bytes:
-    out = [bytes([FIRST_FAMILY + number])]
+def _gaps(family: Family, value: bytes, places: list[int]) -> bytes:
+    out: list[bytes] = []
     begin = 0
     for place, (_at, length) in zip(places, family.runs, strict=True):
         out.append(_text(value[begin:place]))
@@ -114,36 +119,79 @@ def _learn(family: Family, value: bytes) -> Family:
     return learnt
 
 
-class _Packing:
-    """What has been learnt of the values so far, and what is written."""
+class PackingInPython:
+    """Packs columns of values that are alike; what it has learnt of one it knows of the next."""
 
     def __init__(self) -> None:
-        self.out: list[bytes] = []
         self._families: list[Family] = []
-        self._recent = self._learnt = 0
+        self._recent = self._columns = 0
+        self._begin()
 
-    def add(self, value: bytes) -> None:
-        """Write one more value."""
+    def _begin(self) -> None:
+        """A column begins."""
+        self._out: list[bytes] = []
+        self._learnt = 0
+        self._numbers: dict[int, int] = {}
+        """Families that have a reference in this column, by the order of these."""
+        self._announced: set[int] = set()
+        """Those whose pattern has been written in this column."""
+
+    def pack(self, values: list[bytes], /) -> bytes | None:
+        """The values, with what they share written once; None: nothing is gained, or they are too long together."""
+        total = sum(map(len, values))
+        if total > MOST_TOGETHER:
+            return None
+        if self._columns == MOST_COLUMNS:
+            self._families, self._recent, self._columns = [], 0, 0
+        self._columns += 1
+        self._begin()
+        for value in values:
+            self._add(value)
+        packed = _BEGINNING.pack(len(values), total) + b"".join(self._out)
+        return packed if len(packed) < total else None
+
+    def _add(self, value: bytes) -> None:
         families = self._families
         for n in range(len(families)):
             number = (self._recent + n) % len(families)
             places = _places(families[number], value)
             if places is not None:
-                self._recent = number
-                self.out.append(_gaps(number, families[number], value, places))
+                self._add_member(number, value, places)
                 return
         self._add_unlike(value)
+
+    def _add_member(self, number: int, value: bytes, places: list[int]) -> None:
+        """A value that has the runs of a family at these places."""
+        self._recent = number
+        if number not in self._numbers:
+            self._add_reference(number, value, places)
+            return
+        family = self._families[number]
+        if number not in self._announced:
+            self._announced.add(number)
+            self._out.append(_pattern(self._numbers[number], family.runs))
+        self._out += (bytes([FIRST_FAMILY + self._numbers[number]]), _gaps(family, value, places))
+
+    def _add_reference(self, number: int, value: bytes, places: list[int]) -> None:
+        """The first value of a family in this column."""
+        runs = [(place, length) for place, (_at, length) in zip(places, self._families[number].runs, strict=True)]
+        self._families[number] = Family(value, runs)
+        if runs == [(0, len(value))]:
+            self._announced.add(number)
+        self._numbers[number] = len(self._numbers)
+        self._recent = number
+        self._out += (bytes([REFERENCE]), _text(value))
 
     def _add_unlike(self, value: bytes) -> None:
         """A value that no pattern fits."""
         short = len(value) <= LONGEST
         if short and self._add_alike(value):
             return
-        new = short and len(self._families) < MOST_FAMILIES and len(value) >= SHORTEST
-        self.out += (bytes([REFERENCE if new else PLAIN]), _text(value))
-        if new:
-            self._recent = len(self._families)
-            self._families.append(Family(value, [(0, len(value))]))
+        if not short or len(value) < SHORTEST or len(self._families) == MOST_FAMILIES:
+            self._out += (bytes([PLAIN]), _text(value))
+            return
+        self._families.append(Family(value, [(0, len(value))]))
+        self._add_reference(len(self._families) - 1, value, [0])
 
     def _add_alike(self, value: bytes) -> bool:
         """Whether it is like enough to those of a family to have the pattern changed for it."""
@@ -159,30 +207,19 @@ class _Packing:
                 places = _places(better, value)
                 if places is None:
                     return False
-                families[number], self._recent = better, number
-                self._write_pattern(number, better.runs)
-                self.out.append(_gaps(number, better, value, places))
+                families[number] = better
+                self._announced.discard(number)
+                self._add_member(number, value, places)
                 return True
         return False
 
-    def _write_pattern(self, number: int, runs: Runs) -> None:
-        self.out.append(bytes([PATTERN, number, len(runs)]))
-        end = 0
-        for at, length in runs:
-            self.out += (_number(at - end), _number(length))
-            end = at + length
 
-
-def pack_in_python(values: list[bytes], /) -> bytes | None:
-    """The values, with what they share written once; None: nothing is gained, or they are too long together."""
-    total = sum(map(len, values))
-    if total > MOST_TOGETHER:
-        return None
-    packing = _Packing()
-    for value in values:
-        packing.add(value)
-    packed = _BEGINNING.pack(len(values), total) + b"".join(packing.out)
-    return packed if len(packed) < total else None
+def _pattern(number: int, runs: Runs) -> bytes:
+    out, end = [bytes([PATTERN, number, len(runs)])], 0
+    for at, length in runs:
+        out += (_number(at - end), _number(length))
+        end = at + length
+    return b"".join(out)
 
 
 class _Unpacking:
@@ -280,16 +317,26 @@ def total_of(packed: bytes | memoryview) -> int:
     return int.from_bytes(packed[4:8], "little")
 
 
-def not_packed(_values: list[bytes], /) -> bytes | None:
+class Packing(Protocol):
+    """See `PackingInPython`."""
+
+    def pack(self, values: list[bytes], /) -> bytes | None:
+        """See there."""
+
+
+class NoPacking:
     """Where there was no compiler: packing in Python would cost more than what is saved."""
-    return None
+
+    def pack(self, _values: list[bytes], /) -> bytes | None:
+        """Never."""
+        return None
 
 
-pack: Callable[[list[bytes]], bytes | None] = not_packed
+new_packing: Callable[[], Packing] = NoPacking
 unpack: Callable[[bytes | memoryview, int], tuple[bytes, bytes]] = unpack_in_python
 try:
     from gateway.backends.embedded.store import _rows
 
-    pack, unpack = _rows.pack, _rows.unpack
+    new_packing, unpack = _rows.Packing, _rows.unpack
 except (ImportError, AttributeError):  # there was no compiler, or it was built from older sources
     pass
