@@ -14,6 +14,7 @@ from gateway.broker.limits import Limits
 from gateway.broker.open_access import OpenAccess
 from gateway.broker.recovery import recover
 from gateway.broker.router import Router
+from gateway.errors import MQError
 from gateway.mq import mqmd
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
@@ -72,6 +73,7 @@ class Queues:
         self._tokens = itertools.count(1)
         self._priorities: dict[int, int] = {}
         self.waiting: list[tuple[Unit, Callable[[Unit, Outcome], None]]] = []
+        self.landed: list[Unit] = []
         self.automatic = True
         self.commits = 0
         self.refusing: dict[str, int] = {}
@@ -90,6 +92,10 @@ class Queues:
         if not self.waiting:
             return False
         unit, done = self.waiting.pop(0)
+        if unit in self.landed:
+            self.landed.remove(unit)
+            done(unit, Outcome())
+            return True
         refused = [(at, self.refusing[puts.queue]) for at, puts in enumerate(unit.puts) if puts.queue in self.refusing]
         if refused:
             done(unit, Outcome([Failure(at, reason, "refused by the bench") for at, reason in refused]))
@@ -98,6 +104,17 @@ class Queues:
         self.commits += 1
         done(unit, Outcome())
         return True
+
+    def land(self) -> None:
+        """The oldest commit happens and can be seen, and its answer is still on its way."""
+        if (
+            self.waiting
+            and not self.landed
+            and not any(puts.queue in self.refusing for puts in self.waiting[0][0].puts)
+        ):
+            self.landed.append(self.waiting[0][0])
+            self._apply(self.waiting[0][0])
+            self.commits += 1
 
     def _apply(self, unit: Unit) -> None:
         for takes in unit.takes:
@@ -156,6 +173,40 @@ class Queues:
     def max_length(self, queue: str) -> int:
         del queue
         return 4_194_304
+
+
+class FarQueues(Queues):
+    """One that is asked: what is read is seen at one time and told at another, when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.answers: list[tuple[Any, Callable[[Any], None]]] = []
+        self.away = False
+
+    def ask(self, read: Callable[[], Any], answered: Callable[[Any], None]) -> None:
+        self.questions.append((read, answered))
+
+    def look(self) -> bool:
+        """The oldest question is read; False when there is none."""
+        if not self.questions:
+            return False
+        read, answered = self.questions.pop(0)
+        self.answers.append((MQError(2059, "away") if self.away else read(), answered))
+        return True
+
+    def answer(self) -> bool:
+        """The oldest answer arrives; False when there is none."""
+        if not self.answers and not self.look():
+            return False
+        found, answered = self.answers.pop(0)
+        answered(found)
+        return True
+
+    def forget(self) -> None:
+        """Nobody is left to be told."""
+        self.questions.clear()
+        self.answers.clear()
 
 
 class Wire:
@@ -237,10 +288,10 @@ class Device:
 class Bench:
     """One broker and everything round it."""
 
-    def __init__(self, mapping: str = "version: 1\n", **limits: Any) -> None:
+    def __init__(self, mapping: str = "version: 1\n", queues: Queues | None = None, **limits: Any) -> None:
         self.mapping, self.limits = mapping, limits
         self.clock = Clock()
-        self.queues = Queues()
+        self.queues = queues or Queues()
         self._names = itertools.count(1)
         self.start()
 
@@ -258,6 +309,9 @@ class Bench:
     def kill(self) -> None:
         """The process is gone in the middle of whatever it did; another one starts over the same queues."""
         self.queues.waiting.clear()
+        self.queues.landed.clear()
+        if isinstance(self.queues, FarQueues):
+            self.queues.forget()
         self.clock.forget()
         self.start()
 

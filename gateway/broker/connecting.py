@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.broker import sharing, wills
 from gateway.broker.connack import RESULTS, connack_properties, no_room, refusal
+from gateway.broker.ending import Endings
 from gateway.broker.keep_alive import KeepAlive
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
@@ -32,6 +33,7 @@ class Connecting:
         self._asking = False
         """True while a CONNECT is being decided: an answer that comes at once goes out with the batch."""
         self.keep_alive = KeepAlive(engine)
+        self.endings = Endings(engine)
 
     # -- CONNECT -------------------------------------------------------------------------------------------------------
 
@@ -127,6 +129,8 @@ class Connecting:
         owning = None if asked or assigned else engine.owning
         if owning is not None and owning.holds_up(connection, connect, verdict, client_id):
             return
+        if self.endings.first(client_id, connect.clean_start, lambda: self.go_on(connection, connect, verdict)):
+            return
         session, present = self.claim(connection, connect, client_id)
         connection.session, connection.state = session, ONLINE
         connection.reader.max_packet = connection.limits.max_packet  # known now: no longer the bound of strangers
@@ -154,6 +158,12 @@ class Connecting:
         engine.turn.reply(connection, connack)
         engine.turn.after.append(lambda: self.welcome(connection))
 
+    def go_on(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
+        """What a CONNECT had to wait for is there."""
+        if connection.state == AUTHENTICATING:
+            self.accept(connection, connect, verdict, asked=True)
+            self.release(connection)
+
     def welcome(self, connection: Connection) -> None:
         """CONNACK is on its way: what is in flight and what waited may follow, unless another one has taken over."""
         if connection.session.connection is connection:
@@ -169,8 +179,8 @@ class Connecting:
         [MQTT3-3.2.2-1] [MQTT3-3.2.2-2] [MQTT3-3.2.2-3] [MQTT5-3.2.2-2] [MQTT5-3.2.2-3]"""
         engine = self.engine
         session = engine.sessions.get(client_id)
-        if session is not None and session.connection is None and 0 < session.ends_at <= engine.now:
-            self.end_due(session)  # over since its expiry, not since the next tick [MQTT5-3.1.2-23]
+        if session is not None and session.is_due(engine.now):
+            self.endings.due(session)  # over since its expiry, not since the next tick [MQTT5-3.1.2-23]
             session = None
         if session is not None and session.connection is not None:  # [MQTT3-3.1.4-2]
             self.take_over(session.connection)
@@ -295,7 +305,7 @@ class Connecting:
         wills.schedule(self.engine, session)
         if session.expiry == 0:
             wills.fire(self.engine, session)
-            self.end(session)
+            self.endings.when_known(session)
         else:
             engine.sessions.watch(session, engine.now)
             self.persist(session)
@@ -303,11 +313,12 @@ class Connecting:
     def end(self, session: Session) -> None:
         """The session is over: nothing of it is kept but what it had retained [MQTT3-3.1.2-7] [MQTT5-4.1.0-2]."""
         engine = self.engine
-        left = sharing.orphans(engine, session)
+        left = sharing.orphans(engine, session, self.endings.stored)
         engine.subscribing.drop_all(session)
         engine.sessions.remove(session)
         for token in session.staged_tokens.values():
             engine.turn.take("MQGATE.STAGED", session.key, token)
+        engine.holding.ended(session)
         session.over = True
         if session.durable:
             engine.turn.replace(SESSIONS, session.key, None)
@@ -315,28 +326,26 @@ class Connecting:
             self.purge(session)
         sharing.hand_over(engine, left)
 
-    def end_due(self, session: Session) -> None:
-        """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.2-8]."""
-        self.engine.sys_topics.expired_clients += 1
-        wills.fire(self.engine, session)
-        self.end(session)
-
-    def purge(self, session: Session) -> int:
-        """Forget what is stored for it; how many messages."""
-        engine, last, count = self.engine, None, 0
+    def purge(self, session: Session) -> None:
+        """Forget what is stored for it."""
+        engine = self.engine
         going = engine.being_taken("MQGATE.OUT", session.key)
-        while True:
-            page = engine.queue_manager.fetch("MQGATE.OUT", session.key, 500, last)
-            for stored in page:
-                if stored.token not in going:
-                    engine.delivery.forget(session, stored)
-            count += len(page)
-            if len(page) < 500:
-                engine.delivery.waiting.emptied(session)
-                return count
-            last = page[-1].token
+        for stored in self.endings.stored(session):
+            if stored.token not in going:
+                engine.delivery.forget(session, stored)
+        engine.delivery.waiting.emptied(session)
 
     # -- time --
+
+    def too_late(self, connection: Connection) -> None:
+        """No CONNECT came, or what has to be known for it is not: nobody waits for ever."""
+        if connection.publisher.client_id:  # it is who it says
+            text = "its session cannot be read now: the queue manager, or the gateway that has it, does not answer"
+            self.refuse_connect(connection, reasons.SERVER_UNAVAILABLE, text)
+            return
+        result = self.engine.counters.mqtt_connects
+        result[connection.link.listener, PROTOCOLS.get(connection.version, "3.1.1"), "timeout"] += 1
+        self.engine.close(connection, "other", "no CONNECT in time")
 
     def tick(self, now: float) -> None:
         """Silence, slow CONNECTs, expired tokens; sessions and wills that are due."""
@@ -348,14 +357,12 @@ class Connecting:
                 if connection.auth is not None and 0 < connection.auth.expires < engine.now:
                     engine.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", "the token has expired")
             elif now - connection.connected_at > engine.limits.connect_timeout:
-                result = engine.counters.mqtt_connects
-                result[connection.link.listener, PROTOCOLS.get(connection.version, "3.1.1"), "timeout"] += 1
-                engine.close(connection, "other", "no CONNECT in time")
+                self.too_late(connection)
         for session in engine.sessions.due(engine.now):
             if session.will_at and session.will_at <= engine.now:
                 wills.fire(self.engine, session)
             if session.ends_at and session.ends_at <= engine.now:
-                self.end_due(session)
+                self.endings.due(session)
 
 
 def _auth(verdict: Verdict, connect: Connect) -> Auth:

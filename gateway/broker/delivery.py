@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker import fetching
 from gateway.broker.expiry import Expiry
 from gateway.broker.reporting import Reporting
 from gateway.broker.requests import Requests
 from gateway.broker.route import Receiver, Route, Shared
 from gateway.broker.waiting import Waiting
-from gateway.errors import MQError, ProtocolError
+from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBREL, V5
 from gateway.ports.batch import Puts, Stored
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 OUT = "MQGATE.OUT"
 """One key a durable session: what it has not acknowledged yet."""
 _PAGE = 200
-_AGAIN_SECONDS = 1.0
 _MAX_TURNS = 10_000
 Prefixes = dict[tuple[int, bool, tuple[int, ...]], bytes]
 """Heads of stored copies by what differs between them: QoS and flags, RETAIN, subscription identifiers."""
@@ -154,6 +154,7 @@ class Delivery:
     def deliver(self, deliveries: list[tuple[Session, list[Item], Puts | None, int]]) -> None:
         """The turn is committed: hand the copies to their sessions, then fill each window once."""
         sessions: dict[Session, None] = {}
+        endings, far = self.engine.connecting.endings, self.engine.far is not None
         for session, items, puts, row in deliveries:
             outflow = session.outflow
             if puts is not None:
@@ -162,7 +163,11 @@ class Delivery:
                     self.engine.turn.taken(OUT, session.key).extend(tokens)
                     continue
                 if session.connection is None or outflow.behind or len(outflow.pending) >= 4 * _PAGE:
-                    outflow.behind = True
+                    outflow.behind = outflow.missed = True
+                    if session.connection is not None and far:
+                        sessions[session] = None  # nothing else may ask for it
+                    elif endings.under_way:
+                        endings.added(session, puts, row, len(items))
                     continue
                 for item, token in zip(items, tokens, strict=True):
                     item.token = token
@@ -186,20 +191,10 @@ class Delivery:
                 self.settle(session, item)
             if not outflow.behind or outflow.pending or len(outflow.inflight) >= outflow.window:
                 break
-            try:
-                more = self.fetch(session, out)
-            except MQError:  # the queue manager is away
-                self.engine.scheduler.later(_AGAIN_SECONDS, lambda: self._fill_again(session))
-                break
-            if not more and not outflow.pending:  # a page may hold nothing that can be sent
+            if not fetching.more(self.engine, session, out):
                 break
         if out:
             self.engine.send_all(connection, out)
-
-    def _fill_again(self, session: Session) -> None:
-        self.engine.now = self.engine.scheduler.now()
-        self.engine.refill[session] = None
-        self.engine.flush()
 
     def unsent(self, item: Item) -> None:
         """What is over before it was sent: its time has passed, or it is larger than the client takes."""
@@ -209,41 +204,6 @@ class Delivery:
             self.reporting.expired(item.publication)
         else:
             self.reporting.negative(item.publication, Feedback.TOO_LONG)
-
-    def fetch(self, session: Session, out: list[bytes]) -> bool:
-        """The next stored messages of a session, in order; False when no more are behind them. One released before
-        a restart goes on with PUBREL."""
-        outflow = session.outflow
-        page = self.engine.queue_manager.fetch(OUT, session.key, _PAGE, outflow.last_token)
-        going = self.engine.being_taken(OUT, session.key)
-        decoding, allowed = Decoding(), None
-        offered: list[Item] = []
-        for stored in page:
-            outflow.last_token = stored.token
-            if stored.token in going:
-                continue
-            item = self.restore(stored, decoding)
-            under_way = outflow.inflight.get(item.packet_id)
-            if under_way is not None and under_way.token in {None, stored.token}:
-                continue
-            topic = item.publication.topic
-            if not item.released and topic is not allowed:
-                if not self.allowed(session, item):
-                    continue
-                allowed = topic
-            if outflow.redelivered:
-                outflow.redelivered -= 1
-                item.dup = True
-            if item.released:
-                outflow.inflight[item.packet_id] = item
-                outflow.sent_token = stored.token
-                out.append(outflow.pubrel(item.packet_id, again=True))
-            else:
-                offered.append(item)
-        if offered:
-            outflow.pending.extend(offered)
-        outflow.behind = len(page) == _PAGE
-        return outflow.behind
 
     def restore(self, stored: Stored, decoding: Decoding | None = None) -> Item:
         """An item from its stored row."""

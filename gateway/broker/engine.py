@@ -14,6 +14,7 @@ from gateway.broker import accounting, early, runs, settling, shedding, singles
 from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
+from gateway.broker.holding import Holding
 from gateway.broker.limits import Limits
 from gateway.broker.owning import owning_of
 from gateway.broker.parking import Parking
@@ -32,6 +33,7 @@ from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, Disconnect
 from gateway.mqtt.reader import Reader
 from gateway.ports.access import Access
+from gateway.ports.asking import Asks
 from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Token, Unit
 from gateway.ports.counters import Counters, DisconnectReason, PauseCause
 from gateway.ports.link import Link
@@ -60,6 +62,8 @@ class Engine:
         counters: Counters,
     ) -> None:
         self.queue_manager = queue_manager
+        self.far = queue_manager if isinstance(queue_manager, Asks) else None
+        """Set where the queue manager may not answer: what is read of it while devices are served is asked for."""
         self.scheduler = scheduler
         self.limits = limits
         self.router = router
@@ -76,6 +80,7 @@ class Engine:
         self.connecting = Connecting(self)
         self.failures = Failures(self)
         self.parking = Parking(self)
+        self.holding = Holding(self)
         self.pings = Pings(self)
         self.writing = Writing(self)
         self.refill: dict[Session, None] = {}
@@ -271,6 +276,8 @@ class Engine:
                     turn = self.first.pop(0)
                 else:
                     turn, self.turn = self.turn, Turn()
+                    if turn.held.moves and (self.parking.waiting or self.trace_commit is not None):
+                        self.holding.write_all_out(turn)
                     if self.parking.waiting:
                         self.parking.join(turn)
                 unit = turn.unit()
@@ -335,6 +342,10 @@ class Engine:
         taken = [turn.takes[queue, key].tokens for turn in turns if (queue, key) in turn.takes]
         return {token for tokens in taken for token in tokens}
 
+    def stores_for(self, session: Session) -> bool:
+        """Whether what is being committed, and may be seen already, stores something for a session."""
+        return self._busy and any(one[0] is session for one in self.running.deliveries)
+
     def resubmit(self, turn: Turn) -> None:
         """The same turn again, after a failure was worked round; everything behind it has waited."""
         unit = turn.unit()
@@ -352,6 +363,8 @@ class Engine:
         self.writing.acknowledge(turn)
         for owner, (staged, ids) in turn.staged.items():
             runs.pair(owner.staged_tokens, ids, staged.tokens)
+        if turn.held:
+            self.holding.committed(turn)
         if turn.deliveries:
             self.delivery.deliver(turn.deliveries)
         for call in turn.after:

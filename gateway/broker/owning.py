@@ -167,7 +167,10 @@ class Owning:
     def _asked(self, letter: Letter) -> None:
         client_id, sender = letter["client"], letter["from"]
         session = self.engine.sessions.get(client_id)
-        if self._busy or (session is not None and session.releasing):
+        if not self._busy and session is not None and session.connection is not None and not session.expiry:
+            self.engine.connecting.take_over(session.connection)  # and so it ends
+        endings = self.engine.connecting.endings.under_way
+        if self._busy or (session is not None and (session.releasing or session in endings)):
             self._defer(letter)
             return
         self.owners.reached("asked")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from gateway.broker.delivery import OUT
 from gateway.mqtt.topics import SHARE_PREFIX, is_shared
+from gateway.ports.batch import Stored
 from gateway.session.publication import Publication
 from gateway.session.record import is_shared_copy
 from gateway.session.session import Session
@@ -15,10 +17,9 @@ if TYPE_CHECKING:
 
 Orphan = tuple[str, Publication]
 """The shared subscription a message came through, and the message."""
-_PAGE = 200
 
 
-def orphans(engine: Engine, session: Session) -> list[Orphan]:
+def orphans(engine: Engine, session: Session, rows: Callable[[Session], Iterable[Stored]]) -> list[Orphan]:
     """What came to an ending session through shared subscriptions and was not acknowledged. A QoS 2 message that was
     sent may have arrived, and goes to nobody else [MQTT-4.8.2-5]."""
     engine.delivery.reporting.unanswered(session)
@@ -29,26 +30,21 @@ def orphans(engine: Engine, session: Session) -> list[Orphan]:
     found = [(item.share, item.publication) for item in outflow.inflight.values() if item.share and item.qos == 1]
     found += [(item.share, item.publication) for item in outflow.pending if item.share and item.token is None]
     if session.durable:
-        found += _stored(engine, session, filters)
+        found += _stored(engine, session, filters, rows(session))
     return found
 
 
-def _stored(engine: Engine, session: Session, filters: set[str]) -> list[Orphan]:
+def _stored(engine: Engine, session: Session, filters: set[str], rows: Iterable[Stored]) -> list[Orphan]:
     known = {item.token for item in session.outflow.inflight.values()} | engine.being_taken(OUT, session.key)
     found: list[Orphan] = []
-    last = None
-    while True:
-        page = engine.queue_manager.fetch(OUT, session.key, _PAGE, last)
-        for stored in page:
-            if stored.token in known or not is_shared_copy(stored.data):
-                continue
-            item = engine.delivery.restore(stored)
-            share = _share_of(engine, item.publication, filters)
-            if share and not item.released:
-                found.append((share, item.publication))
-        if len(page) < _PAGE:
-            return found
-        last = page[-1].token
+    for stored in rows:
+        if stored.token in known or not is_shared_copy(stored.data):
+            continue
+        item = engine.delivery.restore(stored)
+        share = _share_of(engine, item.publication, filters)
+        if share and not item.released:
+            found.append((share, item.publication))
+    return found
 
 
 def _share_of(engine: Engine, publication: Publication, filters: set[str]) -> str:

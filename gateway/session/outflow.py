@@ -66,14 +66,17 @@ class Outflow:
         "_aliases",
         "_next",
         "behind",
+        "fetching",
         "inflight",
         "last_token",
         "max_packet",
+        "missed",
         "pending",
         "redelivered",
         "resumed",
         "sent_token",
         "version",
+        "visits",
         "window",
     )
 
@@ -85,6 +88,12 @@ class Outflow:
         self.pending: deque[Item] = deque()
         self.behind = False
         """True while stored messages are not in memory: they are fetched when the window has room."""
+        self.fetching = False
+        """True while they are asked for and the answer is not there."""
+        self.missed = False
+        """Whether more was stored meanwhile."""
+        self.visits = 0
+        """How often a client has come: what was asked for an earlier one is not this one's."""
         self.last_token: Token | None = None
         """The last stored message that was taken into memory: fetching goes on behind it."""
         self.sent_token: Token | None = None
@@ -100,6 +109,8 @@ class Outflow:
     def connected(self, version: int, window: int, max_packet: int, alias_limit: int) -> None:
         """A connection took over the session: its limits hold from now on; aliases belong to the connection
         [MQTT-3.3.2-7]."""
+        self.visits += 1
+        self.fetching = False
         self.version = version
         self.window = window
         self.max_packet = max_packet

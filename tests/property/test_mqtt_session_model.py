@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 
-from broker_harness import Bench, Device
+from broker_harness import Bench, Device, FarQueues, Queues
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gateway.mqtt import packets as p
+from gateway.session.record import key_of
 
 TOPICS = ["a/1", "a/2", "b/1", "q/1"]
 MAPPING = "version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n"
@@ -129,13 +130,15 @@ class Publisher:
 
 
 class Sessions(RuleBasedStateMachine):
+    queues = Queues
+
     @initialize(
         versions=st.tuples(*[st.sampled_from([3, 4, 5])] * 4),
         window=st.sampled_from([1, 3, 100]),
         wanted=st.tuples(*[st.tuples(st.sampled_from(sorted(FILTERS)), st.integers(0, 2))] * 2),
     )
     def begin(self, versions, window, wanted):
-        self.bench = Bench(MAPPING, max_inflight=window)
+        self.bench = Bench(MAPPING, self.queues(), max_inflight=window)
         self.subscribers = [Subscriber(self.bench, versions[n], f"s{n}") for n in (0, 1)]
         self.publishers = [Publisher(self.bench, versions[2 + n], f"p{n}") for n in (0, 1)]
         self.number = 0
@@ -152,7 +155,7 @@ class Sessions(RuleBasedStateMachine):
         self.bench.queues.automatic = True
         busy = True
         while busy:
-            while self.bench.queues.commit():
+            while self.bench.queues.commit() or self.answer():
                 pass
             busy = sum(one.step() for one in [*self.subscribers, *self.publishers]) > 0
 
@@ -169,6 +172,9 @@ class Sessions(RuleBasedStateMachine):
         subscriber.wanted[filter_] = qos
         subscriber.device.subscribe(filter_, qos)
         self.settle()
+
+    def answer(self):
+        return False
 
     @rule(who=st.integers(0, 1))
     def unsubscribe(self, who):
@@ -298,7 +304,51 @@ class Sessions(RuleBasedStateMachine):
         assert not rows.get("MQGATE.OUT"), "delivered messages that are still stored"
 
 
-Sessions.TestCase.settings = settings(
-    max_examples=1500 if os.environ.get("MQGATE_LONG") else 40, stateful_step_count=40, deadline=None
-)
+class FarSessions(Sessions):
+    """The same over a queue manager that is asked, and whose commits are seen before they are heard of."""
+
+    queues = FarQueues
+
+    def answer(self):
+        return self.bench.queues.answer()
+
+    @rule()
+    def a_question_is_read(self):
+        self.bench.queues.look()
+
+    @rule()
+    def an_answer_arrives(self):
+        self.bench.queues.answer()
+
+    @rule()
+    def a_commit_can_be_seen(self):
+        self.bench.queues.land()
+
+    @rule(who=st.integers(0, 1))
+    def begin_anew(self, who):
+        """Once in order, then with a clean session, whatever the last one had waiting."""
+        subscriber = self.subscribers[who]
+        if subscriber.online:
+            subscriber.device.drop()
+        gone = self.bench.device(subscriber.version, subscriber.name).connect(clean=True)
+        self.settle()
+        assert [packet[1].session_present for packet in gone.take() if packet[0] >> 4 == p.CONNACK] == [False]
+        rows = self.bench.queues.rows.get("MQGATE.OUT", {}).values()
+        assert not [row for row in rows if row[1] == key_of(subscriber.name)], "of the session that is over"
+        gone.drop()
+        self.settle()
+        subscriber.device, subscriber.known = None, False
+        subscriber.wanted.clear()
+        subscriber.unreleased.clear()
+        for owed in self.owed.values():
+            owed.pop(subscriber, None)
+        subscriber.connect()
+        self.settle()
+
+
+for _model in (Sessions, FarSessions):
+    _model.TestCase.settings = settings(
+        max_examples=1500 if os.environ.get("MQGATE_LONG") else 40, stateful_step_count=40, deadline=None
+    )
 TestSessions = Sessions.TestCase
+TestFarSessions = FarSessions.TestCase

@@ -9,6 +9,7 @@ from gateway.broker import wills
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.session.held import Held
 from gateway.session.publication import Publication
 from gateway.session.session import NEVER, Plain, Session
 
@@ -138,12 +139,12 @@ class ClientViews:
                 session.connection, reasons.ADMINISTRATIVE_ACTION, "administrative", "purged by an operator"
             )
         if self._engine.sessions.get(session.client_id) is session:
-            self._engine.connecting.end(session)
+            self._engine.connecting.endings.when_known(session)
         self._engine.flush()
         return 204, None
 
 
-def _topic(staged: Publication | Plain) -> str:
+def _topic(staged: Publication | Plain | Held) -> str:
     return (staged[0] if isinstance(staged, tuple) else staged.topic).decode()
 
 

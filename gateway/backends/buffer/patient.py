@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 
 from gateway.backends.buffer.link import Reads
 from gateway.backends.ibm.patience import Patience
-from gateway.ports.batch import Stored, Token
+from gateway.ports.batch import Scheduler, Stored, Token
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 
 
 class PatientReads:
     """Implements `Reads` over another one."""
 
-    def __init__(self, reads: Reads, silent: Callable[[str], None] = lambda _why: None) -> None:
+    def __init__(self, reads: Reads, scheduler: Scheduler, silent: Callable[[str], None] = lambda _why: None) -> None:
         """`silent` hears of a call that has not come back, in the caller's thread."""
         self._reads = reads
-        self._patience = Patience(silent=silent)
+        self._patience = Patience(scheduler, silent=silent)
         self._call = self._patience.call
 
     @property
@@ -70,6 +70,7 @@ class PatientReads:
 
     def close(self) -> None:
         """See `Reads`."""
+        silent = self._patience.silence() >= self._patience.seconds
         self._patience.close()
-        if not self._patience.stuck:
+        if not silent:
             self._reads.close()

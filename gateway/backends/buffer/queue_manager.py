@@ -66,7 +66,7 @@ class BufferedQueueManager:
         self.store = store
         """The embedded queue manager underneath."""
         self._link = link
-        self._reads = PatientReads(reads, self._silent)
+        self._reads = PatientReads(reads, scheduler, self._silent)
         self._scheduler = scheduler
         self._counters = counters
         self._told = told

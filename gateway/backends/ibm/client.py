@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
 from gateway.backends.embedded.journal import failpoint
 from gateway.backends.ibm.calls import POSTED, THROUGH
@@ -29,6 +31,7 @@ from gateway.backends.ibm.work import Marker, marker_key, rows_of
 from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.ports.asking import Answer, found_or_raised
 from gateway.ports.batch import Collecting, Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.ownership import Letter
 from gateway.ports.sources import Backout, Incomplete, Subscribed
@@ -79,7 +82,7 @@ class IbmQueueManager:
         self._under_way: dict[int, Submission] = {}
         self._workers = [self._worker(number, instance.hex()) for number in range(connections)]
         self._reader = (
-            PatientReader(self._driver, settings, self._new_id, told)
+            PatientReader(self._driver, settings, self._new_id, scheduler, told)
             if patient
             else Reader(self._driver, settings, self._new_id)
         )
@@ -266,6 +269,13 @@ class IbmQueueManager:
         """What was read ahead of a consumed queue; no other gateway has these messages for a while."""
         return self._watchers[queue].claim(key, limit)
 
+    def ask(self, read: Callable[[], Any], answered: Answer) -> None:
+        """See `ports.asking.Asks`."""
+        if isinstance(self._reader, PatientReader):
+            self._reader.patience.ask(read, answered)
+        else:
+            self._scheduler.soon(partial(answered, found_or_raised(read)))
+
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there."""
         return self._reader.depth(queue, key)
@@ -321,7 +331,7 @@ class IbmQueueManager:
         limits, away = [], False
         for name in (queue, ""):
             try:
-                limits.append(int(self._reader.inquire(name, mq.MQIA_MAX_MSG_LENGTH)))
+                limits.append(int(self._reader.hurried(name, mq.MQIA_MAX_MSG_LENGTH)))
             except MQError as error:  # a remote or cluster queue has no limit of its own here
                 away = away or action_for(error.reason) is Action.RECONNECT
         found = min(limits, default=4_194_304)

@@ -1,7 +1,10 @@
-"""Calls whose caller does not wait for ever: made in a thread of their own, given up when nothing is heard any more.
+"""Questions to a queue manager that may not answer: put one after the other in a thread of their own, each with a limit
+of time, so that a call that hangs costs nobody more than that.
 
-A network that is cut silently leaves calls hanging for minutes, until the client library's heartbeats notice. One that
-takes too long raises MQError, and so does everything after it until that call has come back.
+A network that is cut silently leaves calls hanging for minutes, until the client library's heartbeats notice. A
+question is left when nothing has been heard for too long, and so is everything after it until that call has come back.
+One that is slow is waited for as long as the queue manager answers its calls. The reactor asks with `ask` and goes on;
+`call` waits, for those who cannot.
 """
 
 from __future__ import annotations
@@ -9,69 +12,184 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
+from functools import partial
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread, current_thread
 from time import monotonic
 from typing import Any, TypeVar
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.ports.batch import Scheduler
 
 PATIENCE_SECONDS = 2.0
+_LOOK_SECONDS = 0.5
 _T = TypeVar("_T")
 
 
+class Unanswered(MQError):
+    """A question was left."""
+
+    def __init__(self, why: str, *, begun: bool, busy: bool = False, stopping: bool = False) -> None:
+        super().__init__(2203 if stopping else mq.MQRC_Q_MGR_NOT_AVAILABLE, why)  # MQRC_CONNECTION_STOPPING
+        self.why = why
+        self.begun = begun
+        """Its call has been made and not come back: what it was to do may still be done."""
+        self.busy = busy
+        """The queue manager answers; those before it took too long."""
+        self.stopping = stopping
+
+
+class _Question:
+    __slots__ = ("answered", "begun", "question", "since", "told")
+
+    def __init__(self, question: Callable[[], Any], answered: Callable[[Any], None], since: float) -> None:
+        self.question = question
+        self.answered = answered
+        """Called in the thread, with what was found or the exception."""
+        self.since = since
+        self.begun = self.told = False
+
+
 class Patience:
-    """See the module. `call` is for one thread."""
+    """See the module. `ask` is called in the reactor, and so is the `answered` that was given to it."""
 
     def __init__(
         self,
+        scheduler: Scheduler,
         seconds: float = PATIENCE_SECONDS,
+        *,
         silent: Callable[[str], None] = lambda _why: None,
+        close: Callable[[], None] = lambda: None,
         name: str = "mq-reads",
     ) -> None:
-        """`silent` hears of a call that has not come back, in the caller's thread."""
+        """`silent` hears of a call that has not come back, in the reactor's thread or that of who waits for it; `close`
+        is called in the thread when all is over."""
         self.silent = silent
-        self._seconds = seconds
-        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self.seconds = seconds
+        self._scheduler = scheduler
+        self._close = close
+        self._waiting: SimpleQueue[_Question | None] = SimpleQueue()
+        self._pending: dict[_Question, Callable[[Any], None]] = {}
+        """What the reactor has asked, and whom to tell."""
+        self._watching = False
+        self._lock = Lock()
+        """What is begun is not told to have been left, and the other way round."""
         self._heard = 0.0
-        self.stuck = False
-        Thread(target=self._run, name=name, daemon=True).start()  # the process must end though a call hangs
+        self._busy = False
+        self.thread = Thread(target=self._run, name=name, daemon=True)  # the process must end though a call hangs
+        self.thread.start()
+
+    def __len__(self) -> int:
+        return len(self._pending)
 
     def heard(self) -> None:
         """Something has been answered: the call that is under way may take longer."""
         self._heard = monotonic()
 
-    def call(self, call: Callable[[], _T]) -> _T:
-        """What it answers or raises; MQError when it does not come back."""
-        if self.stuck:
-            raise MQError(mq.MQRC_Q_MGR_NOT_AVAILABLE, "an earlier call has not come back")
-        future: Future[_T] = Future()
-        self.heard()
-        self._calls.put((call, future))
-        while (left := self._heard + self._seconds - monotonic()) > 0:
-            try:
-                return future.result(left)
-            except TooLate:
+    def silence(self) -> float:
+        """Seconds since a question has been waiting for the queue manager."""
+        return monotonic() - self._heard if self._busy else 0.0
+
+    def close(self, seconds: float = 0.0) -> None:
+        """No more questions; so long is waited for the thread. A call that hangs is left behind."""
+        for asked in list(self._pending):
+            self._tell(asked, Unanswered("the gateway is stopping", begun=asked.begun, stopping=True))
+        self._waiting.put(None)
+        if seconds:
+            self.thread.join(seconds)
+
+    # Whoever goes on meanwhile
+
+    def ask(self, question: Callable[[], _T], answered: Callable[[_T | Exception], None]) -> None:
+        """`answered` hears what it finds or raises, or Unanswered; never before this returns."""
+        if self.silence() >= self.seconds:
+            self._scheduler.soon(lambda: answered(self._no_answer(begun=False)))
+            return
+        asked = _Question(question, lambda found: self._scheduler.soon(partial(self._tell, asked, found)), monotonic())
+        self._pending[asked] = answered
+        self._waiting.put(asked)
+        if not self._watching:
+            self._watching = True
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._scheduler.later(min(_LOOK_SECONDS, self.seconds), self._look)
+
+    def _look(self) -> None:
+        for asked in list(self._pending):
+            left = self._left(asked)
+            if left is None:
                 continue
-        self.stuck = True
-        future.add_done_callback(self._back)
-        why = f"IBM MQ has not answered a read for {self._seconds:.0f} s"
-        self.silent(why)
-        raise MQError(mq.MQRC_Q_MGR_NOT_AVAILABLE, why)
+            if left.begun:
+                self.silent(left.why)
+            self._tell(asked, left)
+        self._watching = bool(self._pending)
+        if self._watching:
+            self._look_later()
 
-    def close(self) -> None:
-        """No more calls; one that hangs is left behind."""
-        self._calls.put(None)
+    def _tell(self, asked: _Question, found: object) -> None:
+        answered = self._pending.pop(asked, None)
+        if answered is not None:
+            answered(found)
 
-    def _back(self, future: Future[Any]) -> None:
-        del future
-        self.stuck = False
+    # Whoever waits
+
+    def call(self, question: Callable[[], _T], seconds: float = 0.0) -> _T:
+        """What it answers or raises; Unanswered when it is not back in time, or after so many seconds of silence."""
+        if current_thread() is self.thread:
+            return question()  # a part of what is asked already
+        limit = seconds or self.seconds
+        if self.silence() >= limit:
+            raise self._no_answer(begun=False)
+        future: Future[_T] = Future()
+        asked = _Question(question, future.set_result, monotonic())
+        self._waiting.put(asked)
+        left = None
+        while left is None and not future.done():
+            since = max(self._heard, asked.since) if asked.begun else asked.since
+            try:
+                found = future.result(max(0.001, since + limit - monotonic()))
+            except TooLate:
+                left = self._left(asked, limit)
+                continue
+            if isinstance(found, Exception):
+                raise found
+            return found
+        if left is None:
+            return future.result()
+        if left.begun and not seconds:
+            self.silent(left.why)
+        raise left
+
+    # What both have in common
+
+    def _left(self, asked: _Question, limit: float = 0.0) -> Unanswered | None:
+        """Why it is left now; None: it is not."""
+        limit = limit or self.seconds
+        with self._lock:
+            if not asked.begun and monotonic() - asked.since >= limit:
+                asked.told = True
+        silent = self.silence() >= limit
+        if asked.told:
+            return self._no_answer(begun=False) if silent else Unanswered("others take long", begun=False, busy=True)
+        return self._no_answer(begun=True) if asked.begun and silent else None
+
+    def _no_answer(self, *, begun: bool) -> Unanswered:
+        seconds = max(self.silence(), self.seconds)
+        return Unanswered(f"the queue manager has not answered for {seconds:.0f} s", begun=begun)
 
     def _run(self) -> None:
-        while (asked := self._calls.get()) is not None:
-            call, future = asked
+        while (asked := self._waiting.get()) is not None:
+            with self._lock:
+                if asked.told:
+                    continue
+                self.heard()
+                asked.begun = self._busy = True
             try:
-                future.set_result(call())
-            except Exception as error:  # noqa: BLE001 -- the caller's
-                future.set_exception(error)
+                found = asked.question()
+            except Exception as error:  # noqa: BLE001 -- whoever asked says what it means
+                found = error
+            self._busy = False
+            asked.answered(found)
+        self._close()

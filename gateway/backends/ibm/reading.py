@@ -18,11 +18,12 @@ from gateway.backends.ibm.reasons import Action, action_for
 from gateway.backends.ibm.structures import NO_ID, get_options, key_of, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.ports.batch import Stored, Token
+from gateway.ports.batch import Scheduler, Stored, Token
 
 _LOOK = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 _KEYED, _ANY = mq.MQMO_MATCH_CORREL_ID, mq.MQMO_NONE
 
+_HURRY_SECONDS = 0.25
 _T = TypeVar("_T")
 _COUNT = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_ACCEPT_TRUNCATED_MSG
 _COUNT_FIRST = get_options(_COUNT | mq.MQGMO_BROWSE_FIRST, _KEYED)
@@ -76,6 +77,10 @@ class Reader:
     def inquire(self, queue: str, selector: int) -> int | str:
         """One attribute of a queue, or of the queue manager."""
         return self._again(lambda connection: connection.session.inquire(queue, selector))
+
+    def hurried(self, queue: str, selector: int) -> int | str:
+        """`inquire` for somebody who can do without."""
+        return self.inquire(queue, selector)
 
     def subscribe(self, name: str, topic: str, queue: str, correl_id: bytes) -> None:
         """Make a durable subscription that puts to a queue, or find it there; one to another topic is replaced."""
@@ -148,21 +153,33 @@ class Reader:
 
 
 class PatientReader(Reader):
-    """One whose caller, the reactor, is not held up for long by a queue manager that does not answer."""
+    """One whose caller, the reactor, is not held up by a queue manager that does not answer: it asks, or waits for a
+    moment."""
 
-    def __init__(self, driver: Driver, settings: ConnectSettings, new_id: NewId, told: Callable[[str], None]) -> None:
-        self._patience = Patience(silent=told)
-        super().__init__(driver.noting(self._patience.heard), settings, new_id)
+    def __init__(
+        self,
+        driver: Driver,
+        settings: ConnectSettings,
+        new_id: NewId,
+        scheduler: Scheduler,
+        told: Callable[[str], None],
+    ) -> None:
+        self.patience = Patience(scheduler, silent=told)
+        super().__init__(driver.noting(self.patience.heard), settings, new_id)
 
-    def _again(self, call: Callable[[Connection], _T]) -> _T:
+    def _again(self, call: Callable[[Connection], _T], seconds: float = 0.0) -> _T:
         again = super()._again
-        return self._patience.call(lambda: again(call))
+        return self.patience.call(lambda: again(call), seconds)
+
+    def hurried(self, queue: str, selector: int) -> int | str:
+        """`inquire` for somebody who can do without."""
+        return self._again(lambda connection: connection.session.inquire(queue, selector), _HURRY_SECONDS)
 
     def close(self) -> None:
         """Disconnect; a call that hangs is left behind."""
         with suppress(MQError):
-            self._patience.call(super().close)
-        self._patience.close()
+            self.patience.call(super().close)
+        self.patience.close()
 
 
 def _subscribe(connection: Connection, name: str, topic: str, queue: str, correl_id: bytes) -> None:

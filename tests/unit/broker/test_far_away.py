@@ -1,0 +1,259 @@
+"""A queue manager that is far away is asked what is stored: who waits for the answer keeps its order, and nobody else
+waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker_harness import Bench, Device, FarQueues
+
+from gateway.mqtt import packets as p
+from gateway.session.record import key_of
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(queues=FarQueues())
+
+
+def far(bench: Bench) -> FarQueues:
+    assert isinstance(bench.queues, FarQueues)
+    return bench.queues
+
+
+def answers(bench: Bench) -> None:
+    while far(bench).answer():
+        pass
+
+
+def kinds(device: Device) -> list[int]:
+    return [packet[0] >> 4 for packet in device.take()]
+
+
+def published(device: Device, qos: int = 1) -> list[bytes]:
+    """The payloads that came; each is acknowledged."""
+    found = [packet for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
+    for packet in found:
+        device.ack(p.PUBACK if qos == 1 else p.PUBREC, packet[2])
+    return [packet[4] for packet in found]
+
+
+def stored(bench: Bench, client_id: str) -> int:
+    return bench.queues.depth("MQGATE.OUT", key_of(client_id))
+
+
+def subscriber(bench: Bench, version: int = 4, filter_: str = "a/#", **options: Any) -> Device:
+    device = bench.device(version, "sub").connect(clean=False, **options)
+    device.subscribe(filter_, 1)
+    answers(bench)
+    device.take()
+    return device
+
+
+def waiting(bench: Bench, *payloads: bytes, version: int = 4, filter_: str = "a/#") -> Device:
+    """Messages for a device that is away; whoever sent them."""
+    subscriber(bench, version, filter_).drop()
+    sender = bench.device(4, "pub").connect()
+    for number, payload in enumerate(payloads, 1):
+        sender.publish("a/1", payload, 1, number)
+    assert stored(bench, "sub") == len(payloads)
+    sender.take()
+    return sender
+
+
+def test_others_are_served_while_a_session_is_read(bench: Bench) -> None:
+    sender = waiting(bench, b"1", b"2")
+    back = bench.device(4, "sub").connect(clean=False)
+    assert kinds(back) == [p.CONNACK]
+    sender.publish("b/1", b"for nobody", 1, 9)
+    assert kinds(sender) == [p.PUBACK]
+    answers(bench)
+    assert published(back) == [b"1", b"2"]
+    assert stored(bench, "sub") == 0
+
+
+def test_what_is_stored_while_a_session_is_read_comes_behind_it(bench: Bench) -> None:
+    sender = waiting(bench, b"1")
+    back = bench.device(4, "sub").connect(clean=False)
+    far(bench).look()
+    sender.publish("a/1", b"2", 1, 2)
+    answers(bench)
+    answers(bench)
+    assert published(back) == [b"1", b"2"]
+    sender.publish("a/1", b"3", 1, 3)
+    assert published(back) == [b"3"]
+    assert stored(bench, "sub") == 0
+
+
+def test_what_was_seen_before_its_commit_was_heard_of_comes_once(bench: Bench) -> None:
+    sender = waiting(bench, b"1")
+    back = bench.device(4, "sub").connect(clean=False)
+    bench.queues.automatic = False
+    sender.publish("a/1", b"2", 1, 2)
+    far(bench).land()
+    far(bench).look()
+    assert far(bench).answer()
+    assert bench.queues.commit()
+    bench.queues.automatic = True
+    answers(bench)
+    assert published(back) == [b"1", b"2"]
+    answers(bench)
+    assert published(back) == []
+    assert stored(bench, "sub") == 0
+
+
+def test_an_answer_for_an_earlier_connection_is_not_the_next_ones(bench: Bench) -> None:
+    waiting(bench, b"1", b"2")
+    bench.device(4, "sub").connect(clean=False).drop()
+    far(bench).look()
+    back = bench.device(4, "sub").connect(clean=False)
+    answers(bench)
+    assert published(back) == [b"1", b"2"]
+
+
+def test_one_that_is_away_is_asked_again(bench: Bench) -> None:
+    waiting(bench, b"1")
+    far(bench).away = True
+    back = bench.device(4, "sub").connect(clean=False)
+    answers(bench)
+    far(bench).away = False
+    bench.advance(2)
+    answers(bench)
+    assert published(back) == [b"1"]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_clean_start_waits_until_the_old_session_can_end_whole(bench: Bench, version: int) -> None:
+    sender = waiting(bench, b"1", b"2", version=version)
+    new = bench.device(version, "sub").connect(clean=True)
+    new.subscribe("a/#", 1)  # behind CONNECT, and so is its answer
+    assert kinds(new) == []
+    sender.publish("b/1", b"for nobody", 1, 9)
+    assert kinds(sender) == [p.PUBACK]
+    far(bench).look()
+    sender.publish("a/1", b"3", 1, 3)  # for the old one, which is not over yet
+    commits = bench.queues.commits
+    assert far(bench).answer()
+    assert kinds(new) == [p.CONNACK, p.SUBACK]
+    assert bench.queues.commits <= commits + 2
+    assert stored(bench, "sub") == 0
+    assert bench.engine.delivery.waiting.messages == 0
+    sender.publish("a/1", b"4", 1, 4)
+    assert published(new) == [b"4"]
+
+
+def test_a_kill_before_that_leaves_the_old_session_as_it_was(bench: Bench) -> None:
+    waiting(bench, b"1", b"2")
+    bench.device(4, "sub").connect(clean=True)
+    far(bench).look()
+    bench.kill()
+    back = bench.device(4, "sub").connect(clean=False)
+    answers(bench)
+    assert back.wire.packets[0][1].session_present
+    assert published(back) == [b"1", b"2"]
+
+
+def test_two_that_come_with_one_name_keep_their_order(bench: Bench) -> None:
+    waiting(bench, b"1")
+    first = bench.device(5, "sub").connect(clean=True)
+    second = bench.device(5, "sub").connect(clean=False)
+    answers(bench)
+    assert first.wire.closed
+    assert kinds(second) == [p.CONNACK]
+    assert not second.wire.closed
+    assert stored(bench, "sub") == 0
+
+
+def test_who_gives_up_while_waiting_leaves_the_session_to_the_next(bench: Bench) -> None:
+    waiting(bench, b"1")
+    bench.device(4, "sub").connect(clean=True).drop()
+    answers(bench)
+    back = bench.device(4, "sub").connect(clean=False)
+    answers(bench)
+    assert published(back) == [b"1"]
+
+
+@pytest.mark.parametrize(("version", "reason"), [(4, 3), (5, 0x88)])
+def test_nobody_waits_for_ever(bench: Bench, version: int, reason: int) -> None:
+    waiting(bench, b"1", version=version)
+    new = bench.device(version, "sub").connect(clean=True)
+    bench.advance(11)
+    assert [packet[1].reason for packet in new.take()] == [reason]
+    assert new.wire.closed
+    answers(bench)
+    back = bench.device(version, "sub").connect(clean=False)
+    answers(bench)
+    assert published(back) == [b"1"]
+
+
+def test_sessions_that_are_due_end_when_the_queue_manager_is_back(bench: Bench) -> None:
+    sender = waiting(bench, b"1", version=5)
+    far(bench).away = True
+    bench.clock.advance(3601)
+    for _ in range(5):
+        bench.engine.tick()
+        answers(bench)
+        bench.clock.advance(1)
+    assert bench.engine.sessions.get("sub") is not None
+    sender.drop()
+    far(bench).away = False
+    bench.clock.advance(1)
+    answers(bench)
+    assert bench.engine.sessions.get("sub") is None
+    assert stored(bench, "sub") == 0
+    assert bench.queues.depth("MQGATE.SESSIONS", key_of("sub")) == 0
+
+
+def test_a_device_that_comes_to_its_expired_session_begins_anew(bench: Bench) -> None:
+    waiting(bench, b"1", version=5)
+    bench.clock.advance(3601)
+    back = bench.device(5, "sub").connect(clean=False)
+    assert kinds(back) == []
+    answers(bench)
+    (connack,) = back.take()
+    assert not connack[1].session_present
+    assert stored(bench, "sub") == 0
+
+
+def test_a_session_that_is_given_up_with_disconnect(bench: Bench) -> None:
+    device = subscriber(bench, 5)
+    sender = bench.device(4, "pub").connect()
+    sender.publish("a/1", b"1", 1, 1)
+    device.send(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x00")
+    assert device.wire.closed
+    sender.publish("a/1", b"2", 1, 2)
+    answers(bench)
+    assert bench.engine.sessions.get("sub") is None
+    assert stored(bench, "sub") == 0
+    assert bench.queues.depth("MQGATE.SESSIONS", key_of("sub")) == 0
+
+
+def test_a_kill_in_between_does_not_bring_it_back(bench: Bench) -> None:
+    waiting(bench, b"1", version=5)
+    device = bench.device(5, "sub").connect(clean=False)
+    device.send(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x00")
+    bench.kill()
+    bench.advance(2)
+    answers(bench)
+    back = bench.device(5, "sub").connect(clean=False)
+    answers(bench)
+    assert not back.wire.packets[0][1].session_present
+    assert published(back) == []
+
+
+def test_what_came_through_a_share_goes_to_another_member(bench: Bench) -> None:
+    other = bench.device(5, "other").connect(clean=False)
+    other.subscribe("$share/g/a/#", 1)
+    other.take()
+    sender = waiting(bench, version=5, filter_="$share/g/a/#")
+    other.drop()
+    for number in range(1, 5):
+        sender.publish("a/1", b"%d" % number, 1, number)
+    mine = stored(bench, "sub")
+    assert mine
+    assert mine + stored(bench, "other") == 4
+    bench.device(5, "sub").connect(clean=True)
+    answers(bench)
+    assert stored(bench, "other") == 4
