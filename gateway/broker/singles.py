@@ -1,21 +1,29 @@
 """One small PUBLISH from each of many connections, which is what devices with one message in flight send.
 
 `Publishing.packets` shares its preparations between the packets of one chunk. Here there is one packet a chunk, so the
-frame is read where it lies, and what can be prepared is prepared for all connections together. Whatever is not a plain
-PUBLISH of QoS 1 on a hot route goes the usual way (`Engine.received`), with which the tests compare this.
+frame is read where it lies, and what can be prepared is prepared for all connections together; in C (`_singles.c`)
+where there was a compiler at installation. Whatever is not a plain PUBLISH of QoS 1 on a hot route goes the usual way
+(`Engine.received`), with which the tests compare both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.broker.publishing import PUBACKS
-from gateway.broker.route import HOT
+from gateway.broker.route import HOT, Route
 from gateway.mqtt.packets import V5
+from gateway.mqtt.reader import Reader
 from gateway.session.connection import ONLINE, Connection
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
+    from gateway.broker.turn import Turn
+
+    Arrived = list[tuple[Connection, bytes]]
+    Opened = Callable[[Route], tuple[list[bytes], list[bytes], set[Connection]]]
 
 SHORT = 4096
 """The longest packet that is looked at here: its remaining length is one byte or two, and it was read in one piece."""
@@ -23,14 +31,23 @@ _QOS_1 = 0x32
 """The first byte of a PUBLISH with QoS 1, neither DUP nor RETAIN."""
 
 
-def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:  # noqa: C901, PLR0915 -- the hot loop
-    """Take in the plain publications among at most SHORT bytes of each connection; the others are returned."""
-    turn, pubacks = engine.turn, PUBACKS
-    now, generation = engine.scheduler.monotonic(), engine.router.generation
-    longest = engine.limits.shortest_payload  # whatever the listener: who has more room goes the usual way
-    replies, pending = turn.replies, turn.pending
-    others: list[tuple[Connection, bytes]] = []
-    run = heads = bodies = owners = None
+def take(  # noqa: PLR0915 -- the hot loop
+    arrived: Arrived,
+    opened: Opened,
+    replies: dict[Connection, list[bytes]],
+    pending: dict[Connection, int],
+    pubacks: list[bytes],
+    now: float,
+    generation: int,
+    longest: int,
+) -> tuple[Arrived, int, int]:
+    """The plain publications go into columns, `opened` for each run, and are answered and counted; the others are
+    returned, with the number of those taken and their bytes."""
+    others: Arrived = []
+    heads: list[bytes] = []
+    bodies: list[bytes] = []
+    owners: set[Connection] = set()
+    run = None
     rows = size = 0
     for one in arrived:
         connection, chunk = one
@@ -76,13 +93,10 @@ def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> lis
             continue
         if route.run is not run:
             run = route.run
-            puts = turn.run(run)
-            turn.aim(run, route.policies[0])
-            heads, bodies = puts.heads.append, puts.bodies.append
-            owners = turn.contributors.setdefault(run, set()).add
-        heads(route.head)  # type: ignore[misc]
-        bodies(route.tails[packet_id] + chunk[body:])  # type: ignore[misc]
-        owners(connection)  # type: ignore[misc]
+            heads, bodies, owners = opened(route)
+        heads.append(route.head)
+        bodies.append(route.tails[packet_id] + chunk[body:])
+        owners.add(connection)
         answers = replies.get(connection)
         if answers is None:
             replies[connection] = [pubacks[packet_id]]
@@ -93,6 +107,31 @@ def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> lis
         connection.last_read = now
         rows += 1
         size += length
+    return others, rows, size
+
+
+take_each: Callable[..., tuple[Arrived, int, int]] = take
+try:
+    from gateway.broker import _singles
+
+    _singles.classes(Connection, Reader, Route)
+    take_each = _singles.take
+except (ImportError, AttributeError):  # AttributeError: it was built from older sources
+    pass
+
+
+def compiled() -> bool:
+    """Whether the compiled function is used."""
+    return take_each is not take
+
+
+def publications(engine: Engine, arrived: Arrived) -> Arrived:
+    """Take in the plain publications among at most SHORT bytes of each connection; the others are returned."""
+    turn, now = engine.turn, engine.scheduler.monotonic()
+    longest = engine.limits.shortest_payload  # whatever the listener: who has more room goes the usual way
+    others, rows, size = take_each(
+        arrived, partial(_opened, turn), turn.replies, turn.pending, PUBACKS, now, engine.router.generation, longest
+    )
     if rows:
         engine.now = engine.scheduler.now()
         turn.opened = turn.opened or now
@@ -101,3 +140,10 @@ def publications(engine: Engine, arrived: list[tuple[Connection, bytes]]) -> lis
         engine.counters.packets_in[3] += rows
         engine.counters.bytes_in += size
     return others
+
+
+def _opened(turn: Turn, route: Route) -> tuple[list[bytes], list[bytes], set[Connection]]:
+    """The columns of a route's run, and whose publications are in it."""
+    puts = turn.run(route.run)
+    turn.aim(route.run, route.policies[0])
+    return puts.heads, puts.bodies, turn.contributors.setdefault(route.run, set())

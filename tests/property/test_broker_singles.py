@@ -1,12 +1,16 @@
-"""A few bytes of each of many connections, taken in together and one after the other: the same comes of both."""
+"""A few bytes of each of many connections, taken in together, compiled or not, and one after the other: the same comes
+of all."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from broker_harness import Bench
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.broker import singles
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 
@@ -80,7 +84,25 @@ class Side:
         self.bench.engine.flush()
 
 
-@settings(max_examples=150)
+COMPILED = singles.compiled()
+
+
+def test_the_compiled_function_is_there():
+    assert COMPILED or not os.environ.get("CI"), "tests/run installs a compiler and Python's headers"
+
+
+@pytest.fixture(params=["compiled", "python"], autouse=True)
+def way(request):
+    """Both ways to take them in."""
+    if request.param == "compiled" and not COMPILED:
+        pytest.skip("no compiler where the gateway was installed")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "python":
+            patch.setattr(singles, "take_each", singles.take)
+        yield
+
+
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds(), st.sets(st.integers(0, 7)))
 def test_together_as_one_after_the_other(given_rounds, commits):
     together, alone = Side(), Side()
@@ -118,3 +140,38 @@ def test_so_is_one_whose_length_takes_two_bytes(size):
     side.bench.engine.flush()
     side.bench.queues.commit()
     assert [device.take() for device in side.devices[1:]] == [[(0x40, 1, 0, b"")]] * 3
+
+
+@pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
+def test_what_the_compiled_function_cannot_use_is_an_error():
+    from gateway.broker import _singles
+
+    side = Side()
+    good = [[], lambda _route: ([], [], set()), {}, {}, singles.PUBACKS, 0.0, 0, 100]
+    assert _singles.take(*good) == ([], 0, 0)
+    for at, wrong in [(0, ()), (2, []), (3, []), (4, [b""]), (6, "0"), (7, None)]:
+        with pytest.raises(TypeError):
+            _singles.take(*good[:at], wrong, *good[at + 1 :])
+    for pair in (None, (1,), [1, 2]):
+        with pytest.raises(TypeError):
+            _singles.take([pair], *good[1:])
+    odd = [(None, b"\x32\x00"), (side.devices[0].connection, "text"), (side.devices[0].connection, b"")]
+    assert _singles.take(list(odd), *good[1:]) == (odd, 0, 0)
+    with pytest.raises(AttributeError):
+        _singles.classes(singles.Connection, singles.Reader, int)
+    with pytest.raises(TypeError):
+        _singles.classes(type("NoSlots", (), {"state": 0}), singles.Reader, singles.Route)
+
+
+@pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
+@pytest.mark.parametrize("columns", [None, (), ([], []), ([], (), set()), ([], [], [])])
+def test_columns_that_are_none_change_nothing(columns):
+    from gateway.broker import _singles
+
+    side = Side()
+    connection = side.devices[1].connection
+    packet = writer.encode_publish(4, b"q/1", b"x", 1, packet_id=1)
+    generation = side.bench.engine.router.generation
+    with pytest.raises(TypeError):
+        _singles.take([(connection, packet)], lambda _: columns, {}, {}, singles.PUBACKS, 0.0, generation, 100)
+    assert connection.inbound_pending == 0
