@@ -1,8 +1,8 @@
 /*
  * Runs of publications, from the bytes of a chunk to the columns of a unit of work.
  *
- * take() reads PUBLISH packets of QoS 0 or 1 that lie one after the other in a chunk, stage() those of QoS 2, release()
- * their PUBRELs: as long as each has the first byte given (neither DUP nor RETAIN), no properties, a payload within the
+ * take() reads PUBLISH packets of QoS 0 or 1 that lie one after the other in a chunk, stage() and hold() those of QoS 2,
+ * release() and let_go() their PUBRELs: as long as each has the first byte given (neither DUP nor RETAIN), no properties, a payload within the
  * limit, and a topic whose cached route leads straight to columns that are open. At anything else, a packet that is not
  * whole included, they stop: the caller opens the columns or goes on with Publishing.packets, which does the same and
  * everything else, and with which the tests compare them.
@@ -717,6 +717,125 @@ static PyObject *release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
     return result(more < 0, at, rows);
 }
 
+/* -- QoS 2 in runs: staged as what they will be, and moved -- */
+
+/* Whether `least` publications of one topic follow. */
+static int are_alike(const reading *from, Py_ssize_t at, Py_ssize_t least)
+{
+    publication first, next;
+    if (!read_publication(from, at, &first)) return 0;
+    for (at = first.stop; --least > 0; at = next.stop)
+        if (!read_publication(from, at, &next) || !same_topic(&first, &next)) return 0;
+    return 1;
+}
+
+/* 1: one more of a run; 0: its identifier is in use; -1: an error is set. */
+static int hold_one(const publication *one, tail *of, PyObject *inbound, PyObject *held, PyObject *ids, PyObject *bodies)
+{
+    PyObject *number = PyLong_FromLong((long)one->packet_id);
+    if (number == NULL) return -1;
+    Py_ssize_t known = PyDict_GET_SIZE(inbound);
+    int done = -1;
+    if (PyDict_SetDefault(inbound, number, held) == NULL) done = -1;
+    else if (PyDict_GET_SIZE(inbound) == known) done = 0;
+    else if (append(bodies, body_of(of, one->packet_id, one->payload, one->length)) == 0)
+        done = PyList_Append(ids, number) < 0 ? -1 : 1;
+    Py_DECREF(number);
+    return done;
+}
+
+PyDoc_STRVAR(hold_doc,
+"hold(data, offset, version_5, max_packet, max_payload, least, most, tails, inbound, held, ids, bodies, replies) -> (int,\n"
+"int, int, int)\n\n"
+"Take a run of at least `least` publications of QoS 2 and one topic: their identifiers stand for `held` from now on.\n"
+"Returns as take() does, with the length of all bodies and that of the longest.");
+
+static PyObject *hold(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+{
+    reading from;
+    Py_ssize_t at, rows = 0, size = 0, longest = 0;
+    if (nargs != 13 || !PyDict_CheckExact(args[8]) || !PyList_CheckExact(args[10]) || !PyList_CheckExact(args[11]) ||
+        !PyList_CheckExact(args[12])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "hold(bytes, int, bool, int, int, int, int, dict, dict, object, list, list, list)");
+        return NULL;
+    }
+    if (reading_of(args, 0x34, &from, &at) < 0) return NULL;
+    Py_ssize_t least = PyLong_AsSsize_t(args[5]), most = PyLong_AsSsize_t(args[6]);
+    if (PyErr_Occurred()) return NULL;
+    if (!are_alike(&from, at, least)) return Py_BuildValue("nnnn", at, rows, size, longest);
+    publication one, before = {NULL, NULL, 0, 0, 0, 0};
+    tail of = {NULL, NULL, 0};
+    answers to = {NULL, 0};
+    int more = learn_tail(&of, args[7]) < 0 || begin_answers(&to, (from.end - at) / 6 + 1) < 0 ? -1 : 1;
+    while (more == 1 && rows < most && read_publication(&from, at, &one)) {
+        if (before.topic != NULL && !same_topic(&one, &before)) break;
+        if ((more = hold_one(&one, &of, args[8], args[9], args[10], args[11])) != 1) break;
+        answer(&to, 0x50, one.packet_id);
+        Py_ssize_t length = PyBytes_GET_SIZE(PyList_GET_ITEM(args[11], PyList_GET_SIZE(args[11]) - 1));
+        size += length;
+        if (length > longest) longest = length;
+        before = one;
+        at = one.stop;
+        rows++;
+    }
+    forget_tail(&of);
+    if (more < 0) Py_CLEAR(to.bytes);
+    else if (end_answers(&to, args[12]) < 0) more = -1;
+    return more < 0 ? NULL : Py_BuildValue("nnnn", at, rows, size, longest);
+}
+
+/* Where in a run an identifier is; -1: nowhere, or an error is set. */
+static Py_ssize_t position_of(PyObject *ids, long packet_id)
+{
+    Py_ssize_t count = PyList_GET_SIZE(ids);
+    if (count == 0) return -1;
+    long first = PyLong_AsLong(PyList_GET_ITEM(ids, 0)), guess = packet_id - first;
+    if (guess >= 0 && guess < count && PyLong_AsLong(PyList_GET_ITEM(ids, guess)) == packet_id) return guess;
+    for (Py_ssize_t i = 0; i < count && !PyErr_Occurred(); i++)
+        if (PyLong_AsLong(PyList_GET_ITEM(ids, i)) == packet_id) return i;
+    return -1;
+}
+
+PyDoc_STRVAR(let_go_doc,
+"let_go(data, offset, inbound, held, ids, replies) -> (int, int, int)\n\n"
+"Follow a run of PUBRELs through the identifiers of `held`, in their order: they stand for nothing from now on. Returns\n"
+"as take() does, with the position of the first.");
+
+static PyObject *let_go(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 6 || !PyBytes_CheckExact(args[0]) || !PyDict_CheckExact(args[2]) || !PyList_CheckExact(args[4]) ||
+        !PyList_CheckExact(args[5])) {
+        PyErr_SetString(PyExc_TypeError, "let_go(bytes, int, dict, object, list, list)");
+        return NULL;
+    }
+    const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(args[0]);
+    Py_ssize_t end = PyBytes_GET_SIZE(args[0]), at = PyLong_AsSsize_t(args[1]), rows = 0, first = 0;
+    PyObject *inbound = args[2], *held = args[3], *ids = args[4];
+    answers to = {NULL, 0};
+    if (at < 0) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "an offset is not negative");
+        return NULL;
+    }
+    int more = 1;
+    for (; at + 4 <= end && data[at] == 0x62 && data[at + 1] == 2; at += 4, rows++) {
+        long packet_id = (long)data[at + 2] << 8 | data[at + 3];
+        if (rows == 0 && (first = position_of(ids, packet_id)) < 0) break;
+        if (first + rows >= PyList_GET_SIZE(ids)) break;
+        PyObject *number = Py_NewRef(PyList_GET_ITEM(ids, first + rows));
+        if (PyLong_AsLong(number) != packet_id || PyDict_GetItemWithError(inbound, number) != held) more = 0;
+        else if (PyDict_DelItem(inbound, number) < 0) more = -1;
+        else if (to.bytes == NULL && begin_answers(&to, (end - at) / 4) < 0) more = -1;
+        Py_DECREF(number);
+        if (more != 1) break;
+        answer(&to, 0x70, (unsigned)packet_id);
+    }
+    if (PyErr_Occurred()) more = -1;
+    if (more < 0) Py_CLEAR(to.bytes);
+    else if (end_answers(&to, args[5]) < 0) more = -1;
+    return more < 0 ? NULL : Py_BuildValue("nnn", at, rows, first < 0 ? 0 : first);
+}
+
 /* -- what is durable now -- */
 
 /* The first of tokens that are numbers counting up, as a store gives them; 0: they are something else. */
@@ -824,6 +943,8 @@ static PyMethodDef methods[] = {
     {"take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, take_doc},
     {"stage", (PyCFunction)(void (*)(void))stage, METH_FASTCALL, stage_doc},
     {"release", (PyCFunction)(void (*)(void))release, METH_FASTCALL, release_doc},
+    {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, hold_doc},
+    {"let_go", (PyCFunction)(void (*)(void))let_go, METH_FASTCALL, let_go_doc},
     {NULL, NULL, 0, NULL},
 };
 

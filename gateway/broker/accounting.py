@@ -89,6 +89,13 @@ def committed(counters: Counters, queue_manager: str, turn: Turn) -> int:
         _count_puts(counters, queue_manager, turn, run, NO_RULE if causes else "")
         if puts.lost:
             _lost(counters, queue_manager, turn, run)
+    for moves in turn.held.moves.values():
+        for one in moves:
+            rule = one.policy.rule
+            counters.mq_put_messages[queue_manager, rule] += one.rows
+            counters.mq_put_bytes[queue_manager, rule] += one.size
+            _received(counters, rule, 2, one.rows)
+            bridged += one.rows
     return bridged
 
 
@@ -152,8 +159,9 @@ def finished(engine: Engine, turn: Turn, now: float) -> None:
     acknowledged = sum(turn.pending.values())
     if acknowledged:
         counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
-    if turn.staged:
+    if turn.staged or turn.held.staged:
         staged = sum(len(ids) for _, ids in turn.staged.values())
+        staged += sum(len(held.ids) for _, several in turn.held.staged.values() for held in several)
         counters.mqtt_puback_seconds[2].observe_many(since_read, staged)
     if bridged:
         counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)

@@ -14,6 +14,7 @@ from gateway.broker import accounting, early, runs, settling, shedding, singles
 from gateway.broker.connecting import Connecting
 from gateway.broker.delivery import Delivery
 from gateway.broker.failures import Failures
+from gateway.broker.holding import Holding
 from gateway.broker.limits import Limits
 from gateway.broker.owning import owning_of
 from gateway.broker.parking import Parking
@@ -79,6 +80,7 @@ class Engine:
         self.connecting = Connecting(self)
         self.failures = Failures(self)
         self.parking = Parking(self)
+        self.holding = Holding(self)
         self.pings = Pings(self)
         self.writing = Writing(self)
         self.refill: dict[Session, None] = {}
@@ -274,6 +276,8 @@ class Engine:
                     turn = self.first.pop(0)
                 else:
                     turn, self.turn = self.turn, Turn()
+                    if turn.held.moves and (self.parking.waiting or self.trace_commit is not None):
+                        self.holding.write_all_out(turn)
                     if self.parking.waiting:
                         self.parking.join(turn)
                 unit = turn.unit()
@@ -359,6 +363,8 @@ class Engine:
         self.writing.acknowledge(turn)
         for owner, (staged, ids) in turn.staged.items():
             runs.pair(owner.staged_tokens, ids, staged.tokens)
+        if turn.held:
+            self.holding.committed(turn)
         if turn.deliveries:
             self.delivery.deliver(turn.deliveries)
         for call in turn.after:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, reports
 from gateway.bridge.segments import segments
-from gateway.broker import accounting, restaging
+from gateway.broker import accounting, holding, restaging
 from gateway.broker.route import DEAD, REPORT
 from gateway.broker.turn import STAGED, Cause, Row, Run, Turn
 from gateway.errors import Refused
@@ -19,7 +19,6 @@ from gateway.mq.constants import name_of_reason
 from gateway.mqtt import reasons
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Token, Unit
 from gateway.ports.counters import DeadLetterReason, DropReason, mqrc_label
-from gateway.session.record import decode_publication
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -63,6 +62,10 @@ class Failures:
             self.place(turn)
         if turn.parked is not None:
             self.parked_failed(turn, turn.parked, unit, outcome)
+            return
+        if turn.held.moves:
+            engine.holding.write_all_out(turn)
+            engine.resubmit(turn)
             return
         for failure in outcome.failures:
             engine.counters.mq_errors[engine.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
@@ -190,7 +193,7 @@ class Failures:
         while page := self.engine.queue_manager.fetch(STAGED, session.key, 200, after):
             for stored in page:
                 if stored.token == token:
-                    session.inbound[packet_id] = decode_publication(stored.data)[0]
+                    session.inbound[packet_id] = holding.read(stored)[0]
                     session.staged_tokens[packet_id] = token
                     return
             after = page[-1].token

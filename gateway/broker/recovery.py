@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import wills
+from gateway.broker import holding, wills
 from gateway.broker.connecting import SESSIONS
 from gateway.broker.delivery import OUT
 from gateway.broker.retained import RETAINED
@@ -108,6 +108,6 @@ def end_of_ids(used: set[int]) -> int:
 
 def restore_staged(session: Session, stored: Stored) -> None:
     """A QoS 2 publication between PUBREC and PUBREL."""
-    publication, packet_id, _, _ = decode_publication(stored.data)
+    publication, packet_id = holding.read(stored)
     session.inbound[packet_id] = publication
     session.staged_tokens[packet_id] = stored.token

@@ -26,6 +26,8 @@ def plain(engine: Engine, connection: Connection, packets: list[Any], start: int
     inbound, tokens = session.inbound, session.staged_tokens
     if engine.trace is not None or connection.generation != engine.router.generation:
         return start
+    if session in engine.turn.held.moves and packets[start][1] in tokens:  # in the order in which they were released
+        engine.holding.write_out(engine.turn, session)
     last: bytes | None = None
     turn, last_first, head = engine.turn, 0, b""
     tails: dict[int, bytes] = {}

@@ -59,6 +59,7 @@ class Route:
         "error_text",
         "first",
         "head",
+        "holdable",
         "hot",
         "later",
         "policies",
@@ -101,6 +102,8 @@ class Route:
         self.hot = 0
         """One simple destination and nobody else: a message is two appends, `head` and `tails[id] + payload`."""
         self.staged_head = b""
+        self.holdable = 0
+        """Whether QoS 2 publications can be staged as the messages they will be: 1 yes, -1 no, 0 nobody has looked."""
         self.cell: list[int] = [0]
         """Counts changes to subscriptions that could concern this topic; `receivers` holds while `seen` equals it."""
         self.seen = -1

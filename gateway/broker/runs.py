@@ -12,10 +12,13 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from gateway.broker.holding import LEAST, MOST
+from gateway.broker.moving import Move
 from gateway.broker.route import HOT, STAGING, Route
 from gateway.broker.turn import STAGED, Run
 from gateway.mqtt.packets import V5
 from gateway.session.connection import Connection
+from gateway.session.held import Held
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -32,6 +35,7 @@ try:
     kernel = _kernel
     kernel.routes(Route)
     kernel.pair({}, [], ())
+    kernel.let_go(b"", 0, {}, None, [], [])
 except (ImportError, AttributeError):  # AttributeError: it was built from older sources
     kernel = None
 
@@ -153,6 +157,8 @@ class Taking:
         if route is None or route.hot != STAGING:
             return False
         session = connection.session
+        if self.engine.holding.takes(route) and self._hold(route):
+            return True
         publishing.staged_head(route, session.client_id)
         puts, ids = self.engine.turn.staging(session)
         went = kernel.stage(  # type: ignore[union-attr]
@@ -161,13 +167,45 @@ class Taking:
         )  # fmt: skip
         return self._went(QOS_2, went)
 
+    def _hold(self, route: Route) -> bool:
+        """Publications of one topic, if enough of them follow."""
+        session = self.connection.session
+        held = Held(route.wire_topic, QOS_2, route.run, route.head, getattr(route.tails, "width", 0))
+        stop, rows, held.size, held.longest = kernel.hold(  # type: ignore[union-attr]
+            self.data, self.offset, *self.limits, LEAST, MOST, route.tails, session.inbound, held, held.ids,
+            held.bodies, self.replies,
+        )  # fmt: skip
+        if rows:
+            self.engine.holding.add(session, held)
+        return self._went(QOS_2, (stop, rows))
+
+    def _let_go(self, held: Held) -> bool:
+        """PUBRELs of what is staged in a run, as long as it would be the same messages today."""
+        engine, connection = self.engine, self.connection
+        route: Route | None = connection.caches[held.first & 7].get(held.topic)
+        if route is None or route.seen != route.cell[0]:
+            route = engine.publishing.route(connection, held.first, held.topic)
+        if not held.tokens or route.hot != STAGING or route.run != held.run or route.head != held.head:
+            return False
+        session = connection.session
+        stop, rows, first = kernel.let_go(  # type: ignore[union-attr]
+            self.data, self.offset, session.inbound, held, held.ids, self.replies
+        )
+        if rows:
+            engine.holding.move(session, Move(held, first, rows, route.policies[0], connection))
+        return self._went(PUBREL, (stop, rows))
+
     def release(self) -> bool:
         """PUBRELs."""
         engine, connection, turn = self.engine, self.connection, self.engine.turn
         session = connection.session
         staged = session.inbound.get(int.from_bytes(self.data[self.offset + 2 : self.offset + 4], "big"))
+        if engine.trace is None and type(staged) is Held:
+            return self._let_go(staged)
         if engine.trace is not None or type(staged) is not tuple:
             return False
+        if session in turn.held.moves:  # in the order in which they were released
+            engine.holding.write_out(turn, session)
         topic, _, first = staged
         route = connection.caches[first & 7].get(topic)
         if route is None or route.seen != route.cell[0] or not route.hot:

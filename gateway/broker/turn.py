@@ -11,6 +11,7 @@ from itertools import accumulate, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gateway.broker.moving import InRuns
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Token, Unit
 from gateway.ports.counters import DeadLetterReason
 
@@ -61,9 +62,9 @@ class Turn:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "_released", "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "fanned", "joint",
-        "moves", "opened", "parked", "pending", "replaces", "replies", "rows", "runs", "segmented", "sources", "staged",
-        "started", "stretches", "takes", "targets", "unanswered", "wills",
+        "_released", "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "fanned", "held",
+        "joint", "moves", "opened", "parked", "pending", "replaces", "replies", "rows", "runs", "segmented",
+        "sources", "staged", "started", "stretches", "takes", "targets", "unanswered", "wills",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -87,6 +88,8 @@ class Turn:
         """What local sessions get then, in order; for a durable session with the first of the rows that store it."""
         self.staged: dict[Session, tuple[Puts, list[int]]] = {}
         """QoS 2 publications: the run of rows that hold them until their PUBREL, and the packet id of each row."""
+        self.held = InRuns()
+        """Those of them that are staged in runs, and what is released of such."""
         self.fanned: dict[Released, Publication | None] = {}
         """Releases that reach local subscribers with this turn, even if their queue has to be waited for."""
         self.contributors: dict[Run, set[Connection]] = {}
@@ -118,7 +121,14 @@ class Turn:
 
     def __bool__(self) -> bool:
         return bool(
-            self.replies or self.runs or self.deliveries or self.after or self.takes or self.replaces or self.moves
+            self.replies
+            or self.runs
+            or self.deliveries
+            or self.after
+            or self.takes
+            or self.replaces
+            or self.moves
+            or self.held
         )
 
     def run(self, run: Run) -> Puts:
@@ -316,9 +326,11 @@ class Turn:
 
     def unit(self) -> Unit:
         """What the queue manager is asked to commit."""
-        return Unit(
+        unit = Unit(
             [puts for puts in self.runs.values() if puts.heads],
             [takes for takes in self.takes.values() if takes.tokens],
-            self.moves,
+            list(self.moves),
             list(self.replaces.values()),
         )
+        self.held.ask_for(unit, STAGED)
+        return unit

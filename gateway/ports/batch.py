@@ -65,12 +65,16 @@ class Moves:
 
     queue: str
     key: bytes
-    tokens: list[Token]
+    tokens: Sequence[Token]
     to_queue: str
     to_queue_manager: str = ""
     to_key: bytes = b""
     heads: list[bytes] | None = None
     """New heads, where the move changes the descriptor; None keeps them."""
+    to_priority: int | None = None
+    """As that of `Puts`; None keeps the priority of each."""
+    longest: int = 0
+    """No message is longer than this: the move is refused where the queue might not take it (0: nobody has looked)."""
 
 
 class Replace(NamedTuple):
@@ -143,6 +147,15 @@ class BatchQueueManager(Protocol):
 
     def max_length(self, queue: str) -> int:
         """The longest message data `queue` takes."""
+
+
+@runtime_checkable
+class Moving(Protocol):
+    """A queue manager that carries out `Unit.moves` without writing the messages again. What was put in one `Puts` has
+    tokens that are numbers counting up."""
+
+    def movable(self, queue: str, queue_manager: str) -> bool:
+        """Whether messages can be moved to this destination."""
 
 
 class Scheduler(Protocol):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.mqtt.packets import V5, Properties, Subscription, Will
 from gateway.ports.batch import Token
+from gateway.session.held import Held
 from gateway.session.outflow import Outflow
 from gateway.session.publication import Publication
 from gateway.session.record import key_of
@@ -73,9 +74,10 @@ class Session:
         self.ends_at = 0.0
         """When it ends, while it has no connection (0: not at a set time)."""
         self.subscriptions: dict[str, Subscribed] = {}
-        self.inbound: dict[int, Publication | Plain] = {}
+        self.inbound: dict[int, Publication | Plain | Held] = {}
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
+        """Of those of them that are stored alone."""
         self.releasing: set[int] = set()
         """QoS 2 publications released by the client whose queue refuses for now."""
         self.outflow = Outflow()

@@ -239,9 +239,13 @@ class Intake:
         if queue is None or target.remote or asks:
             self._move_by_hand(moves, source, target, own)
             return
+        if moves.longest > min(queue.max_length, self._core.attribute("MAXMSGL")):
+            raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q, f"a message may be too long for MAXMSGL of {queue.name}")
         room.claim(queue, len(moves.tokens))
-        tokens = [token for token in moves.tokens if isinstance(token, int)]
+        tokens = numbers_of(moves.tokens)
         to_priority = 0 if queue.fifo else None
+        if moves.to_priority is not None:
+            to_priority = self._priority(queue, target, moves.to_priority)
         own.moves.append(LaneMoves(source.name, moves.key, tokens, queue.name, moves.to_key, to_priority, heads))
 
     def _move_by_hand(self, moves: Moves, source: LocalQueue, target: Target, own: StoreUnit) -> None:
@@ -288,9 +292,11 @@ class Intake:
                 joined.puts.append(LanePuts(queue, key, 0, True, [_STATE_HEAD], [body]))  # noqa: FBT003
 
 
-def numbers_of(tokens: list[Token]) -> Sequence[int]:
+def numbers_of(tokens: Sequence[Token]) -> Sequence[int]:
     """What tokens of the batch port stand for: those of a message in segments are a tuple."""
     column: Any = tokens
+    if isinstance(column, range):
+        return column
     if one_run(column):
         first: int = column[0]
         return range(first, first + len(tokens))

@@ -326,6 +326,15 @@ class EmbeddedQueueManager:
             limit = self.core.attribute("MAXMSGL")
             return limit if local is None else min(limit, local.max_length)
 
+    def movable(self, queue: str, queue_manager: str) -> bool:
+        """Whether staged messages become those of this destination by a move: it is a queue of this queue manager."""
+        with self.core.entered():
+            try:
+                target = self._intake.target(queue, queue_manager)
+            except MQError:
+                return False
+            return target.queue is not None and not target.remote and not target.queue.temporary
+
     # What rules take messages from
 
     def backout(self, queue: str) -> Backout:

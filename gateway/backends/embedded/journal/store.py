@@ -180,10 +180,11 @@ class Store(Matching):
         runs += [TokenRun(move.lane, move.first, move.length) for move in (*links.moves, *plan.volatile_moves)]
         hidden, leaving = self.index.hidden, self.under_way.leaving
         locked: list[int] = []
+        if hidden:
+            for _lane, first, count in runs:
+                locked += hidden.among(range(first, first + count))
         for _lane, first, count in runs:
             numbers = range(first, first + count)
-            if hidden:
-                locked += hidden.among(numbers)
             hidden.update(numbers)
             leaving.update(numbers)
         prepared.leaving, prepared.locked = runs, locked

@@ -153,7 +153,9 @@ class Index:
         if source is None:
             return
         target = self.lane(run.to_lane)
-        for first, count, place in list(spans(source, run.first, run.length)):
+        whole = source.stretch(run.first, run.length)
+        parts = [(run.first, run.length, whole)] if whole >= 0 else list(spans(source, run.first, run.length))
+        for first, count, place in parts:
             source.take(first, count, [])
             to_first = run.to_first + first - run.first
             target.append(to_first, count, place)
@@ -163,7 +165,8 @@ class Index:
         self._forget_if_empty(source)
 
     def _move_numbers(self, first: int, to_first: int, count: int) -> None:
-        self.hidden.difference_update(range(first, first + count))
+        if self.hidden:
+            self.hidden.difference_update(range(first, first + count))
         if self.backouts:
             for number in range(first, first + count):
                 if number in self.backouts:

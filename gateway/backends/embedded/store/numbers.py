@@ -48,10 +48,11 @@ class Numbers:
         if isinstance(numbers, range):
             if self._single:
                 self._single.difference_update(numbers)
-            if self._runs == [numbers]:
-                self._runs = []
-            elif self._runs:
-                self._runs = [rest for run in self._runs for rest in _without(run, numbers)]
+            runs, start, stop = self._runs, numbers.start, numbers.stop
+            if runs:
+                self._runs = [run for run in runs if run.stop <= start or stop <= run.start]
+                if len(self._runs) + 1 < len(runs) or numbers not in runs:
+                    self._runs = [rest for run in runs for rest in _without(run, numbers)]
             return
         removed = set(numbers)
         broken = [run for run in self._runs if not removed.isdisjoint(run)]

@@ -1,0 +1,36 @@
+"""Publications of QoS 2 with one topic that lie staged as the messages they will be, so that their PUBREL only moves
+them. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.ports.batch import Token
+
+
+class Held:
+    """A run of them. Packet identifiers, bodies and tokens are parallel columns."""
+
+    __slots__ = ("bodies", "first", "head", "ids", "longest", "run", "size", "tokens", "topic", "width")
+
+    def __init__(self, topic: bytes, first: int, run: Any, head: bytes, width: int) -> None:
+        self.topic = topic
+        self.first = first
+        """The first byte of their packets."""
+        self.run = run
+        """Their destination."""
+        self.head = head
+        self.width = width
+        """Bytes of each body before the payload."""
+        self.ids: list[int] = []
+        self.bodies: list[bytes] = []
+        self.tokens: Sequence[Token] = ()
+        """None before they are durable."""
+        self.size = self.longest = 0
+        """Bytes of all bodies, and of the longest."""
+
+    def plain(self, at: int) -> tuple[bytes, bytes, int]:
+        """One of them as it is kept when it is staged alone."""
+        return self.topic, self.ids[at].to_bytes(2, "little") + self.bodies[at][self.width :], self.first
