@@ -318,6 +318,7 @@ class Connecting:
         engine.sessions.remove(session)
         for token in session.staged_tokens.values():
             engine.turn.take("MQGATE.STAGED", session.key, token)
+        engine.holding.ended(session)
         session.over = True
         if session.durable:
             engine.turn.replace(SESSIONS, session.key, None)
