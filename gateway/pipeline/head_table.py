@@ -125,12 +125,12 @@ class HeadTable:
             new["mqmd"] = pa.array([head[:MQMD_LENGTH] for head in heads], pa.binary())
             new["_inside"] = pa.array([head[MQMD_LENGTH:] for head in heads], pa.binary())
         self._whole = {name: joined(self._whole.get(name), values) for name, values in new.items()}
-        self._arrays = {
-            name: single(values) if isinstance(values, pa.Array) else values for name, values in self._whole.items()
-        }
+        arrays = {name: single(values) for name, values in self._whole.items() if isinstance(values, pa.Array)}
+        self._arrays = self._whole | arrays | said_by_any({name: self._whole[name] for name in SILENT})
 
     def array(self, name: str) -> Any:
-        """A column over the decoded heads: an Arrow array, a scalar when all are the same, or a numpy array."""
+        """A column over the decoded heads: an Arrow array, a scalar when all are the same, or a numpy array; None for
+        identifiers and the like that no head says."""
         return self._arrays[name]
 
     # ---- what stays
@@ -184,6 +184,15 @@ def identity_columns(heads: Sequence[Head]) -> dict[str, Array]:
         "_put_micros": np.array(micros, dtype=np.int64),
         "_backouts": np.array([head.backout_count for head in heads], dtype=np.int32),
     }
+
+
+SILENT = {"_msg_id": 0, "_correl_id": 0, "_put_micros": -1, "_backouts": 0}
+"""What stands where a head does not say it."""
+
+
+def said_by_any(columns: dict[str, Array]) -> dict[str, Array | None]:
+    """None for each column in which no head says anything: then nothing need be taken from it row by row."""
+    return {name: None if (values == SILENT[name]).all() else values for name, values in columns.items()}
 
 
 def joined(before: Any, after: Any) -> Any:

@@ -29,7 +29,7 @@ from gateway.pipeline.arrays import (
 )
 from gateway.pipeline.chunks import Chunk
 from gateway.pipeline.columns import Column, arrow_schema, arrow_type, columns_of
-from gateway.pipeline.head_table import REMEMBERED, UNDECODED, HeadTable, identity_columns
+from gateway.pipeline.head_table import REMEMBERED, UNDECODED, HeadTable, identity_columns, said_by_any
 from gateway.pipeline.masks import Masks, restored
 from gateway.pipeline.recurring import come_back
 from gateway.pipeline.varying import decode_varying
@@ -41,6 +41,8 @@ Found = dict[str, Any]
 DECODERS = 4
 FEW_HEADS = 256
 """So many are decoded one by one without looking for what they share."""
+OVERRIDDEN = {"msg_id": "_msg_id", "correl_id": "_correl_id", "put_ts": "_put_micros", "backout_count": "_backouts"}
+"""Columns for which a row's own value counts more than its head's."""
 PACKET_ID_CLOSE = b"</msgId></mqtt>"
 
 
@@ -56,6 +58,7 @@ class RowDecoder:
         self._masks = Masks()
         self._cut_out = False
         self._names = {column.name for column in self.columns}
+        self._raw = bool({"mqmd", "headers"} & self._names)
         self._looks_inside = any(column.part != "place" for column in self.columns)
         self.heads = self._table.known
         self.keep = self._table.keep
@@ -94,6 +97,7 @@ class RowDecoder:
             return None
         of_row = self._table.decoded(masked.chunk, numbers)[masked.chunk.head_of]
         heads = [plan.head for plan in self._table.plans]
+        found.pop("_index", None)  # of heads that had something cut out
         return found if restored(found, masked, heads, of_row) else None
 
     def _static(self, chunk: Chunk, numbers: Array) -> Found | None:
@@ -104,7 +108,7 @@ class RowDecoder:
         of_row = plans[chunk.head_of]
         found: Found = {}
         if {"payload", "headers"} & self._names:
-            skips = table.array("_skip")[plans][chunk.head_of]
+            skips = table.array("_skip")[of_row]
             payload = cut(chunk.bodies, skips) if skips.any() else chunk.bodies
             if payload is None:
                 return None
@@ -114,14 +118,19 @@ class RowDecoder:
         for column in self.columns:
             if column.part == "head":
                 found[column.name] = spread(table.array(column.name), index)
-        for name in ("_msg_id", "_correl_id", "_put_micros", "_backouts"):
-            found[name] = table.array(name)[of_row]
+        for own, name in OVERRIDDEN.items():
+            if own in self._names:
+                values = table.array(name)
+                found[name] = values[of_row] if values is not None else None
+        if self._raw:
+            found["_index"] = index
         return found
 
     def _varying(self, chunk: Chunk) -> Found:
         found = decode_varying(chunk, self.columns, np.arange(chunk.rows))
         heads, of_row = found["_heads"]
-        return found | {name: values[of_row] for name, values in identity_columns(heads).items()}
+        said = said_by_any(identity_columns(heads))
+        return found | {name: None if values is None else values[of_row] for name, values in said.items()}
 
     # ---- columns
 
@@ -158,26 +167,39 @@ class RowDecoder:
 
     def _make_correl_id(self, chunk: Chunk, found: Found) -> pa.Array:
         ids = found["_correl_id"]
+        if ids is None:
+            ids = np.zeros((chunk.rows, 24), dtype=np.uint8)
         override(ids, chunk.correl_ids)
         return identifiers(ids)
 
     def _make_put_ts(self, chunk: Chunk, found: Found) -> pa.Array:
         own = found["_put_micros"]
-        return pa.array(np.where(own >= 0, own, chunk.put_micros)).cast(arrow_type("timestamp"))
+        times = chunk.put_micros if own is None else np.where(own >= 0, own, chunk.put_micros)
+        return pa.array(times).cast(arrow_type("timestamp"))
 
     def _make_backout_count(self, chunk: Chunk, found: Found) -> pa.Array:
         counts = found["_backouts"]
+        if counts is None:
+            counts = np.zeros(chunk.rows, dtype=np.int32)
         for number, count in chunk.backouts.items():
             counts[chunk.numbers == number] = count
         return pa.array(counts)
 
-    def _make_mqmd(self, chunk: Chunk, _found: Found) -> pa.Array:
+    def _make_mqmd(self, chunk: Chunk, found: Found) -> pa.Array:
+        if "_index" in found:
+            return spread(self._table.array("mqmd"), found["_index"])
         return pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).take(pa.array(chunk.head_of))
+
+    def _inside(self, chunk: Chunk, found: Found) -> pa.Array:
+        """What of the heads is behind the descriptor, row by row."""
+        if "_index" in found:
+            return spread(self._table.array("_inside"), found["_index"])
+        return pc.binary_slice(chunk.heads, MQMD_LENGTH, WHOLE).take(pa.array(chunk.head_of))
 
     def _make_headers(self, chunk: Chunk, found: Found) -> pa.Array:
         """Everything between descriptor and payload: where the heads say how much that is, nothing is looked at."""
         if "_skips" in found:
-            inside = pc.binary_slice(chunk.heads, MQMD_LENGTH, WHOLE).take(pa.array(chunk.head_of))
+            inside = self._inside(chunk, found)
             skips = found["_skips"]
             return pc.binary_join_element_wise(inside, front(chunk.bodies, skips), b"") if skips.any() else inside
         data = whole_data(chunk, np.arange(chunk.rows))
@@ -194,6 +216,9 @@ def decoder_of(queue_manager: str, names: tuple[str, ...]) -> RowDecoder:
 
 def cut(bodies: pa.Array, skips: Array) -> pa.Array | None:
     """Bodies without their first bytes, which must be a packet identifier's; None when one is something else."""
+    if skips.min() == skips.max():
+        skip = int(skips[0])
+        return pc.binary_slice(bodies, skip, WHOLE) if only_packet_ids(pc.binary_slice(bodies, 0, skip)) else None
     parts, order = [], []
     for skip, rows in groups(skips):
         some = bodies if len(rows) == len(bodies) else bodies.take(pa.array(rows))

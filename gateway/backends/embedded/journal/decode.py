@@ -29,7 +29,6 @@ from gateway.backends.embedded.journal.layout import (
     SECTION,
     STATE,
     TAKE,
-    VERSION_AT,
     VERSIONS,
     Kind,
 )
@@ -52,6 +51,9 @@ class FrameHeader(NamedTuple):
     sections: int
 
 
+_header = FrameHeader._make
+
+
 def header_at(data: memoryview, offset: int) -> FrameHeader | None:
     """The header at `offset` if it looks like one and its length stays within the data. Does not check the sum."""
     header = header_alone(data, offset)
@@ -71,20 +73,25 @@ def header_alone(data: memoryview, offset: int) -> FrameHeader | None:
 
 
 def frame_at(data: memoryview, offset: int, salt: int, sequence: int | None = None) -> FrameHeader | None:
-    """The header of a whole frame of this use of the segment, or None."""
-    header = header_at(data, offset)
-    if header is None or header.salt != salt or (sequence is not None and header.sequence != sequence):
+    """The header of a whole frame of this use of the segment, or None. Called for every frame that is read: the fields
+    are looked at once."""
+    if offset + FRAME_LENGTH > len(data):
         return None
-    checksum = int.from_bytes(data[offset : offset + CHECKED_FROM], "little")
-    if xxh3_64_intdigest(data[offset + CHECKED_FROM : offset + header.length], seed=salt) != checksum:
+    checksum, magic, version, flags, its_salt, its_sequence, *more, _0, _1 = FRAME.unpack_from(data, offset)
+    length = more[3]
+    if magic != FRAME_MAGIC or its_salt != salt or (sequence is not None and its_sequence != sequence):
         return None
-    version = int.from_bytes(data[offset + VERSION_AT : offset + VERSION_AT + 2], "little")
+    end = offset + length
+    if length < FRAME_LENGTH or end > len(data):
+        return None
+    if xxh3_64_intdigest(data[offset + CHECKED_FROM : end], salt) != checksum:
+        return None
     if version not in VERSIONS:
         raise StoreCorrupt(
-            f"frame {header.sequence} has format {version}, this program reads {VERSIONS[-1]} and older: "
+            f"frame {its_sequence} has format {version}, this program reads {VERSIONS[-1]} and older: "
             "use the release that wrote it"
         )
-    return header
+    return _header((flags, salt, its_sequence, *more))
 
 
 Sections = dict[int, tuple[int, memoryview]]

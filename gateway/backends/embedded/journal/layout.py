@@ -23,7 +23,6 @@ FRAME_MAGIC = b"MQJF"
 FRAME = Struct("<Q4sHHQQQQIIHHI")
 """checksum, magic, version, flags, salt, sequence, time, first number, rows, length, sections, 0, 0"""
 FRAME_LENGTH = FRAME.size
-VERSION_AT = 12
 CHECKED_FROM = 8
 """The checksum (XXH3-64, seeded with the salt) covers everything of a frame or header behind itself."""
 
