@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gateway.bridge.request import Request
+from gateway.broker.asking import ask
 from gateway.errors import MQError
 from gateway.mq import mqmd
+from gateway.ports.batch import Stored
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -35,14 +37,15 @@ class Requests:
         if now < self._next:
             return
         self._next = now + EVERY
-        try:
-            found = list(self._engine.queue_manager.load(REQUESTS))
-        except MQError:  # it is away: nothing is in a hurry
+        ask(self._engine, lambda: list(self._engine.queue_manager.load(REQUESTS)), self._found)
+
+    def _found(self, found: list[tuple[bytes, Stored]] | MQError) -> None:
+        if isinstance(found, MQError):  # it is away: nothing is in a hurry
             return
         for key, stored in found:
             expiry = Request.decode(stored.data).expiry or LONGEST
             put = _put_at(stored.md)
-            if put and put + min(expiry, LONGEST) + GRACE < now:
+            if put and put + min(expiry, LONGEST) + GRACE < self._engine.now:
                 self._engine.turn.replace(REQUESTS, key, None)
 
 

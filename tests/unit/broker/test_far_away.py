@@ -10,6 +10,7 @@ import pytest
 from broker_harness import Bench, Device, FarQueues
 
 from gateway.mqtt import packets as p
+from gateway.mqtt import properties as prop
 from gateway.session.record import key_of
 
 
@@ -257,3 +258,40 @@ def test_what_came_through_a_share_goes_to_another_member(bench: Bench) -> None:
     bench.device(5, "sub").connect(clean=True)
     answers(bench)
     assert stored(bench, "other") == 4
+
+
+def test_messages_that_expire_go_when_the_queue_manager_is_back(bench: Bench) -> None:
+    for name in ("one", "two"):
+        device = bench.device(5, name).connect(clean=False)
+        device.subscribe("a/#", 1)
+        device.drop()
+    sender = bench.device(5, "pub").connect()
+    sender.publish("a/1", b"short", 1, 1, properties=prop.encode({0x02: 5}))
+    sender.publish("a/1", b"long", 1, 2)
+    far(bench).away = True
+    for _ in range(3):
+        bench.advance(5)
+        answers(bench)
+    assert (stored(bench, "one"), stored(bench, "two")) == (2, 2)
+    far(bench).away = False
+    bench.advance(1)
+    far(bench).look()
+    sender.publish("a/1", b"short too", 1, 3, properties=prop.encode({0x02: 5}))  # stored behind the look
+    answers(bench)
+    assert (stored(bench, "one"), stored(bench, "two")) == (2, 2)
+    bench.advance(7)
+    answers(bench)
+    assert (stored(bench, "one"), stored(bench, "two")) == (1, 1)
+
+
+def test_a_tick_reads_nothing_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is due: a read that hangs would stand in the way of everybody."""
+    waiting(bench, b"1", version=5)
+    back = bench.device(5, "sub").connect(clean=False)
+    answers(bench)
+    back.drop()
+    for name in ("fetch", "load", "depth"):
+        monkeypatch.setattr(bench.queues, name, None)
+    bench.clock.advance(4000)
+    bench.engine.tick()
+    assert far(bench).questions
