@@ -142,6 +142,14 @@ def test_any_bytes_are_left_alone(data, offset, first, version_5):
     assert KERNEL.take(data, offset, *limits, first, {}, cold, {}, replies) == (offset, 0)
     assert KERNEL.stage(data, offset, *limits, {}, cold, {}, [], [], [], replies) == (offset, 0)
     assert KERNEL.release(data, offset, ({},) * 8, {}, {}, {}, None, [], replies) == (offset, 0)
+    ids: list[int] = []
+    bodies: list[bytes] = []
+    inbound: dict[int, object] = {}
+    stop, rows, size, longest = KERNEL.hold(data, offset, *limits, 1, 9, {}, inbound, None, ids, bodies, replies)
+    assert len(ids) == len(bodies) == len(inbound) == rows == len(b"".join(replies)) // 4
+    assert (stop > offset, size, longest) == (rows > 0, sum(map(len, bodies)), max(map(len, bodies), default=0))
+    replies.clear()
+    assert KERNEL.let_go(data, offset, {}, None, [], replies) == (offset, 0, 0)
     assert replies == []
     topic = KERNEL.topic(data, offset, 1000)
     assert topic is None or topic in data
@@ -164,6 +172,10 @@ TWICE = writer.encode_publish(4, b"q/1", b"x", 2, packet_id=9)
         ("release", ()), ("release", (1,) * 9), ("release", (b"", -1, ({},) * 8, {}, {}, {}, None, [], [])),
         ("release", (b"", 0, ({},) * 7, {}, {}, {}, None, [], [])),
         ("release", (b"\x62\x02\0\1", 0, (1,) * 8, {1: (b"t", b"\1\0", 4)}, {1: 1}, {}, None, [], [])),
+        ("hold", ()), ("hold", (1,) * 13), ("hold", (b"", -1, *LIMITS, 1, 1, {}, {}, None, [], [], [])),
+        ("hold", (TWICE, 0, *LIMITS, 1, 1, None, {}, None, [], [], [])),
+        ("let_go", ()), ("let_go", (1,) * 6), ("let_go", (b"", -1, {}, None, [], [])),
+        ("let_go", (b"\x62\x02\0\1", 0, {}, None, ["a"], [])),
         ("pair", ()), ("pair", ({}, (), ())), ("pair", ({}, [], 1)),
         ("length", ((b"",),)), ("length", (["a"],)),
         ("routes", (1,)), ("routes", (int,)), ("routes", (type("Bare", (), {"hot": 1}),)),

@@ -7,7 +7,7 @@ from strategies_embedded import SMALL, ManualScheduler, md, refused
 
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.mq import xqh
-from gateway.ports.batch import Moves, Outcome, Puts, Replace, Takes, Unit
+from gateway.ports.batch import Moves, Moving, Outcome, Puts, Replace, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 
 
@@ -83,6 +83,33 @@ def test_staged_messages_move(rig):
     moved = rig.queue_manager.fetch("A", b"", 5)
     assert [(one.data, one.md[72:96]) for one in moved] == [(b"new 2", b"c" * 24)]
     assert rig.queue_manager.depth("MQGATE.STAGED", b"client") == 1
+
+
+def test_moves_in_runs_keep_order_and_say_how_long_their_messages_are(rig):
+    numbers = [f"{n:02}" for n in range(20)]
+    staged = puts("MQGATE.STAGED", *numbers, key=b"client")
+    rig.commit(Unit(puts=[staged]))
+    later, first = staged.tokens[10:20], staged.tokens[:10]
+    runs = [Moves("MQGATE.STAGED", b"client", part, "A", to_priority=5, longest=2) for part in (later, first)]
+    assert rig.commit(Unit(moves=runs)) == Outcome()
+    moved = rig.queue_manager.fetch("A", b"", 30)
+    assert [one.data.decode()[-2:] for one in moved] == numbers[10:] + numbers[:10]
+    assert rig.queue_manager.depth("MQGATE.STAGED", b"client") == 0
+    rig.commit(Unit(puts=[staged]))
+    rig.queue_manager.mqsc("ALTER QLOCAL(A) MAXMSGL(9)")
+    move = Moves("MQGATE.STAGED", b"client", staged.tokens, "A", longest=10)
+    assert rig.commit(Unit(moves=[move])).failures[0].reason == 2030
+    assert rig.queue_manager.depth("MQGATE.STAGED", b"client") == 20
+
+
+def test_what_can_be_moved_to(rig):
+    rig.queue_manager.mqsc(ELSEWHERE)
+    manager = rig.queue_manager
+    assert isinstance(manager, Moving)
+    assert [manager.movable(queue, "") for queue in ("A", "MQGATE.STAGED", "REMOTE", "TO.NEWS", "NOWHERE")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+    assert not manager.movable("A", "NOWHERE")
 
 
 def test_state_is_replaced_within_and_across_frames(rig):
