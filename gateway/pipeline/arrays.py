@@ -69,6 +69,8 @@ def whole_data(chunk: Chunk, rows: Array) -> pa.Array:
 
 def front(data: pa.Array, lengths: Array) -> pa.Array:
     """The first bytes of each."""
+    if len(lengths) and lengths.min() == lengths.max():
+        return pc.binary_slice(data, 0, int(lengths[0]))
     parts, order = [], []
     for length, rows in groups(lengths):
         parts.append(pc.binary_slice(data.take(pa.array(rows)), 0, length))
@@ -86,6 +88,9 @@ def single(values: pa.Array) -> Any:
 
 def spread(values: Any, index: pa.Array) -> pa.Array:
     """One value for each row."""
-    if isinstance(values, pa.Scalar):
-        return pa.nulls(len(index), values.type) if not values.is_valid else pa.repeat(values, len(index))
-    return values.take(index)
+    return repeated(values, len(index)) if isinstance(values, pa.Scalar) else values.take(index)
+
+
+def repeated(value: Any, rows: int) -> pa.Array:
+    """One value for all rows."""
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from gateway.backends.embedded.store.known import known
-from gateway.pipeline.arrays import Array, head_column, single
+from gateway.pipeline.arrays import Array, head_column, repeated, single
 from gateway.pipeline.chunks import Chunk, Numbered, added, met
 from gateway.pipeline.columns import Column
 from gateway.pipeline.heads import Head, decode_head
@@ -61,7 +61,7 @@ class HeadTable:
         self._plan_of = np.full(len(self.known), UNDECODED, dtype=np.int32)
         self._arrays: dict[str, Any] = {}
         self._whole: dict[str, Any] = {}
-        self._made_for = 0
+        self._repeated: dict[str, Any] = {}
 
     # ---- numbers
 
@@ -126,7 +126,18 @@ class HeadTable:
             new["_inside"] = pa.array([head[MQMD_LENGTH:] for head in heads], pa.binary())
         self._whole = {name: joined(self._whole.get(name), values) for name, values in new.items()}
         arrays = {name: single(values) for name, values in self._whole.items() if isinstance(values, pa.Array)}
+        self._repeated = {}
         self._arrays = self._whole | arrays | said_by_any({name: self._whole[name] for name in SILENT})
+
+    def column(self, name: str, index: pa.Array) -> pa.Array:
+        """The values of rows with these places. Columns that say one thing for all are made once and cut to length."""
+        values, rows = self._arrays[name], len(index)
+        if not isinstance(values, pa.Scalar):
+            return values.take(index)
+        made = self._repeated.get(name)
+        if made is None or len(made) < rows:
+            made = self._repeated[name] = repeated(values, rows)
+        return made.slice(0, rows)
 
     def array(self, name: str) -> Any:
         """A column over the decoded heads: an Arrow array, a scalar when all are the same, or a numpy array; None for

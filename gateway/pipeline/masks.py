@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gateway.backends.embedded.store.known import known
 from gateway.pipeline.arrays import WHOLE, Array
-from gateway.pipeline.chunks import Chunk
+from gateway.pipeline.chunks import Chunk, met
 from gateway.pipeline.columns import arrow_type
 from gateway.pipeline.heads import Head
 from gateway.pipeline.shapes import FIRST_FOLDER, LESS, Matched, Shape, Slot, shape_of
@@ -123,13 +124,13 @@ def _masked(chunk: Chunk, volatile: Sequence[Volatile]) -> Masked | None:
     cuts = [cut for each in volatile if (cut := _cut_out(folders, offsets, data, each)) is not None]
     if not cuts:
         return None
-    blotted = pa.Array.from_buffers(
-        pa.binary(), len(chunk.heads), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    ).dictionary_encode()
-    if len(blotted.dictionary) * 2 > len(chunk.heads):
+    among = known()
+    places = np.frombuffer(among.add(memoryview(offsets).cast("B"), memoryview(data)), dtype=np.uint32)
+    if len(among) * 2 > len(chunk.heads):
         return None
-    head_of = blotted.indices.to_numpy()[chunk.head_of]
-    return Masked(replace(chunk, heads=blotted.dictionary, head_of=head_of, numbered=None), _of_rows(chunk, cuts))
+    blotted, _numbers = met(among)
+    head_of = places[chunk.head_of].astype(np.int64)
+    return Masked(replace(chunk, heads=blotted, head_of=head_of, numbered=None), _of_rows(chunk, cuts))
 
 
 def _buffers(heads: pa.BinaryArray) -> tuple[Array, Array]:

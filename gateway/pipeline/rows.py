@@ -24,7 +24,6 @@ from gateway.pipeline.arrays import (
     identifiers,
     in_place,
     override,
-    spread,
     whole_data,
 )
 from gateway.pipeline.chunks import Chunk
@@ -117,7 +116,7 @@ class RowDecoder:
         index = pa.array(of_row)
         for column in self.columns:
             if column.part == "head":
-                found[column.name] = spread(table.array(column.name), index)
+                found[column.name] = table.column(column.name, index)
         for own, name in OVERRIDDEN.items():
             if own in self._names:
                 values = table.array(name)
@@ -187,13 +186,13 @@ class RowDecoder:
 
     def _make_mqmd(self, chunk: Chunk, found: Found) -> pa.Array:
         if "_index" in found:
-            return spread(self._table.array("mqmd"), found["_index"])
+            return self._table.column("mqmd", found["_index"])
         return pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).take(pa.array(chunk.head_of))
 
     def _inside(self, chunk: Chunk, found: Found) -> pa.Array:
         """What of the heads is behind the descriptor, row by row."""
         if "_index" in found:
-            return spread(self._table.array("_inside"), found["_index"])
+            return self._table.column("_inside", found["_index"])
         return pc.binary_slice(chunk.heads, MQMD_LENGTH, WHOLE).take(pa.array(chunk.head_of))
 
     def _make_headers(self, chunk: Chunk, found: Found) -> pa.Array:
