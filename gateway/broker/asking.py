@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.errors import MQError
 from gateway.ports.asking import found_or_raised
-from gateway.ports.batch import Stored, Token
-from gateway.session.session import Session
+from gateway.ports.batch import BatchQueueManager, Stored, Token
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -36,11 +35,11 @@ def ask(engine: Engine, read: Callable[[], _T], answered: Callable[[_T | MQError
     engine.far.ask(read, told)
 
 
-def stored_for(engine: Engine, session: Session) -> Iterator[Stored]:
-    """All that is stored for a session, in order."""
+def stored_for(queue_manager: BatchQueueManager, key: bytes) -> Iterator[Stored]:
+    """All that is stored for the session with this key, in order."""
     last: Token | None = None
     while True:
-        page = engine.queue_manager.fetch(OUT, session.key, PAGE, last)
+        page = queue_manager.fetch(OUT, key, PAGE, last)
         yield from page
         if len(page) < PAGE:
             return

@@ -115,7 +115,7 @@ class Endings:
         """All that is stored for a session that ends now."""
         if session in self._known:
             return self._known[session]
-        return stored_for(self.engine, session) if self.engine.far is None else ()
+        return stored_for(self.engine.queue_manager, session.key) if self.engine.far is None else ()
 
     def added(self, session: Session, puts: Puts, row: int, count: int) -> None:
         """More has been stored for a session."""

@@ -61,7 +61,7 @@ class Expiry:
             if engine.far is not None and there:
                 self.tick(engine.now)
 
-        ask(engine, lambda: list(stored_for(engine, session)), answered)
+        ask(engine, lambda: list(stored_for(engine.queue_manager, session.key)), answered)
         return there
 
     def _until(self, session: Session, due: float) -> None:

@@ -8,17 +8,20 @@ heritage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker import recovery, wills
+from gateway.broker.asking import ask, stored_for
 from gateway.broker.connecting import SESSIONS
 from gateway.broker.turn import STAGED, WILLS
 from gateway.errors import MQError
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import Connect
 from gateway.ports.access import Verdict
-from gateway.ports.batch import BatchQueueManager
+from gateway.ports.batch import BatchQueueManager, Stored
 from gateway.ports.ownership import GATEWAYS, Letter, Owners, letter_key
 from gateway.session.connection import AUTHENTICATING, Connection
 from gateway.session.record import decode_json, encode_json, key_of
@@ -46,6 +49,18 @@ class Claim:
         """Gateways that have not answered."""
 
 
+class _Left(NamedTuple):
+    """A session as it lies on the state queues."""
+
+    record: dict[str, Any]
+    rows: list[Stored]
+    staged: list[Stored]
+    wills: list[Stored]
+
+
+_Loading = Generator[Callable[[], Any] | None, Any, None]
+
+
 class Owning:
     """See the module."""
 
@@ -55,9 +70,11 @@ class Owning:
         self.instance = owners.instance
         self._claims: dict[str, Claim] = {}
         self._number = 0
-        self._loading: Iterator[None] | None = None
+        self._loading: _Loading | None = None
         self._deferred: list[Letter] = []
         """Questions that cannot be answered yet."""
+        self._receiving: set[str] = set()
+        """Clients whose sessions are this gateway's and are being read."""
         self._settling: set[str] = set()
         """Heritage that is this gateway's once a turn is committed: not to be looked through again."""
 
@@ -105,7 +122,7 @@ class Owning:
         """Whether this CONNECT has to wait for an answer; then it goes on by itself."""
         if self.engine.sessions.get(client_id) is not None and client_id not in self._claims:
             return False
-        if not self._busy and not self.owners.peers():
+        if not self._busy and not self.owners.peers() and client_id not in self._receiving:
             return False
         older = self._claims.pop(client_id, None)
         if older is not None and older.connection is not connection:
@@ -122,10 +139,9 @@ class Owning:
             self._write(peer, {"kind": "ask", "client": client_id, "number": claim.number})
 
     def _go_on(self, client_id: str) -> None:
-        claim = self._claims.pop(client_id)
-        if claim.connection.state == AUTHENTICATING:
-            self.engine.connecting.accept(claim.connection, claim.connect, claim.verdict, asked=True)
-            self.engine.connecting.release(claim.connection)
+        if client_id not in self._receiving:  # else when that is over
+            claim = self._claims.pop(client_id)
+            self.engine.connecting.go_on(claim.connection, claim.connect, claim.verdict)
 
     def _refuse(self, connection: Connection, text: str) -> None:
         if connection.state == AUTHENTICATING:
@@ -140,13 +156,8 @@ class Owning:
         if kind == "ask":
             self._asked(letter)
         elif kind == "yours":
-            try:
-                self._receive(client_id)
-            except MQError:  # it is away for the moment
-                self.engine.scheduler.later(_RETRY_SECONDS, lambda: self.letter(letter))
-                return
-            if client_id in self._claims:
-                self._go_on(client_id)
+            self._receiving.add(client_id)
+            self._receive(client_id)
         elif kind in {"none", "wait"}:
             self._answered(letter, kind)
         self.engine.flush()
@@ -170,7 +181,8 @@ class Owning:
         if not self._busy and session is not None and session.connection is not None and not session.expiry:
             self.engine.connecting.take_over(session.connection)  # and so it ends
         endings = self.engine.connecting.endings.under_way
-        if self._busy or (session is not None and (session.releasing or session in endings)):
+        reading = client_id in self._receiving or session in endings
+        if self._busy or reading or (session is not None and session.releasing):
             self._defer(letter)
             return
         self.owners.reached("asked")
@@ -235,26 +247,44 @@ class Owning:
         engine.refill.pop(session, None)
 
     def _receive(self, client_id: str) -> None:
-        """The session another gateway has signed over."""
+        """Read the session another gateway has signed over; a device may wait for it."""
         self.owners.reached("receiving")
-        manager, key = self.engine.queue_manager, key_of(client_id)
-        for stored in manager.fetch(SESSIONS, key, 1):
-            record = decode_json(stored.data)
-            if record.get("owner") == self.instance and self.engine.sessions.get(client_id) is None:
-                self._restore_will(self._restore(record))
-                self.engine.counters.mqtt_sessions_taken_over += 1
-        self.owners.reached("received")
+        ask(self.engine, lambda: self._read(client_id), lambda found: self._received(client_id, found))
 
-    def _restore(self, record: dict[str, Any]) -> Session:
-        session = recovery.restore_session(self.engine, record)
-        self.sign(session, record)
-        for staged in self.engine.queue_manager.fetch(STAGED, session.key, 0xFFFF):
+    def _read(self, client_id: str) -> _Left | None:
+        for stored in self.engine.queue_manager.fetch(SESSIONS, key_of(client_id), 1):
+            record = decode_json(stored.data)
+            if record.get("owner") == self.instance:
+                return self._left(record)
+        return None
+
+    def _left(self, record: dict[str, Any]) -> _Left:
+        manager, key = self.engine.queue_manager, key_of(record["client"])
+        staged, wills_ = manager.fetch(STAGED, key, 0xFFFF), manager.fetch(WILLS, key, 1)
+        return _Left(record, list(stored_for(manager, key)), staged, wills_)
+
+    def _received(self, client_id: str, left: _Left | MQError | None) -> None:
+        if isinstance(left, MQError):  # it is away for the moment
+            self.engine.scheduler.later(_RETRY_SECONDS, lambda: self._receive(client_id))
+            return
+        self._receiving.discard(client_id)
+        if left is not None and self.engine.sessions.get(client_id) is None:
+            self._restore_will(self._restore(left), left)
+            self.engine.counters.mqtt_sessions_taken_over += 1
+        self.owners.reached("received")
+        if client_id in self._claims:
+            self._go_on(client_id)
+
+    def _restore(self, left: _Left) -> Session:
+        session = recovery.restore_session(self.engine, left.record, left.rows)
+        self.sign(session, left.record)
+        for staged in left.staged:
             recovery.restore_staged(session, staged)
         return session
 
-    def _restore_will(self, session: Session) -> None:
+    def _restore_will(self, session: Session, left: _Left) -> None:
         """One whose delay had begun."""
-        for stored in self.engine.queue_manager.fetch(WILLS, session.key, 1):
+        for stored in left.wills:
             record = decode_json(stored.data)
             session.will, session.will_at = will_from_record(record), self.engine.now + record["delay"]
             self.engine.sessions.watch_until(session, session.will_at)
@@ -278,32 +308,41 @@ class Owning:
                 self._resume()
         self.engine.flush()
 
-    def _load(self) -> None:
+    def _load(self, found: Any = None) -> None:
+        """The next step, with what the last one wanted to read."""
         assert self._loading is not None  # noqa: S101 -- begun by `changed`
-        try:
-            done = next(self._loading, _DONE) is _DONE
-        except MQError:  # it is away: from the beginning when it is back; what is taken over already stays
+        if isinstance(found, MQError):  # it is away: from the beginning when it is back; what is taken over stays
             self._loading = None
             self.engine.scheduler.later(_RETRY_SECONDS, self.changed)
             return
-        self.engine.flush()
-        if not done:
+        try:
+            read = self._loading.send(found)
+        except StopIteration:
+            self.engine.flush()
+            return
+        if read is not None:
+            ask(self.engine, read, self._load)
+        else:
+            self.engine.flush()
             self.engine.scheduler.later(0.0, self._load)
 
-    def _take_over(self, heritage: list[str]) -> Iterator[None]:
-        """A slice at each step."""
+    def _take_over(self, heritage: list[str]) -> _Loading:
+        """What is to be read at each step; nothing where others get their turn."""
         engine = self.engine
-        kept = list(engine.queue_manager.load(WILLS))
-        yield
-        for number, (_, stored) in enumerate(engine.queue_manager.load(SESSIONS)):
-            record = decode_json(stored.data)
-            if record.get("owner", "") in heritage and engine.sessions.get(record["client"]) is None:
-                engine.now = engine.scheduler.now()
-                self._restore(record)
-                engine.counters.mqtt_sessions_taken_over += 1
-            if number % _SLICE == _SLICE - 1:
+        kept = yield lambda: list(engine.queue_manager.load(WILLS))
+        sessions = iter(engine.queue_manager.load(SESSIONS))
+        while some := (yield lambda: list(islice(sessions, _SLICE))):
+            for _, stored in some:
+                record = decode_json(stored.data)
+                if record.get("owner", "") not in heritage or engine.sessions.get(record["client"]) is not None:
+                    continue
+                left = yield partial(self._left, record)
+                if engine.sessions.get(record["client"]) is None:
+                    self._restore(left)
+                    engine.counters.mqtt_sessions_taken_over += 1
+            if len(some) == _SLICE:
                 self.owners.reached("slice")
-                yield
+            yield None
         for key, stored in kept:
             record = decode_json(stored.data)
             if record.get("owner", "") in heritage:
@@ -323,9 +362,6 @@ class Owning:
                 claim.number = self._number
                 self._ask(client_id, claim)
         self._ask_again()
-
-
-_DONE = object()
 
 
 def owning_of(engine: Engine, queue_manager: BatchQueueManager) -> Owning | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker import holding, wills
+from gateway.broker.asking import stored_for
 from gateway.broker.connecting import SESSIONS
 from gateway.broker.delivery import OUT
 from gateway.broker.retained import RETAINED
@@ -59,8 +61,8 @@ def recover(engine: Engine) -> dict[str, int]:
     return found
 
 
-def restore_session(engine: Engine, record: dict[str, Any]) -> Session:
-    """A stored session, without its client."""
+def restore_session(engine: Engine, record: dict[str, Any], rows: Collection[Stored] | None = None) -> Session:
+    """A stored session, without its client; `rows`: what is stored for it, where that is known."""
     session = Session.from_record(record)
     if record["connected"]:  # its connection ended with the process: the time runs from now
         session.ends_at = 0.0 if session.expiry == NEVER else engine.now + session.expiry
@@ -68,12 +70,14 @@ def restore_session(engine: Engine, record: dict[str, Any]) -> Session:
     subscribing: Subscribing = engine.subscribing
     for subscribed in list(session.subscriptions.values()):
         subscribing.add(session, subscribed.options, subscribed.identifier)
-    engine.delivery.waiting.added(session, 0, engine.queue_manager.depth(OUT, session.key))
+    depth = engine.queue_manager.depth(OUT, session.key) if rows is None else len(rows)
+    engine.delivery.waiting.added(session, 0, depth)
     session.outflow.behind = session.stored > 0
     sent = engine.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]
     session.outflow.redelivered = min(sent, session.stored)  # what comes from now on has not been sent before
     if session.stored:
-        session.outflow.resume_ids(_last_id(engine, session))
+        found = stored_for(engine.queue_manager, session.key) if rows is None else rows
+        session.outflow.resume_ids(_last_id(engine, session, found))
     remaining = session.ends_at - engine.now if session.ends_at else 0.0
     if session.ends_at:
         session_expiry, session.expiry = session.expiry, max(0, int(remaining))
@@ -82,20 +86,15 @@ def restore_session(engine: Engine, record: dict[str, Any]) -> Session:
     return session
 
 
-def _last_id(engine: Engine, session: Session) -> int:
+def _last_id(engine: Engine, session: Session, rows: Iterable[Stored]) -> int:
     """The packet id given last: counting goes on behind it."""
     used: set[int] = set()
-    token = None
-    while True:
-        page = engine.queue_manager.fetch(OUT, session.key, 1000, token)
-        for stored in page:
-            item = engine.delivery.restore(stored)
-            used.add(item.packet_id)
-            engine.delivery.expiry.watch(session, item.publication)
-            engine.delivery.waiting.added(session, len(item.publication.payload), 0)
-        if len(page) < 1000:
-            return end_of_ids(used)
-        token = page[-1].token
+    for stored in rows:
+        item = engine.delivery.restore(stored)
+        used.add(item.packet_id)
+        engine.delivery.expiry.watch(session, item.publication)
+        engine.delivery.waiting.added(session, len(item.publication.payload), 0)
+    return end_of_ids(used)
 
 
 def end_of_ids(used: set[int]) -> int:
