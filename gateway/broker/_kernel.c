@@ -25,6 +25,8 @@ enum { STAGED_ID = 2 };         /* bytes of the packet identifier before the pay
 #define prefetch(at) ((void)(at))
 #endif
 
+#include "_near.h"
+
 /* -- routes: instances of one class with slots, read where they lie -- */
 
 static PyTypeObject *route_type;
@@ -369,11 +371,13 @@ static PyObject *result(int failed, Py_ssize_t at, Py_ssize_t rows)
  * What comes next, read and looked up together: a client may have thousands of topics, and their routes and heads then
  * lie in memory that takes a while to answer. It is asked for all of a stretch at once.
  */
-enum { STRETCH = 16 };
+enum { STRETCH = 16, ROUTE_LINES = 3 };
 
 typedef struct {
     publication one;
     PyObject *route; /* a reference is held; NULL: it has the topic of the one before, or is not in the cache */
+    uint32_t hash;
+    int is_other; /* whether the one before has another topic */
 } upcoming;
 
 static void forget_stretch(upcoming *stretch, int begin, int end)
@@ -381,36 +385,71 @@ static void forget_stretch(upcoming *stretch, int begin, int end)
     for (int i = begin; i < end; i++) Py_CLEAR(stretch[i].route);
 }
 
-/* How many there are; -1: an error is set. */
-static int look_ahead(const reading *from, Py_ssize_t at, const publication *before, PyObject *cache, upcoming *stretch)
+/* Packets, and the memory of what is known of their topics. */
+static int read_stretch(const reading *from, Py_ssize_t at, const publication *before, const near_dict *near,
+                        upcoming *stretch)
 {
     int count = 0;
     for (; count < STRETCH && read_publication(from, at, &stretch[count].one); count++) {
         upcoming *next = &stretch[count];
         at = next->one.stop;
         next->route = NULL;
-        if (before->topic != NULL && same_topic(&next->one, before)) continue;
+        next->is_other = before->topic == NULL || !same_topic(&next->one, before);
         before = &next->one;
-        PyObject *key = PyBytes_FromStringAndSize((const char *)next->one.topic, next->one.topic_length);
-        if (key != NULL) next->route = Py_XNewRef(PyDict_GetItemWithError(cache, key));
-        Py_XDECREF(key);
-        if (next->route == NULL && PyErr_Occurred()) {
-            forget_stretch(stretch, 0, count);
-            return -1;
-        }
+        if (near == NULL || !next->is_other) continue;
+        next->hash = near_hash(next->one.topic, next->one.topic_length);
+        prefetch(near_place(near, next->hash, 0));
     }
+    for (int i = 0; near != NULL && i < count; i++)
+        if (stretch[i].is_other) near_ask(near, stretch[i].hash);
+    return count;
+}
+
+static void ask_for_route(PyObject *route, const void *head)
+{
+    for (int line = 0; line < ROUTE_LINES; line++) prefetch((const char *)route + 64 * line);
+    prefetch(head);
+}
+
+/* The route of a topic in the cache, if there is one: borrowed. NULL with an error set: there is no memory. */
+static PyObject *route_in(PyObject *cache, near_dict *near, const upcoming *next)
+{
+    const publication *one = &next->one;
+    neighbour *found = near != NULL ? near_find(near, next->hash, one->topic, one->topic_length) : NULL;
+    if (found != NULL) {
+        ask_for_route(found->route, found->head);
+        return found->route;
+    }
+    PyObject *key = PyBytes_FromStringAndSize((const char *)one->topic, one->topic_length);
+    PyObject *route = key != NULL ? PyDict_GetItemWithError(cache, key) : NULL;
+    Py_XDECREF(key);
+    if (route == NULL || route_type == NULL || !Py_IS_TYPE(route, route_type)) return route;
+    const void *head = *(const void **)((char *)route + field_offsets[AT_HEAD]);
+    ask_for_route(route, head);
+    if (near != NULL) near_keep(near, next->hash, one->topic, one->topic_length, route, head);
+    return route;
+}
+
+/* How many there are; -1: an error is set. */
+static int look_ahead(const reading *from, Py_ssize_t at, const publication *before, PyObject *cache, upcoming *stretch)
+{
+    near_dict *near = as_near(cache);
+    if (near != NULL && !near_room(near)) near = NULL;
+    PyObject *found[STRETCH];
+    int count = read_stretch(from, at, before, near, stretch);
     for (int i = 0; i < count; i++)
-        if (stretch[i].route != NULL && route_type != NULL && Py_IS_TYPE(stretch[i].route, route_type))
-            prefetch(*(char **)((char *)stretch[i].route + field_offsets[AT_HEAD]));
+        if ((found[i] = stretch[i].is_other ? route_in(cache, near, &stretch[i]) : NULL) == NULL && PyErr_Occurred())
+            return -1;
+    for (int i = 0; i < count; i++) stretch[i].route = Py_XNewRef(found[i]); /* only now: it touches them */
     return count;
 }
 
 /* 1: one more row; 0: it is not for these columns; -1: an error is set. */
-static int take_one(const reading *from, upcoming *next, const publication *before, PyObject *cache, PyObject *missing,
-                    PyObject *prepared, PyObject **route, columns *open, tail *of)
+static int take_one(const reading *from, upcoming *next, PyObject *cache, PyObject *missing, PyObject *prepared,
+                    PyObject **route, columns *open, tail *of)
 {
     const publication *one = &next->one;
-    if (before->topic == NULL || !same_topic(one, before)) {
+    if (next->is_other) {
         PyObject *known = next->route;
         next->route = NULL;
         int found = known != NULL ? use(known, HOT, route)
@@ -443,7 +482,7 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     long first = PyLong_AsLong(args[5]);
     if (first == -1 && PyErr_Occurred()) return NULL;
     PyObject *cache = args[6], *missing = args[7], *prepared = args[8], *replies = args[9];
-    if ((first != 0x30 && first != 0x32) || !PyDict_CheckExact(cache) || !PyDict_CheckExact(prepared) ||
+    if ((first != 0x30 && first != 0x32) || !PyDict_Check(cache) || !PyDict_CheckExact(prepared) ||
         !PyList_CheckExact(replies)) {
         PyErr_SetString(PyExc_TypeError, "take(bytes, int, bool, int, int, 0x30 or 0x32, dict, callable, dict, list)");
         return NULL;
@@ -460,7 +499,7 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
         more = count < 0 || (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) ? -1 : 1;
         for (done = 0; more == 1 && done < count; done++) {
             const publication *one = &stretch[done].one;
-            more = take_one(&from, &stretch[done], &before, cache, missing, prepared, &route, &open, &of);
+            more = take_one(&from, &stretch[done], cache, missing, prepared, &route, &open, &of);
             if (more != 1) break;
             if (one->packet_id) answer(&to, 0x40, one->packet_id);
             before = *one;
@@ -959,5 +998,7 @@ PyMODINIT_FUNC PyInit__kernel(void)
         (s_width = PyUnicode_InternFromString("width")) == NULL ||
         (s_start = PyUnicode_InternFromString("start")) == NULL || (s_step = PyUnicode_InternFromString("step")) == NULL)
         return NULL;
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    if (made != NULL && near_add_type(made) < 0) Py_CLEAR(made);
+    return made;
 }

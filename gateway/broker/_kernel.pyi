@@ -8,6 +8,8 @@ from gateway.session.session import Session
 
 Prepared: TypeAlias = dict[Run, tuple[Run, list[bytes], list[bytes], list[Stretch] | None]]
 
+class Topics(dict[bytes, Route]): ...
+
 def routes(type_: type[Route], /) -> None: ...
 def take(
     data: bytes,

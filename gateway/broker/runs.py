@@ -36,12 +36,15 @@ try:
     kernel.routes(Route)
     kernel.pair({}, [], ())
     kernel.let_go(b"", 0, {}, None, [], [])
+    kernel.Topics()
 except (ImportError, AttributeError):  # AttributeError: it was built from older sources
     kernel = None
 
 QOS_0, QOS_1, QOS_2 = 0x30, 0x32, 0x34
 """First bytes of a PUBLISH with neither DUP nor RETAIN."""
 PUBREL = 0x62
+MANY = 32
+"""With so many topics a client's routes are kept where the kernel finds them quickly."""
 _MARKS = {first: number for number, first in enumerate((QOS_0, QOS_1, QOS_2, PUBREL))}
 
 
@@ -146,11 +149,20 @@ class Taking:
         known = self.prepared.get(route.run)
         if known is None or known[0] is not route.run:
             self._open(route)
-        cache = self.connection.caches[first & 7]
+        cache = self._cache(first & 7)
         return self._went(
             first,
             kernel.take(self.data, self.offset, *self.limits, first, cache, self.missing, self.prepared, self.replies),  # type: ignore[union-attr]
         )
+
+    def _cache(self, kind: int) -> dict[bytes, Route]:
+        """The client's routes for these QoS and RETAIN bits."""
+        caches = self.connection.caches
+        cache = caches[kind]
+        if len(cache) >= MANY and type(cache) is dict:
+            cache = kernel.Topics(cache)  # type: ignore[union-attr]
+            self.connection.caches = (*caches[:kind], cache, *caches[kind + 1 :])
+        return cache
 
     def _stage(self) -> bool:
         route, connection, publishing = self._route(QOS_2), self.connection, self.engine.publishing

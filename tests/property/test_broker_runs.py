@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
+import sys
 
 import pytest
 from broker_harness import Bench
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.bridge.assembly import NO_TAILS
 from gateway.broker import runs
-from gateway.broker.route import Route
+from gateway.broker.route import HOT, Route
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import MQMD_LENGTH
@@ -111,7 +114,16 @@ class Side:
         )
 
 
-@settings(max_examples=300)
+@pytest.fixture(params=[0, runs.MANY], ids=["many topics", "few topics"])
+def many(request):
+    """How many topics a client has before its routes lie where the kernel finds them quickly."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "MANY", request.param)
+        yield
+
+
+@pytest.mark.usefixtures("many")
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(streams(), st.lists(st.sampled_from(["no", "flush", "commit"]), min_size=8, max_size=8))
 def test_the_kernel_does_what_python_does(stream, then):
     version, chunks = stream
@@ -267,3 +279,78 @@ def test_heads_are_those_of_the_routes_whatever_the_neighbours():
     routes = [sender.device.connection.caches[2][topic] for topic in topics]
     assert [id(head) for head in puts.heads] == [id(route.head) for route in routes]
     assert all(len(head) > MQMD_LENGTH for head in puts.heads)
+
+
+RUN = ("Q", "", 0, True, b"", True, False)
+
+
+def led(first, topic):
+    """A route to a queue, known by its head."""
+    route = cold(first, topic)
+    route.hot, route.seen, route.run, route.head, route.tails = HOT, 0, RUN, b"head of " + topic, NO_TAILS
+    return route
+
+
+@st.composite
+def topics_in_turn(draw):
+    """Topics short and long, many of them alike, some of equal hash; how often they are all forgotten."""
+    count = draw(st.integers(1, 400))
+    shape = draw(st.sampled_from([b"%d", b"plant/%d/x", b"t" * 34 + b"/%07d", b"t" * 40 + b"/%07d", b"%d" + b"t" * 90]))
+    order = draw(st.lists(st.integers(0, count - 1), max_size=200))
+    return [shape % n for n in order or range(count)], draw(st.integers(1, 60))
+
+
+@settings(max_examples=100)
+@given(topics_in_turn(), st.integers(0, 3))
+def test_topics_lead_where_the_dict_says(sent, forgotten):
+    """Whatever is forgotten in between, and of what is refused later."""
+    topics, chunk = sent
+    cache = KERNEL.Topics()
+
+    def missing(first, topic):
+        return cache.setdefault(topic, led(first, topic))
+
+    heads: list[bytes] = []
+    expected: list[bytes] = []
+    for number, begin in enumerate(range(0, 2 * len(topics), chunk)):
+        some = (topics * 2)[begin : begin + chunk]
+        data = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(some, 1))
+        went = KERNEL.take(data, 0, *LIMITS[:1], 999, 999, 0x32, cache, missing, {RUN: (RUN, heads, [], None)}, [])
+        assert went == (len(data), len(some))
+        expected += [b"head of " + topic for topic in some]
+        assert heads == expected
+        if forgotten and number % 4 == forgotten:
+            cache.clear()
+            assert len(cache) == 0
+
+
+def test_a_route_that_is_not_hot_any_more_is_not_taken_however_it_was_found():
+    cache, heads = KERNEL.Topics({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
+    data = b"".join(writer.encode_publish(4, b"t/%d" % n, b"x", 1, packet_id=n + 1) for n in range(100))
+    each = len(data[: data.index(b"t/1")]) - 4
+    arguments = (data, 0, False, 999, 999, 0x32, cache, lambda *_: None, {RUN: (RUN, heads, [], None)}, [])
+    assert KERNEL.take(*arguments) == KERNEL.take(*arguments) == (len(data), 100)
+    cache[b"t/3"].hot = 0
+    assert KERNEL.take(*arguments) == (3 * each, 3)
+    cache[b"t/2"].cell[0] += 1
+    assert KERNEL.take(*arguments) == (2 * each, 2)
+    assert len(heads) == 205
+
+
+@pytest.mark.parametrize("end", ["cleared", "dropped", "in a cycle"])
+def test_routes_go_with_their_cache(end):
+    cache, heads = KERNEL.Topics({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
+    data = b"".join(writer.encode_publish(4, b"t/%d" % n, b"x", 1, packet_id=n + 1) for n in range(100))
+    for _ in range(2):
+        KERNEL.take(data, 0, False, 999, 999, 0x32, cache, cold, {RUN: (RUN, heads, [], None)}, [])
+    head = cache[b"t/7"].head
+    heads.clear()
+    held = sys.getrefcount(head)
+    if end == "cleared":
+        cache.clear()
+    elif end == "in a cycle":
+        cache[b"t/7"].stored[0, True, ()] = cache
+    cache = None
+    gc.collect()
+    left = sys.getrefcount(head)
+    assert left == held - 1

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { PLACES = 1 << 14, TRIED = 4, ROUND = 16, MOST_GAPS = 48, MOST_HELD = 16 << 20 };
+enum { PLACES = 1 << 14, TRIED = 4, ROUND = 16, MOST_GAPS = 48, MOST_HELD = 16 << 20, CACHE_LINE = 64, NEAR_BITS = 8 };
 
 typedef struct {
     PyObject *value; /* held; NULL: nobody */
@@ -22,12 +22,14 @@ typedef struct {
 
 typedef struct {
     one_met *places; /* NULL: there was no value yet */
+    void *memory;    /* where they lie, from the beginning of a cache line on */
     size_t hand, held; /* where the round is; bytes of values */
 } met;
 
+/* Values that were made one after the other, as those of a client's topics, are near each other here too. */
 static inline one_met *place_of(const met *all, const PyObject *value)
 {
-    return all->places + ((uintptr_t)value >> 4) * UINT64_C(0x9E3779B97F4A7C15) / (UINT64_MAX / PLACES + 1);
+    return all->places + ((uintptr_t)value >> NEAR_BITS) % PLACES;
 }
 
 static inline void ask_for_place(const met *all, const PyObject *value)
@@ -50,12 +52,20 @@ static inline void let_go(met *all, one_met *one)
     Py_CLEAR(one->value);
 }
 
+static int make_places(met *all)
+{
+    all->memory = PyMem_Calloc(PLACES + TRIED + 1, sizeof *all->places);
+    if (all->memory == NULL) return 0;
+    all->places = (one_met *)(((uintptr_t)all->memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
+    return 1;
+}
+
 /* Never an error: what is not remembered is worked out again. */
 static void remember(met *all, PyObject *value, uint32_t patterns, int family, unsigned unfit,
                      const unsigned char *gaps, size_t length)
 {
     if (length > MOST_GAPS) return;
-    if (all->places == NULL && (all->places = PyMem_Calloc(PLACES + TRIED, sizeof *all->places)) == NULL) return;
+    if (all->places == NULL && !make_places(all)) return;
     one_met *one = find(all, value);
     if (one == NULL) {
         size_t held = all->held + (size_t)PyBytes_GET_SIZE(value);
@@ -86,6 +96,6 @@ static void let_all_go(met *all)
 {
     for (size_t n = 0; all->places != NULL && n < PLACES + TRIED; n++)
         if (all->places[n].value != NULL) let_go(all, all->places + n);
-    PyMem_Free(all->places);
+    PyMem_Free(all->memory);
     all->places = NULL;
 }
