@@ -37,8 +37,18 @@
 #define LONGEST_WAIT 1000000.0
 #define PROMPT 50000 /* nanoseconds: units that take less are waited for where they are posted ... */
 #define PATIENCE 100000 /* ... so long at most */
-#define FEW 5 /* rows: while more are under way there is something to be read meanwhile */
-#define MOST_SKIPPED 1024
+#define SPIN 25000 /* nanoseconds of it without sleeping: going to sleep and being woken takes longer than most units */
+#define FEW 20 /* rows: while more are under way there is something to be read meanwhile */
+#define MOST_LEFT_OUT 1024
+
+/* Between two looks at memory that another core writes to. */
+#if defined(__x86_64__) || defined(__i386__)
+#define breathe() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define breathe() __asm__ volatile("yield")
+#else
+#define breathe() ((void)0)
+#endif
 
 typedef void (*put_call)(int32_t, int32_t, void *, void *, int32_t, void *, int32_t *, int32_t *);
 typedef void (*get_call)(int32_t, int32_t, void *, void *, int32_t, void *, int32_t *, int32_t *, int32_t *);
@@ -73,6 +83,11 @@ typedef struct {
     _Alignas(8) char put_options[PMO_LENGTH];
 } marker;
 
+/* Something that is tried as long as it succeeds: each failure in a row doubles how often it is left out. */
+typedef struct {
+    int left_out, every;
+} attempts;
+
 typedef struct {
     PyObject_HEAD
     put_call put;
@@ -83,8 +98,8 @@ typedef struct {
     atomic_int state;
     atomic_int attended; /* the reactor waits for `through`: whoever makes this 0 has the word */
     atomic_long took;    /* nanoseconds of a unit's calls, the mean of the last few */
-    int skipped, to_skip; /* units that are not waited for, after one was waited for in vain */
-    int parked; /* both with the interpreter's lock */
+    attempts waits, spins; /* for what was posted; spinning is in vain where the other thread has no core to run on */
+    int parked;            /* with the interpreter's lock */
     /* the unit */
     int32_t connection;
     int commits;
@@ -400,6 +415,27 @@ static void tell_reactor(Carrier *self, enum state state)
     else if (state == CARRIED && told >= 0 && write(told, &one, sizeof one) < 0) return; /* full: it is readable */
 }
 
+static int is_worth(attempts *of) { return of->every == 1 || ++of->left_out >= of->every; }
+
+static void tried(attempts *of, int well)
+{
+    of->every = well ? 1 : of->every < MOST_LEFT_OUT ? 2 * of->every : MOST_LEFT_OUT;
+    of->left_out = 0;
+}
+
+/* Whether what was posted is through before it pays to sleep. */
+static int spin(Carrier *self)
+{
+    long until = now() + SPIN;
+    do {
+        for (int i = 0; i < 16; i++) {
+            if (sem_trywait(&self->through) == 0) return 1;
+            breathe();
+        }
+    } while (now() < until);
+    return 0;
+}
+
 /* Wait a moment for what was posted. */
 static void attend(Carrier *self)
 {
@@ -410,22 +446,28 @@ static void attend(Carrier *self)
         until.tv_sec++;
         until.tv_nsec -= 1000000000L;
     }
+    if (is_worth(&self->spins)) {
+        int through = spin(self);
+        tried(&self->spins, through);
+        if (through) {
+            tried(&self->waits, 1);
+            return;
+        }
+    }
     while (sem_timedwait(&self->through, &until) != 0) {
         if (errno == EINTR) continue;
         if (atomic_exchange(&self->attended, 0)) {
-            self->to_skip = self->to_skip < MOST_SKIPPED ? 2 * self->to_skip : MOST_SKIPPED;
-            self->skipped = 0;
+            tried(&self->waits, 0);
             return;
         }
         until.tv_sec += 10; /* it is being said right now */
     }
-    self->to_skip = 1;
+    tried(&self->waits, 1);
 }
 
 static int is_prompt(Carrier *self)
 {
-    if (self->n_rows > FEW || atomic_load(&self->took) >= PROMPT) return 0;
-    return self->to_skip == 1 || ++self->skipped >= self->to_skip;
+    return self->n_rows <= FEW && atomic_load(&self->took) < PROMPT && is_worth(&self->waits);
 }
 
 PyDoc_STRVAR(post_doc,
@@ -535,7 +577,7 @@ static PyObject *new_carrier(PyTypeObject *type, PyObject *args, PyObject *keywo
     self->get = (get_call)(uintptr_t)gets;
     self->commit = (commit_call)(uintptr_t)commits;
     self->told = -1;
-    self->to_skip = 1;
+    self->waits.every = self->spins.every = 1;
     atomic_store(&self->took, PROMPT); /* until it is known */
     sem_init(&self->wakes, 0, 0);
     sem_init(&self->through, 0, 0);

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from gateway.backends.embedded.journal import failpoint
-from gateway.backends.ibm.calls import POSTED, THROUGH
+from gateway.backends.ibm.calls import LEFT, THROUGH
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
 from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, SUBSCRIPTIONS, Problem, dead_letter_queue, look, require
@@ -210,19 +210,34 @@ class IbmQueueManager:
             self._begin(unit, done)
 
     def _begin(self, unit: Unit, done: Done) -> None:
-        self._start_units(self._queue.add(Submission(unit, done)))
-
-    def _start_units(self, submissions: Iterable[Submission]) -> None:
         if not self._heard:
             self._listen()
+        if self._queue:
+            self._start_units(self._queue.add(Submission(unit, done)))
+            return
+        worker = self._workers[0]  # nobody is busy
+        posted = worker.post(unit)
+        if posted == THROUGH:
+            worker.concluded()
+            done(unit, Outcome())
+            return
+        for submission in self._queue.add(Submission(unit, done)):
+            self._started(submission, worker, posted)
+
+    def _start_units(self, submissions: Iterable[Submission]) -> None:
         for submission in submissions:
-            self._under_way[id(submission.unit)] = submission
             worker = self._workers[submission.worker or 0]
-            posted = worker.submit(submission.unit)
-            if posted == THROUGH:
-                self._conclude(submission.unit, Outcome())
-            elif posted == POSTED and worker not in self._posted:
-                self._posted.append(worker)
+            self._started(submission, worker, worker.post(submission.unit))
+
+    def _started(self, submission: Submission, worker: Worker, posted: int) -> None:
+        """Outcomes from other threads come by the scheduler: none is here before the submission is known."""
+        self._under_way[id(submission.unit)] = submission
+        if posted == THROUGH:
+            self._conclude(submission.unit, Outcome())
+        elif posted == LEFT:
+            worker.submit(submission.unit)
+        elif worker not in self._posted:
+            self._posted.append(worker)
 
     def _listen(self) -> None:
         """Have what workers do without Python told by a descriptor, as soon as the reactor has one."""

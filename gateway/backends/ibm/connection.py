@@ -73,6 +73,7 @@ class Connection:
         self._topics: list[ctypes.Array[ctypes.c_char]] = []
         self._put_options: dict[tuple[bool, bool, int], Callable[[], bytes]] = {}
         self._put_packed: dict[tuple[bool, bool, int], bytes] = {}
+        self._plain: dict[tuple[str, str, bool, bool], tuple[int, bytes, bytes]] = {}  # without a key, under syncpoint
         self._marker: MarkerCalls | None = None
         self.carrier: Carrier | None = None
         """Makes the calls of many puts at one go, where it is compiled."""
@@ -131,6 +132,7 @@ class Connection:
                 self.session.close(handle)
         self._handles.clear()
         self._no_identity.clear()
+        self._plain.clear()
         self._marker = None
 
     def _open(self, descriptor: bytes, options: int, queue: str) -> int:
@@ -191,12 +193,20 @@ class Connection:
         """Asynchronous runs for the carrier; None when a queue is not open yet and is not to be opened now."""
         made: list[Run] = []
         for puts in many:
-            handle = self._handles.get((puts.queue, puts.queue_manager, _OUTPUT))
-            if handle is None:
-                if not open_too:
+            asynchronous, plain = puts.persistent or can_status, puts.syncpoint and not puts.key
+            name = puts.queue, puts.queue_manager, puts.retain, asynchronous
+            known = self._plain.get(name) if plain else None
+            if known is None:
+                if not open_too and (puts.queue, puts.queue_manager, _OUTPUT) not in self._handles:
                     return None
-                handle = self.output(puts.queue, puts.queue_manager)
-            made.append(self._run(puts, handle, puts.persistent or can_status))
+                run = self._run(puts, self.output(puts.queue, puts.queue_manager), asynchronous)
+                known = run[0], run[6], run[7]
+                if not plain:
+                    made.append(run)
+                    continue
+                self._plain[name] = known
+            handle, how, identity = known
+            made.append((handle, puts.priority, puts.persistent, puts.heads, puts.bodies, 0, how, identity, None, b""))
         return made
 
     def has_open(self, queue: str) -> bool:

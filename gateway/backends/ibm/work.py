@@ -155,7 +155,10 @@ def at_one_go(unit: Unit, can_status: bool) -> bool:
     be asked before the commit."""
     if unit.takes or unit.moves or unit.replaces:
         return False
-    return all(puts.syncpoint and (puts.persistent or not can_status) for puts in unit.puts)
+    for puts in unit.puts:  # noqa: SIM110 -- for every unit of devices
+        if not puts.syncpoint or not (puts.persistent or not can_status):
+            return False
+    return True
 
 
 def waits(puts: Puts) -> bool:

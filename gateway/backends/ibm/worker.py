@@ -106,18 +106,21 @@ class Worker:
             self._adopt(connection)
         self.thread.start()
 
-    def submit(self, unit: Unit) -> int:
-        """Commit the unit some time soon; called in the reactor's thread. POSTED: its outcome is to be collected;
-        THROUGH: it is committed."""
-        self.outstanding += 1
-        if self._posting is None:
-            self._units.put(unit)
+    def post(self, unit: Unit) -> int:
+        """In the reactor's thread: commit the unit without Python if nothing is before it. POSTED: collect its outcome;
+        THROUGH: it is committed; LEFT: submit it."""
+        if self.outstanding or self._posting is None:
             return calls.LEFT
-        posted = self._posting.post(unit, self._connection) if self.outstanding == 1 else calls.LEFT
-        if posted == calls.LEFT:
-            self._units.put(unit)
-            self._posting.wake()
+        posted = self._posting.post(unit, self._connection)
+        self.outstanding += posted != calls.LEFT
         return posted
+
+    def submit(self, unit: Unit) -> None:
+        """Commit the unit some time soon; called in the reactor's thread."""
+        self.outstanding += 1
+        self._units.put(unit)
+        if self._posting is not None:
+            self._posting.wake()
 
     def concluded(self) -> None:
         """The outcome of a unit has reached the reactor's thread."""
