@@ -563,7 +563,7 @@ static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssiz
     PyObject *cache = args[5], *missing = args[6], *inbound = args[7];
     int lists = 1;
     for (int i = 8; i < 12; i++) lists = lists && PyList_CheckExact(args[i]);
-    if (!PyDict_CheckExact(cache) || !PyDict_CheckExact(inbound) || !lists) {
+    if (!PyDict_Check(cache) || !PyDict_CheckExact(inbound) || !lists) {
         PyErr_SetString(PyExc_TypeError, "stage(bytes, int, bool, int, int, dict, callable, dict, list, list, list, list)");
         return NULL;
     }
@@ -672,7 +672,7 @@ static int aim(const staged *one, PyObject *caches, PyObject *prepared, PyObject
     long first = PyLong_AsLong(PyTuple_GET_ITEM(one->kept, 2));
     if (first == -1 && PyErr_Occurred()) return -1;
     PyObject *cache = PyTuple_GET_ITEM(caches, first & 7);
-    if (!PyDict_CheckExact(cache)) {
+    if (!PyDict_Check(cache)) {
         PyErr_SetString(PyExc_TypeError, "caches are dicts");
         return -1;
     }

@@ -109,7 +109,7 @@ static PyObject *route_of(PyObject *connection, const frame *one)
 {
     PyObject *caches = field(connection, CACHES);
     if (caches == NULL) return NULL;
-    if (!PyTuple_CheckExact(caches) || PyTuple_GET_SIZE(caches) != 8 || !PyDict_CheckExact(PyTuple_GET_ITEM(caches, CACHE))) {
+    if (!PyTuple_CheckExact(caches) || PyTuple_GET_SIZE(caches) != 8 || !PyDict_Check(PyTuple_GET_ITEM(caches, CACHE))) {
         PyErr_SetString(PyExc_TypeError, "a connection's caches are 8 dicts");
         return NULL;
     }

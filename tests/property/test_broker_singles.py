@@ -10,7 +10,7 @@ from broker_harness import Bench
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.broker import singles
+from gateway.broker import runs, singles
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 
@@ -91,14 +91,16 @@ def test_the_compiled_function_is_there():
     assert COMPILED or not os.environ.get("CI"), "tests/run installs a compiler and Python's headers"
 
 
-@pytest.fixture(params=["compiled", "python"], autouse=True)
+@pytest.fixture(params=["compiled", "compiled, many topics", "python"], autouse=True)
 def way(request):
-    """Both ways to take them in."""
-    if request.param == "compiled" and not COMPILED:
+    """Both ways to take them in; the first also with clients that have many topics."""
+    if request.param != "python" and not COMPILED:
         pytest.skip("no compiler where the gateway was installed")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "python":
             patch.setattr(singles, "take_each", singles.take)
+        if request.param.endswith("many topics"):
+            patch.setattr(runs, "MANY", 0)
         yield
 
 
