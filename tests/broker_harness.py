@@ -187,6 +187,11 @@ class FarQueues(Queues):
     def ask(self, read: Callable[[], Any], answered: Callable[[Any], None]) -> None:
         self.questions.append((read, answered))
 
+    def briefly(self, read: Callable[[], Any]) -> Any:
+        if self.away:
+            raise MQError(2059, "away")
+        return read()
+
     def look(self) -> bool:
         """The oldest question is read; False when there is none."""
         if not self.questions:

@@ -114,7 +114,7 @@ class Gateway:
         self.tracer = Tracer(self)
         self.inspection = inspection_of(self)
         self.inquiries, self.sights = questions_of(self)
-        self._ticking = LoopingCall(self._tick)
+        self._ticking = LoopingCall(notices.kept_on(self._tick))
         self._ticking.clock = reactor
         self._ticks = 0
         self._watch = Watch(lambda: watched_files(self.settings, self.table), self._files_changed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from gateway.observe import logs
 from gateway.session.connection import Connection
@@ -34,6 +35,19 @@ def superseded(text: str) -> None:
 def defect(error: Exception, peer: str) -> None:
     """A connection was lost to it; the others go on."""
     log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
+
+
+def kept_on(call: Callable[[], None]) -> Callable[[], None]:
+    """The same, called again at its next time though it met a defect."""
+
+    def guarded() -> None:
+        try:
+            call()
+        except Exception as error:
+            what = "a defect of the gateway: a part of this second's work is not done"
+            log.exception("defect", what, error)  # noqa: TRY401 -- our log's own
+
+    return guarded
 
 
 def not_admitted(listener: str, peer: str, why: str) -> None:

@@ -35,12 +35,17 @@ def ask(engine: Engine, read: Callable[[], _T], answered: Callable[[_T | MQError
     engine.far.ask(read, told)
 
 
-def stored_for(queue_manager: BatchQueueManager, key: bytes) -> Iterator[Stored]:
-    """All that is stored for the session with this key, in order."""
+def rows_of(queue_manager: BatchQueueManager, queue: str, key: bytes) -> Iterator[Stored]:
+    """All that lies on a state queue with this key, in order."""
     last: Token | None = None
     while True:
-        page = queue_manager.fetch(OUT, key, PAGE, last)
+        page = queue_manager.fetch(queue, key, PAGE, last)
         yield from page
         if len(page) < PAGE:
             return
         last = page[-1].token
+
+
+def stored_for(queue_manager: BatchQueueManager, key: bytes) -> Iterator[Stored]:
+    """All that is stored for the session with this key."""
+    return rows_of(queue_manager, OUT, key)

@@ -9,12 +9,15 @@ the two directions cannot feed each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.broker import pages
+from gateway.broker.asking import ask
 from gateway.broker.handover import Handover
 from gateway.errors import MQError
-from gateway.ports.batch import Token
+from gateway.ports.asking import found_or_raised
+from gateway.ports.batch import Stored, Token
 from gateway.ports.counters import mqrc_label
 from gateway.ports.sources import Backout, Claims, Gathers, Incomplete, Pages, Sources, Subscribed
 from gateway.routing.table import Table
@@ -121,10 +124,9 @@ class Consumers:
             if key not in self.sources:
                 spec = rules[0].spec
                 self.sources[key] = Source(spec.queue or spec.transmission_queue or "", rules)
-                self._open(self.sources[key])
+                self._open_at_once(self.sources[key])
             elif self.sources[key].queue:
-                self.sources[key].backout = self._backout(self.sources[key])
-                self._gather(self.sources[key])
+                self._look_again(self.sources[key])
         for source in back:
             if source.queue:
                 self.arrived(source)  # what came while no rule named it was announced in vain
@@ -138,16 +140,36 @@ class Consumers:
         given = rule.spec.subscription or f"mqgate.{rule.name}"
         return given.replace("{gateway}", self.handover.gateway)
 
+    def _open_at_once(self, source: Source) -> None:
+        """So that it is there when the rules are; one that does not answer is asked."""
+        far, rule = self.engine.far, source.rules[0]
+        found = MQError(0) if far is None else found_or_raised(lambda: far.briefly(lambda: self._look(source, rule)))
+        if isinstance(found, MQError):
+            self._open(source)
+        else:
+            self._opened(source, found)
+
     def _open(self, source: Source) -> None:
         """Subscribe if it is a topic, and ask to be told of arrivals; what fails is tried again."""
-        engine, problem = self.engine, source.name
-        if not source.active:
-            return
+        if source.active:
+            rule = source.rules[0]
+            ask(self.engine, lambda: self._look(source, rule), partial(self._opened, source))
+
+    def _look(self, source: Source, rule: OutboundRule) -> tuple[Subscribed, Backout]:
+        """Where its messages come from and what the queue manager knows of it; changes nothing here."""
+        topic = rule.spec.mq_topic
+        if topic is None or source.queue:
+            where = Subscribed(source.queue, source.key)
+        else:
+            where = self._subscribe(self.subscription(rule), topic)
+        return where, self._backout(rule, where.queue)
+
+    def _opened(self, source: Source, found: tuple[Subscribed, Backout] | MQError) -> None:
+        engine, problem, listening = self.engine, source.name, list[Source]()
         try:
-            topic = source.rules[0].spec.mq_topic
-            if topic is not None:
-                source.queue, source.key = self._subscribe(self.subscription(source.rules[0]), topic)
-            source.backout = self._backout(source)
+            if isinstance(found, MQError):
+                raise found
+            (source.queue, source.key), source.backout = found
             self._gather(source)
             listening = self._consumed.get(source.queue, [])
             if not listening:
@@ -161,18 +183,29 @@ class Consumers:
         if listening:
             self.arrived(source)
 
+    def _look_again(self, source: Source) -> None:
+        """Its rules may have changed."""
+        rule = source.rules[0]
+
+        def found(known: tuple[Subscribed, Backout] | MQError) -> None:
+            if not isinstance(known, MQError):  # else what was known before holds
+                source.backout = known[1]
+
+        self._gather(source)
+        ask(self.engine, lambda: self._look(source, rule), found)
+
     def _subscribe(self, name: str, topic: str) -> Subscribed:
         manager = self.engine.queue_manager
         if not isinstance(manager, Sources):
             raise MQError(2298, "this queue manager takes no subscriptions from rules")  # MQRC_FUNCTION_NOT_SUPPORTED
         return manager.subscribe(name, topic)
 
-    def _backout(self, source: Source) -> Backout:
+    def _backout(self, rule: OutboundRule, queue: str) -> Backout:
         """What the rule says, else the queue's own BOTHRESH and BOQNAME."""
-        given, manager = source.rules[0].spec.backout, self.engine.queue_manager
+        given, manager = rule.spec.backout, self.engine.queue_manager
         own = Backout()
         if (given.threshold is None or given.queue is None) and isinstance(manager, Sources):
-            own = manager.backout(source.queue)
+            own = manager.backout(queue)
         threshold = own.threshold if given.threshold is None else given.threshold
         return Backout(threshold, own.queue if given.queue is None else given.queue)
 
@@ -223,14 +256,34 @@ class Consumers:
             if self._behind:
                 engine.scheduler.later(_PAUSE, self.resume)  # perhaps nothing is committed until then
             return
-        try:
-            fetched = engine.scheduler.monotonic()
-            taken = self._page(source) or self._messages(source)
-        except MQError as error:
-            engine.problems[source.name] = f"get: {error}"
-            engine.counters.mq_errors[engine.queue_manager.name, "get", mqrc_label(error.reason)] += 1
-            source.running, source.waiting = False, True
+        fetched = engine.scheduler.monotonic()
+        if engine.far is not None and isinstance(engine.queue_manager, Claims):
+            stored = engine.queue_manager.claim(source.queue, source.key, BATCH)
+            self.handover.know_requests(stored, lambda error: self._pass_on(source, fetched, stored, error))
             return
+        try:
+            taken = self._page(source) or self._messages(source, self._fetched(source))
+        except MQError as error:
+            self._failed(source, error)
+            return
+        self._taken(source, fetched, taken)
+
+    def _failed(self, source: Source, error: MQError) -> None:
+        engine = self.engine
+        engine.problems[source.name] = f"get: {error}"
+        engine.counters.mq_errors[engine.queue_manager.name, "get", mqrc_label(error.reason)] += 1
+        source.running, source.waiting = False, True
+
+    def _pass_on(self, source: Source, fetched: float, stored: list[Stored], error: MQError | None) -> None:
+        """Messages that are claimed, once what they answer is known."""
+        if error is None:
+            self._taken(source, fetched, self._messages(source, stored))
+            return
+        self._failed(source, error)
+        self.engine.scheduler.later(_PAUSE, self.resume)  # they come again
+
+    def _taken(self, source: Source, fetched: float, taken: Taken) -> None:
+        engine = self.engine
         engine.problems.pop(source.name, None)
         if taken:
             engine.turn.after.append(lambda: self._again(source, fetched, taken))
@@ -251,12 +304,15 @@ class Consumers:
         source.fit(len(page.tokens), sum(map(len, page.bodies)))
         return taken
 
-    def _messages(self, source: Source) -> Taken:
-        """The same with whole messages."""
-        manager, turn = self.engine.queue_manager, self.engine.turn
+    def _fetched(self, source: Source) -> list[Stored]:
+        manager = self.engine.queue_manager
         fetch = manager.claim if isinstance(manager, Claims) else manager.fetch
-        taken: Taken = {}
-        for stored in fetch(source.queue, source.key, BATCH):
+        return fetch(source.queue, source.key, BATCH)
+
+    def _messages(self, source: Source, found: list[Stored]) -> Taken:
+        """The same with whole messages."""
+        turn, taken = self.engine.turn, Taken()
+        for stored in found:
             taken.setdefault(self.handover.message(source, stored), []).append(stored.token)
             turn.take(source.queue, source.key, stored.token)
         return taken

@@ -7,17 +7,19 @@ is, with growing pauses: the acknowledgements stay withheld meanwhile.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, reports
 from gateway.bridge.segments import segments
 from gateway.broker import accounting, holding, restaging
+from gateway.broker.asking import ask, rows_of
 from gateway.broker.route import DEAD, REPORT
 from gateway.broker.turn import STAGED, Cause, Row, Run, Turn
-from gateway.errors import Refused
+from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
 from gateway.mqtt import reasons
-from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Token, Unit
+from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Stored, Token, Unit
 from gateway.ports.counters import DeadLetterReason, DropReason, mqrc_label
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from gateway.broker.parking import Parked
     from gateway.broker.route import Policy
     from gateway.broker.turn import Released
+    from gateway.session.session import Session
 
+_AGAIN_SECONDS = 1.0
 DEAD_LETTER_NOW = frozenset({2010, 2013, 2027, 2029, 2030, 2031, 2047, 2048, 2050, 2061, 2218, 2334, 2421, 2425, 2478})
 """This message or its target cannot work; trying again changes nothing."""
 TOO_LONG = frozenset({2030, 2031})
@@ -189,14 +193,20 @@ class Failures:
         if turn.parked is not None:
             turn.parked.released.remove(released)
         session.releasing.discard(packet_id)
-        after: Token | None = None
-        while page := self.engine.queue_manager.fetch(STAGED, session.key, 200, after):
-            for stored in page:
-                if stored.token == token:
-                    session.inbound[packet_id] = holding.read(stored)[0]
-                    session.staged_tokens[packet_id] = token
-                    return
-            after = page[-1].token
+        self._stage_back(session, packet_id, token)
+
+    def _stage_back(self, session: Session, packet_id: int, token: Token) -> None:
+        """The staged message is there still: its packet identifier names it again."""
+
+        def found(stored: Stored | MQError | None) -> None:
+            if isinstance(stored, MQError):  # the queue manager is away
+                self.engine.scheduler.later(_AGAIN_SECONDS, lambda: self._stage_back(session, packet_id, token))
+            elif stored is not None and not session.over:
+                session.inbound[packet_id] = holding.read(stored)[0]
+                session.staged_tokens[packet_id] = token
+
+        staged = partial(rows_of, self.engine.queue_manager, STAGED, session.key)
+        ask(self.engine, lambda: next((stored for stored in staged() if stored.token == token), None), found)
 
     def segment(self, turn: Turn, run: Run, rows: set[int]) -> bool:
         """Cut what is too long into segments; False when nothing could be cut."""

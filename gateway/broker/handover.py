@@ -6,6 +6,7 @@ reports, a dead letter. What a device gets at QoS 0 goes to the wire when the tu
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,11 @@ from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
 from gateway.bridge.request import Request
 from gateway.broker import tracing
+from gateway.broker.asking import ask
 from gateway.broker.delivery import OUT, Prefixes
 from gateway.broker.route import DEAD, Receiver, Route
 from gateway.broker.turn import Cause
-from gateway.errors import HeaderError, Refused
+from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
@@ -52,6 +54,24 @@ class Handover:
         """The name this gateway gives to what its devices publish; empty: nothing is recognised."""
         self._routes: dict[str, Route] = {}
         self.repeated = Repeated()
+        self._requests: dict[bytes, list[Stored]] = {}
+        """Requests of devices that are known already, by the token they went out with."""
+
+    def know_requests(self, messages: Iterable[Stored], known: Callable[[MQError | None], None]) -> None:
+        """Have `known` called when it is known which requests these messages answer, or cannot be."""
+        tokens = {stored.md[mqmd.CORREL_ID] for stored in messages}
+        tokens = {token for token in tokens if token.startswith(_REQUEST_PREFIX)}
+        fetch = self.engine.queue_manager.fetch
+
+        def found(requests: dict[bytes, list[Stored]] | MQError) -> None:
+            self._requests = {} if isinstance(requests, MQError) else requests
+            known(requests if isinstance(requests, MQError) else None)
+            self._requests = {}
+
+        if tokens:
+            ask(self.engine, lambda: {token: fetch(REQUESTS, token, 1) for token in tokens}, found)
+        else:
+            known(None)
 
     def message(self, source: Source, stored: Stored) -> str:
         """Hand over one message; the name of the rule that took it."""
@@ -114,7 +134,10 @@ class Handover:
         token = stored.md[mqmd.CORREL_ID]
         if not token.startswith(_REQUEST_PREFIX):
             return None
-        found = self.engine.queue_manager.fetch(REQUESTS, token, 1)
+        if self.engine.far is not None:
+            found = self._requests.get(token, [])
+        else:
+            found = self.engine.queue_manager.fetch(REQUESTS, token, 1)
         if not found:
             return None
         request = Request.decode(found[0].data)

@@ -20,6 +20,9 @@ class Asks(Protocol):
         `load`, `depth`, `backout` and `subscribe` of this queue manager. `answered` is called in the reactor, never
         before this returns; with an MQError when there is no answer in time."""
 
+    def briefly(self, read: Callable[[], Any]) -> Any:
+        """What `read` finds, for somebody who waits: a fraction of a second, then MQError."""
+
 
 def found_or_raised(read: Callable[[], Any]) -> Any:
     """What a read finds, or the MQError it ends with."""

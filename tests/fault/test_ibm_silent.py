@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ import pytest
 from bridge_estate import Talker
 from gateways import RunningGateway
 
+from gateway.mqtt import client, writer
+from gateway.mqtt.client import server_reader
 from gateway.mqtt.packets import PINGRESP
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
@@ -84,6 +87,55 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Estate]:
     made = Estate(tmp_path, request.param)
     with made.manager, made.gateway:
         yield made
+
+
+DEVICES = 20
+
+
+def _stay(site: Estate, name: str) -> Talker:
+    """A device with a session that is stored, and messages in it."""
+    device = Talker(site.gateway.port, name, clean=False)
+    device.subscribe("news", 1)
+    device.socket.close()
+    return device
+
+
+def test_sessions_that_cannot_be_read_hold_up_nobody_else(tmp_path: Path) -> None:
+    """With a patience of minutes a read in the reactor would be one of minutes."""
+    site = Estate(tmp_path, "ibmmq")
+    site.gateway.program = [str(Path(__file__).parent / "waiting_gateway.py")]
+    site.gateway.settings += "mqtt: {connect_timeout: 3s}\n"
+    with site.manager, site.gateway:
+        for name in ("resumes", "anew", "waits"):
+            _stay(site, name)
+        devices = [Talker(site.gateway.port, f"d{number}") for number in range(DEVICES)]
+        devices[0].subscribe("talk/#", 0)
+        for number in range(10):
+            devices[1].publish("news", b"%d" % number, 1)
+        waits = Talker(site.gateway.port, "waits", clean=False)  # is being read when it falls silent, or just before
+        with site.silence():
+            anew = socket.create_connection(("127.0.0.1", site.gateway.port), 20)
+            anew.sendall(client.encode_connect(client.connect(5, "anew", clean_start=True)))
+            resumes = socket.create_connection(("127.0.0.1", site.gateway.port), 20)
+            asked = client.connect(5, "resumes", clean_start=False)
+            asked.properties[0x11] = 3600
+            resumes.sendall(client.encode_connect(asked))
+            until = time.monotonic() + 5
+            while time.monotonic() < until:
+                for number, device in enumerate(devices):
+                    device.socket.sendall(writer.encode_publish(5, b"talk/%d" % number, b"x", 0) + b"\xc0\x00")
+                for device in devices:
+                    device.next(PINGRESP, 20)
+            refused = server_reader(5).feed(anew.recv(1000))
+            assert refused[0][1].reason == 0x88, refused
+            assert anew.recv(1) == b""
+            anew.close()
+        with Talker(site.gateway.port, "anew") as again:
+            assert again.publish("up/1", b"one", 1) == 0
+        assert waits.receive()[1] == b"0"
+        resumes.settimeout(30)
+        assert resumes.recv(1000)
+        resumes.close()
 
 
 def test_devices_go_on_and_who_asks_is_told(site: Estate) -> None:

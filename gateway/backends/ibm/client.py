@@ -37,6 +37,7 @@ from gateway.ports.ownership import Letter
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 
 _STOP_SECONDS = 10.0
+_BRIEF_SECONDS = 0.5
 _MAXUMSGS = 10_000
 """What a queue manager has unless somebody changed it."""
 
@@ -291,6 +292,11 @@ class IbmQueueManager:
         else:
             self._scheduler.soon(partial(answered, found_or_raised(read)))
 
+    def briefly(self, read: Callable[[], Any]) -> Any:
+        """See `ports.asking.Asks`."""
+        reader = self._reader
+        return reader.patience.call(read, _BRIEF_SECONDS) if isinstance(reader, PatientReader) else read()
+
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there."""
         return self._reader.depth(queue, key)
@@ -346,7 +352,7 @@ class IbmQueueManager:
         limits, away = [], False
         for name in (queue, ""):
             try:
-                limits.append(int(self._reader.hurried(name, mq.MQIA_MAX_MSG_LENGTH)))
+                limits.append(int(self.briefly(partial(self._reader.inquire, name, mq.MQIA_MAX_MSG_LENGTH))))
             except MQError as error:  # a remote or cluster queue has no limit of its own here
                 away = away or action_for(error.reason) is Action.RECONNECT
         found = min(limits, default=4_194_304)

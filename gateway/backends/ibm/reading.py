@@ -13,7 +13,7 @@ from typing import TypeVar
 from gateway.backends.ibm.connection import FIRST_LENGTH, STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId, is_ours
-from gateway.backends.ibm.patience import Patience
+from gateway.backends.ibm.patience import PATIENCE_SECONDS, Patience
 from gateway.backends.ibm.reasons import Action, action_for
 from gateway.backends.ibm.structures import NO_ID, get_options, key_of, match_md, msg_id_of
 from gateway.errors import MQError
@@ -23,7 +23,6 @@ from gateway.ports.batch import Scheduler, Stored, Token
 _LOOK = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 _KEYED, _ANY = mq.MQMO_MATCH_CORREL_ID, mq.MQMO_NONE
 
-_HURRY_SECONDS = 0.25
 _T = TypeVar("_T")
 _COUNT = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_ACCEPT_TRUNCATED_MSG
 _COUNT_FIRST = get_options(_COUNT | mq.MQGMO_BROWSE_FIRST, _KEYED)
@@ -77,10 +76,6 @@ class Reader:
     def inquire(self, queue: str, selector: int) -> int | str:
         """One attribute of a queue, or of the queue manager."""
         return self._again(lambda connection: connection.session.inquire(queue, selector))
-
-    def hurried(self, queue: str, selector: int) -> int | str:
-        """`inquire` for somebody who can do without."""
-        return self.inquire(queue, selector)
 
     def subscribe(self, name: str, topic: str, queue: str, correl_id: bytes) -> None:
         """Make a durable subscription that puts to a queue, or find it there; one to another topic is replaced."""
@@ -164,16 +159,12 @@ class PatientReader(Reader):
         scheduler: Scheduler,
         told: Callable[[str], None],
     ) -> None:
-        self.patience = Patience(scheduler, silent=told)
+        self.patience = Patience(scheduler, PATIENCE_SECONDS, silent=told)
         super().__init__(driver.noting(self.patience.heard), settings, new_id)
 
-    def _again(self, call: Callable[[Connection], _T], seconds: float = 0.0) -> _T:
+    def _again(self, call: Callable[[Connection], _T]) -> _T:
         again = super()._again
-        return self.patience.call(lambda: again(call), seconds)
-
-    def hurried(self, queue: str, selector: int) -> int | str:
-        """`inquire` for somebody who can do without."""
-        return self._again(lambda connection: connection.session.inquire(queue, selector), _HURRY_SECONDS)
+        return self.patience.call(lambda: again(call))
 
     def close(self) -> None:
         """Disconnect; a call that hangs is left behind."""

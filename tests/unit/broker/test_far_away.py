@@ -11,6 +11,7 @@ from broker_harness import Bench, Device, FarQueues
 
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
+from gateway.ports.sources import Backout
 from gateway.session.record import key_of
 
 
@@ -295,3 +296,48 @@ def test_a_tick_reads_nothing_itself(bench: Bench, monkeypatch: pytest.MonkeyPat
     bench.clock.advance(4000)
     bench.engine.tick()
     assert far(bench).questions
+
+
+RULES = """
+version: 1
+to_mq:
+  - {name: up, topic: 'up/#', queue: Q, on_failure: {then: disconnect}}
+to_mqtt:
+  - {name: down, queue: DOWN, topic: down/x}
+"""
+
+
+def test_a_queue_is_consumed_when_it_is_known_where_its_poison_goes() -> None:
+    queues = FarQueues()
+    queues.backouts["DOWN"] = Backout(3, "POISON")
+    bench = Bench(RULES, queues)
+    assert list(queues.consumed) == ["DOWN"]
+    queues.consumed.clear()
+    queues.away = True
+    bench.kill()
+    assert not queues.consumed
+    answers(bench)
+    queues.away = False
+    bench.clock.advance(11)
+    answers(bench)
+    assert list(queues.consumed) == ["DOWN"]
+    (source,) = bench.consumers.sources.values()
+    assert source.backout == Backout(3, "POISON")
+
+
+def test_what_a_disconnect_puts_back_is_there_for_the_next_pubrel() -> None:
+    bench = Bench(RULES, FarQueues())
+    device = bench.device(4, "dev").connect(clean=False)
+    device.publish("up/1", b"once", 2, 1)
+    bench.queues.refusing["Q"] = 2085
+    device.ack(p.PUBREL, 1)
+    assert device.wire.closed
+    answers(bench)
+    bench.queues.refusing.clear()
+    back = bench.device(4, "dev").connect(clean=False)
+    answers(bench)
+    back.take()
+    back.ack(p.PUBREL, 1)
+    assert kinds(back) == [p.PUBCOMP]
+    assert bench.queues.depth("Q") == 1
+    assert bench.queues.depth("MQGATE.STAGED") == 0
