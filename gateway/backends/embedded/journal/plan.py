@@ -237,6 +237,10 @@ def _plan_moves(store: Looker, plan: Plan, moves: list[LaneMoves]) -> None:
                     target.append(_move_run(move, run, plan.next_number))
                     plan.next_number += run.length
     for move, runs in looked_up:
+        if len(runs) == 1:
+            first = placed[runs[0][0]] | _rank(move, runs[0][0]) << NUMBER_BITS
+            move.new_tokens = range(first, first + runs[0][0].length)
+            continue
         tokens: list[int] = []
         for run, _volatile in runs:
             first = placed[run] | _rank(move, run) << NUMBER_BITS
