@@ -34,9 +34,10 @@ from gateway.errors import Refused
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import Mappings
-from gateway.rules.model import MappingFile, Test
+from gateway.rules.model import MappingFile
 from gateway.rules.parse import load_mappings
 from gateway.rules.templates import CASES, FIELDS, OUTBOUND_FOLDERS, PLAIN, TYPES
+from gateway.rules.trials import Test
 
 REFERENCE = ROOT / "docs" / "reference"
 _DURATION, _SIZE = (typing.get_args(one)[1] for one in (Duration, Size))

@@ -25,8 +25,8 @@ from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.mappings import Mappings, PlacedTest
-from gateway.rules.model import ExpectedPublication, ExpectedPut, QueueMessage, Test
-from gateway.rules.model import Publication as Published
+from gateway.rules.trials import ExpectedPublication, ExpectedPut, QueueMessage, Test
+from gateway.rules.trials import Publication as Published
 
 TOPIC = "topic://"
 NOW = 1_767_225_600.0

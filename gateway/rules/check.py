@@ -9,7 +9,7 @@ from typing import TypeVar
 from gateway.config.source import Path
 from gateway.config.units import Wrong
 from gateway.rules.mappings import InboundRule, OutboundRule, PropertyRule
-from gateway.rules.model import Property, Test, ToMq, ToMqtt
+from gateway.rules.model import Property, ToMq, ToMqtt
 from gateway.rules.templates import (
     OUTBOUND_FOLDERS,
     OUTBOUND_PLAIN,
@@ -19,6 +19,7 @@ from gateway.rules.templates import (
     parse_pattern,
     parse_template,
 )
+from gateway.rules.trials import Test
 
 T = TypeVar("T")
 Problems = list[tuple[Path, Wrong]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gateway.errors import Finding
-from gateway.rules.model import Test, ToMq, ToMqtt
+from gateway.rules.model import ToMq, ToMqtt
 from gateway.rules.templates import Template
+from gateway.rules.trials import Test
 
 PropertyRule = tuple[str, Template, str]
 """Name, template, type (empty: the value's own)."""

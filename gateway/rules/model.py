@@ -5,64 +5,25 @@ One field list: the parser, the JSON Schema and the reference page are made from
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
-from pydantic_core import CoreSchema, core_schema
+from pydantic import Field
 
 from gateway.config.findings import Part
-from gateway.config.units import Duration, Size, Wrong
-
-Scalar = bool | int | float | str
-Qos = Annotated[int, Field(ge=0, le=2)]
-
-
-class _OneOrMany:
-    """One value where a list may stand is a list of one; the JSON Schema says so too."""
-
-    @staticmethod
-    def __get_pydantic_core_schema__(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_as_list, handler(source))
-
-    @staticmethod
-    def __get_pydantic_json_schema__(schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        many = handler(schema)
-        return {"anyOf": [many["items"], many]}
-
-
-def _as_list(value: object) -> object:
-    return value if isinstance(value, list) or value is None else [value]
-
-
-def _folder_choice(value: object) -> object:
-    """`true` and `false` are short for `usr` and `none`."""
-    return {True: "usr", False: "none"}[value] if isinstance(value, bool) else value
-
-
-def _format_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Z0-9]{1,8}", value):
-        raise Wrong(f"`{value}` is not a format", "write an MQ format name in capitals (MQSTR, MYFORMAT)")
-    return value
-
-
-FormatName = Annotated[
-    str, AfterValidator(_format_name), WithJsonSchema({"type": "string", "pattern": "^[A-Z0-9]{1,8}$"})
-]
-FolderChoice = Annotated[
-    Literal["usr", "all", "none"],
-    BeforeValidator(_folder_choice),
-    WithJsonSchema({"enum": ["usr", "all", "none", True, False]}),
-]
-Names = Annotated[list[str], _OneOrMany]
-Levels = Annotated[list[Qos], _OneOrMany]
-Report = Literal[
-    "coa", "cod", "exception", "expiration", "pan", "nan", "pass_msg_id", "pass_correl_id", "discard", "pass_expiry",
-    "coa_with_data", "cod_with_data", "exception_with_data", "expiration_with_data",
-    "coa_with_full_data", "cod_with_full_data", "exception_with_full_data", "expiration_with_full_data",
-]  # fmt: skip
-Folder = Literal["mcd", "mqps", "mqtt"]
-Then = Literal["dead_letter", "hold", "drop", "disconnect"]
+from gateway.config.units import Duration, Size
+from gateway.rules.trials import Test
+from gateway.rules.vocabulary import (
+    Folder,
+    FolderChoice,
+    FormatName,
+    Levels,
+    Names,
+    OneOrMany,
+    Qos,
+    Report,
+    Scalar,
+    Then,
+)
 
 
 class PayloadSize(Part):
@@ -121,7 +82,7 @@ class Descriptor(Part):
         description="MsgType. `auto`: a request when `reply_to` is given and the device sends a response topic.",
     )
     reply_to: ReplyTo | None = Field(default=None, description="ReplyToQ and ReplyToQMgr.")
-    report: Annotated[list[Report], _OneOrMany] = Field(
+    report: Annotated[list[Report], OneOrMany] = Field(
         default=[], description="Reports asked for; they need `reply_to`."
     )
     correlation: str | None = Field(
@@ -216,7 +177,7 @@ class ToMq(Part):
         default={}, description="Message properties (`usr` folder); a template of one placeholder with a type keeps it."
     )
     user_properties: bool = Field(default=True, description="Whether MQTT 5 user properties become message properties.")
-    headers: Annotated[list[Folder], _OneOrMany] = Field(
+    headers: Annotated[list[Folder], OneOrMany] = Field(
         default=["mcd", "mqps", "mqtt"],
         description="MQRFH2 folders as MQ Telemetry writes them. `[]` without properties: the body alone.",
     )
@@ -313,81 +274,6 @@ class ToMqtt(Part):
         description="Messages of an MQ group (GroupId): in the order in which they lie on the queue, or `whole`: when "
         "the last of them has come, in logical order, in one unit of work, with `md.GroupId`, `md.MsgSeqNumber` and "
         "`md.MsgFlags` as user properties (unless these are `none`). It holds for all rules of the queue.",
-    )
-
-
-class Publication(Part):
-    """What a test publishes."""
-
-    topic: str = Field(description="Topic name.")
-    qos: Qos = Field(default=0, description="Quality of service.")
-    retain: bool = Field(default=False, description="Retain flag.")
-    payload: str | dict[str, Any] | list[Any] = Field(
-        default="", description="Text; a mapping or list is sent as JSON."
-    )
-    payload_hex: str | None = Field(default=None, description="Payload as hexadecimal digits.")
-    client: str = Field(default="test", description="Client identifier.")
-    user: str = Field(default="", description="User name.")
-    listener: str = Field(default="", description="Listener.")
-    user_properties: list[tuple[str, str]] | dict[str, str] = Field(default={}, description="MQTT 5 user properties.")
-    content_type: str | None = Field(default=None, description="MQTT 5 content type.")
-    response_topic: str | None = Field(default=None, description="MQTT 5 response topic.")
-    correlation_data: str | None = Field(default=None, description="MQTT 5 correlation data.")
-    expiry: Duration | None = Field(default=None, description="MQTT 5 message expiry.")
-
-
-class QueueMessage(Part):
-    """A message on a queue, as a test gives it."""
-
-    queue: str = Field(
-        description="The queue it lies on (or the transmission queue), or `topic://TOPIC`: published on an MQ topic."
-    )
-    body: str = Field(default="", description="Text of the body.")
-    format: str = Field(default="", description="Format of the body.")
-    persistence: Literal["persistent", "not_persistent"] = Field(default="persistent", description="Persistence.")
-    properties: dict[str, Scalar] = Field(default={}, description="Properties: `name` (usr) or `folder.name`.")
-    correlation_id: str = Field(default="", description="CorrelId, text.")
-    reply_to: str = Field(default="", description="ReplyToQ; the message is a request then.")
-    remote_queue: str = Field(default="", description="RemoteQName of the MQXQH.")
-    remote_queue_manager: str = Field(default="", description="RemoteQMgrName of the MQXQH.")
-
-
-class ExpectedPut(Part):
-    """What a test wants to see put; keys left out are not compared."""
-
-    queue: str | None = Field(default=None, description="Queue name.")
-    mq_topic: str | None = Field(default=None, description="MQ topic string.")
-    queue_manager: str | None = Field(default=None, description="Queue manager name.")
-    rule: str | None = Field(default=None, description="Name of the rule.")
-    persistence: Literal["persistent", "not_persistent"] | None = Field(default=None, description="Persistence.")
-    priority: int | None = Field(default=None, description="Priority.")
-    format: str | None = Field(default=None, description="Format of the body.")
-    properties: dict[str, Scalar] | None = Field(
-        default=None, description="Properties that must be there with these values."
-    )
-    refused: str | None = Field(default=None, description="Name of the reason for which the message is refused.")
-
-
-class ExpectedPublication(Part):
-    """What a test wants to see published."""
-
-    topic: str | None = Field(default=None, description="Topic name.")
-    qos: Qos | None = Field(default=None, description="Quality of service.")
-    retain: bool | None = Field(default=None, description="Retain flag.")
-    payload: str | None = Field(default=None, description="Text of the payload.")
-    client: str | None = Field(default=None, description="The only client it is for.")
-    user_properties: dict[str, str] | None = Field(default=None, description="User properties that must be there.")
-    refused: str | None = Field(default=None, description="Name of the reason for which the message is refused.")
-
-
-class Test(Part):
-    """A test beside the rules: what is published or put, and what must come of it."""
-
-    name: str = Field(default="", description="For the report.")
-    publish: Publication | None = Field(default=None, description="A publication of a device.")
-    put: QueueMessage | None = Field(default=None, description="A message that an application puts.")
-    expect: list[ExpectedPut | ExpectedPublication] = Field(
-        default=[], description="What comes of it, in order; an empty list: nothing."
     )
 
 

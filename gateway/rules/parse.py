@@ -19,9 +19,10 @@ from gateway.config.units import Wrong
 from gateway.errors import ConfigurationError, Finding
 from gateway.rules.check import check_inbound, check_outbound, check_test
 from gateway.rules.mappings import InboundRule, Mappings, OutboundRule, PlacedTest
-from gateway.rules.model import MappingFile, Test, ToMq, ToMqtt
+from gateway.rules.model import MappingFile, ToMq, ToMqtt
 from gateway.rules.payload_schema import compile_schema
 from gateway.rules.shadow import shadowed, shadowed_sources
+from gateway.rules.trials import Test
 
 Load = Callable[[str], str]
 

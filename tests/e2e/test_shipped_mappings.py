@@ -26,10 +26,10 @@ from gateway.bridge.rehearsal import message_of, payload_of
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts
-from gateway.rules import model
+from gateway.rules import trials
 from gateway.rules.feedback import Feedback
-from gateway.rules.model import ExpectedPublication, ExpectedPut, Publication
 from gateway.rules.parse import load_mappings
+from gateway.rules.trials import ExpectedPublication, ExpectedPut, Publication
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(240)]
 ROOT = Path(__file__).parent.parent.parent
@@ -174,7 +174,7 @@ def queue_of(expected: ExpectedPut) -> str:
     return TRANSMISSION.get(name, name)
 
 
-def check_publication(bridge: Estate, test: model.Test) -> None:
+def check_publication(bridge: Estate, test: trials.Test) -> None:
     assert test.publish is not None
     wanted = [one for one in test.expect if isinstance(one, ExpectedPut)]
     queues = {queue_of(one) for one in wanted}
@@ -193,7 +193,7 @@ def check_publication(bridge: Estate, test: model.Test) -> None:
         say(bridge, test.publish.topic, "", retain=True)
 
 
-def compare(expected: ExpectedPut, message: Message, test: model.Test) -> None:
+def compare(expected: ExpectedPut, message: Message, test: trials.Test) -> None:
     assert test.publish is not None
     assert message.body.raw == payload_of(test.publish), test.name
     if expected.refused:
@@ -217,7 +217,7 @@ def reason_of(message: Message) -> int:
     return int.from_bytes(message.data[8:12], "little")
 
 
-def check_put(bridge: Estate, test: model.Test) -> None:
+def check_put(bridge: Estate, test: trials.Test) -> None:
     assert test.put is not None
     md, data = message_of(test.put)
     bridge.application.clear(DEAD)
