@@ -16,6 +16,7 @@ from gateway.broker.runs import length_of
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
     from gateway.broker.turn import Row, Run, Turn
+    from gateway.ports.batch import Puts
     from gateway.ports.counters import Counters, DropReason
 
 NO_RULE = "_none"
@@ -77,10 +78,15 @@ def refused(counters: Counters, rule: str, qos: int, reason: DropReason) -> None
 def committed(counters: Counters, queue_manager: str, turn: Turn) -> int:
     """Count what a turn has put; how many messages of rules that is."""
     bridged = 0
+    marked = bool(turn.aims or turn.causes or turn.segmented) or turn.parked is not None
     for run, puts in turn.runs.items():
-        if run not in turn.targets or not puts.heads:
+        policy = turn.targets.get(run)
+        if policy is None or not puts.heads:
             continue
         bridged += len(puts.heads)
+        if not marked and not puts.lost and not turn.releases(run):  # nearly always
+            _count_plain(counters, queue_manager, policy.rule, int(run[3]), puts)
+            continue
         causes = turn.causes.get(run)
         if causes:
             received(counters, turn, ((run, row) for row in causes))
@@ -127,6 +133,14 @@ def _lost(counters: Counters, queue_manager: str, turn: Turn, run: Run) -> None:
             counters.mq_put_messages[queue_manager, policy.rule] -= count
             counters.messages_dropped[policy.rule, "queue_full" if puts.lost_reason == _Q_FULL else "other"] += count
         lost -= count
+
+
+def _count_plain(counters: Counters, queue_manager: str, rule: str, qos: int, puts: Puts) -> None:
+    """A run of one rule, in which every row is a message as it came: what `_count_puts` does of that."""
+    rows = len(puts.heads)
+    counters.mq_put_messages[queue_manager, rule] += rows
+    counters.mq_put_bytes[queue_manager, rule] += length_of(puts.heads) + length_of(puts.bodies)
+    _received(counters, rule, qos, rows)
 
 
 def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, instead: str) -> None:

@@ -359,7 +359,11 @@ class Engine:
         for connection, count in turn.pending.items():
             connection.inbound_pending -= count
             connection.session.received += count
-        self.counters.packets_out[:] = map(add, self.counters.packets_out, turn.answered)
+        out, answered = self.counters.packets_out, turn.answered
+        if answered[4] == sum(answered):
+            out[4] += answered[4]  # nothing but PUBACKs
+        else:
+            out[:] = map(add, out, answered)
         self.writing.acknowledge(turn)
         for owner, (staged, ids) in turn.staged.items():
             runs.pair(owner.staged_tokens, ids, staged.tokens)

@@ -328,9 +328,10 @@ class Turn:
         """What the queue manager is asked to commit."""
         unit = Unit(
             [puts for puts in self.runs.values() if puts.heads],
-            [takes for takes in self.takes.values() if takes.tokens],
+            [takes for takes in self.takes.values() if takes.tokens] if self.takes else [],
             list(self.moves),
             list(self.replaces.values()),
         )
-        self.held.ask_for(unit, STAGED)
+        if self.held:
+            self.held.ask_for(unit, STAGED)
         return unit
