@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from gateway.bridge.rehearsal import run_tests
+from gateway.cli.counting import counted
 from gateway.cli.reach import show_json
 from gateway.config.load import load_settings
 from gateway.errors import ConfigurationError, Finding
@@ -51,7 +52,7 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
         for finding in findings:
             click.echo(str(finding), err=True)
         if not findings:
-            click.echo(f"all is well: {len(files)} files, {tests} tests passed")
+            click.echo(f"all is well: {counted(len(files), 'file')}, {counted(tests, 'test')} passed")
     sys.exit(1 if findings else 0)
 
 

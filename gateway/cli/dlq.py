@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from gateway.cli.counting import counted
 from gateway.cli.queue import show_message
 from gateway.cli.reach import common, reach, segment, show_json
 
@@ -146,7 +147,7 @@ def export(
             after = page["next"]
             if after is None:
                 break
-    click.echo(f"{count} dead letters written", err=True)
+    click.echo(f"{counted(count, 'dead letter')} written", err=True)
 
 
 @dlq.command()

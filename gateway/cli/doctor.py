@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import click
 
+from gateway.cli.counting import counted
 from gateway.cli.reach import show_json
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
@@ -111,7 +112,7 @@ def _configured(settings: Settings) -> Iterator[Found]:
 
     try:
         table = read_table(settings)
-        yield Found("mappings", "ok", f"{len(table.routes)} rules to MQ, {len(table.outbound)} to devices")
+        yield Found("mappings", "ok", f"{counted(len(table.routes), 'rule')} to MQ, {len(table.outbound)} to devices")
     except MqgateError as error:
         yield Found("mappings", "wrong", str(error))
     ibm = settings.queue_manager.ibm

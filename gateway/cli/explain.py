@@ -10,6 +10,7 @@ import click
 from gateway.bridge.explain import Explanation, Would
 from gateway.bridge.explain import explain as explained
 from gateway.bridge.inbound import Origin
+from gateway.cli.counting import counted
 from gateway.cli.reach import read_settings, show_json
 from gateway.errors import ConfigurationError
 from gateway.mqtt import properties as prop
@@ -113,7 +114,9 @@ def show_put(put: Would) -> None:
     if put.queue.startswith("topic://"):
         where = f"MQ topic {put.queue.removeprefix('topic://')}"
     click.secho(f"rule {put.rule}: to {where}", bold=True)
-    click.echo(f"  {kept}, priority {put.priority}, format {put.format or 'none'}, body {put.body_bytes} bytes")
+    click.echo(
+        f"  {kept}, priority {put.priority}, format {put.format or 'none'}, body {counted(put.body_bytes, 'byte')}"
+    )
     syncpoint = "within syncpoint" if put.syncpoint else "out of syncpoint"
     click.echo(f"  {syncpoint}: {put.syncpoint_why}")
     click.echo(f"  if its {put.data_bytes} bytes are more than the queue takes: {put.too_long}")

@@ -14,6 +14,7 @@ import click
 from rich.progress import Progress
 
 from gateway.backends.embedded.journal import inspection
+from gateway.cli.counting import counted
 from gateway.cli.reach import data_directory, read_settings, show_json
 from gateway.errors import StoreError
 
@@ -66,11 +67,10 @@ def check(config: str | None, data: str | None, as_json: bool) -> None:
             click.echo(f"{problem.path}, byte {problem.offset}: {problem.what}", err=True)
         for verdict in verdicts:
             closed = "closed in order" if verdict.closed else "not closed in order (killed, or power lost)"
-            click.echo(
-                f"{verdict.segments} segments and {verdict.spare} spare, {verdict.frames:,} frames, "
-                f"{verdict.messages:,} messages, {verdict.bytes:,} bytes; {closed}"
-            )
-        click.echo(f"{len(problems)} problems" if problems else "whole")
+            held = [counted(verdict.frames, "frame"), counted(verdict.messages, "message")]
+            found_in = f"{counted(verdict.segments, 'segment')} and {verdict.spare} spare"
+            click.echo(f"{found_in}, {', '.join(held)}, {counted(verdict.bytes, 'byte')}; {closed}")
+        click.echo(counted(len(problems), "problem") if problems else "whole")
     sys.exit(1 if problems else 0)
 
 
@@ -117,4 +117,4 @@ def salvage(file: str, config: str | None, data: str | None, as_json: bool) -> N
                 line = {"queue": one.queue, "key": one.key.hex(), "priority": one.priority}
                 line |= {"put_time": message.put_time, "head": message.head.hex(), "body": message.body.hex()}
             out.write(json.dumps(line) + "\n")
-    click.echo(f"{messages:,} messages and {records:,} state records are in {file}")
+    click.echo(f"{counted(messages, 'message')} and {counted(records, 'state record')} written to {file}")

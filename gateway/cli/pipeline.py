@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from gateway.cli.counting import counted
 from gateway.cli.reach import Refused, read_settings, show_json
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError
 from gateway.pipeline.commands import pipeline
@@ -77,7 +78,8 @@ def _drain(
         show_json(draining.figures())
         return
     for queue, done in draining.done.items():
-        click.echo(f"{queue}: {done.messages:,} messages in {done.units:,} units, {done.repeated:,} had come before")
+        messages, units = counted(done.messages, "message"), counted(done.units, "unit")
+        click.echo(f"{queue}: {messages} in {units}, {done.repeated:,} had come before")
 
 
 def _served(draining: Any, folder: Path, given: dict[str, Any]) -> Any:

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from gateway.cli.counting import counted
 from gateway.cli.reach import Reach, Refused, common, reach, segment, show_json
 
 
@@ -80,7 +81,7 @@ def browse(
     else:
         for one in items:
             show_message(one)
-        click.echo(f"{len(items)} of {page['total']} messages")
+        click.echo(f"{len(items)} of {counted(page['total'], 'message')}")
 
 
 def show_message(message: dict[str, Any]) -> None:
@@ -94,7 +95,7 @@ def show_message(message: dict[str, Any]) -> None:
         click.echo(f"    {key} = {value}")
     body = message["body"]
     shown = body["text"] if body["text"] is not None else base64.b64decode(body["base64"]).hex(" ")
-    click.echo(f"  body, {body['length']} bytes{' (cut)' if body['truncated'] else ''}: {shown}")
+    click.echo(f"  body, {counted(body['length'], 'byte')}{' (cut)' if body['truncated'] else ''}: {shown}")
     if message["error"]:
         click.secho(f"  {message['error']}", fg="red")
     click.echo()
@@ -197,4 +198,4 @@ def clear(name: str, yes: bool, config: str | None, data: str | None, as_json: b
     if as_json:
         show_json(answer)
     else:
-        click.echo(f"{answer['removed']} messages removed")
+        click.echo(f"{counted(answer['removed'], 'message')} removed")

@@ -1,0 +1,8 @@
+"""Numbers of things, as a person writes them."""
+
+from __future__ import annotations
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 file`, `2 files`; `many` where that is not the word with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
