@@ -30,6 +30,9 @@ def marker_key(number: int, instance: str) -> bytes:
     return b"worker" + number.to_bytes(2, "big") + bytes.fromhex(instance)
 
 
+TAKEN_OVER = "another gateway has taken over from this one, which was not heard of in time"
+
+
 class Superseded(Exception):
     """Another gateway has taken over what was this one's: it must not commit anything any more."""
 
@@ -57,7 +60,7 @@ class Marker:
         """Replace the marker within the open unit. Superseded when another gateway has it."""
         gone, offered = connection.exchange(MARKERS, self.key, self.settled, self._expiry)
         if gone and self.fence:
-            raise Superseded
+            raise Superseded(TAKEN_OVER)
         self.offered = offered
 
     def calls(self, connection: Connection) -> Calls:

@@ -23,6 +23,7 @@ from gateway.backends.ibm.posting import AROUND, Posting
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.work import (
     MARKERS,
+    TAKEN_OVER,
     Marker,
     PutFailed,
     Superseded,
@@ -72,8 +73,8 @@ class Worker:
         superseded: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """`told` gets one line at each loss and at each return of the connection, `attempted` the reason of each
-        attempt to connect again (0: it worked); `superseded` is called when another gateway has taken over: nothing is
-        committed any more."""
+        attempt to connect again (0: it worked); `superseded` is called when nothing is committed any more: another
+        gateway has taken over, or a defect was met."""
         self._superseded = superseded
         self._driver = driver
         self._settings = settings
@@ -150,9 +151,9 @@ class Worker:
         try:
             while (batch := self._next()) is not None:
                 self._commit_batch(batch)
-        except Superseded:
+        except Exception as error:  # noqa: BLE001 -- without this thread nobody would be answered any more
             self._drop_connection()
-            self._superseded("another gateway has taken over from this one, which was not heard of in time")
+            self._superseded(str(error) if isinstance(error, Superseded) else f"a defect stopped commits: {error!r}")
             return
         if self._connection is not None:
             with suppress(MQError):
@@ -310,7 +311,7 @@ class Worker:
         """What the single calls before the commit would have raised."""
         self.calls += AROUND + sum(map(len, carried.ids))
         if carried.stage == calls.MARKER_GONE:
-            raise Superseded
+            raise Superseded(TAKEN_OVER)
         carried.check_puts(MARKERS)
 
     def _commit(self, commit: Callable[[], None]) -> bool | None:
