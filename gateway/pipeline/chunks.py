@@ -26,7 +26,8 @@ from gateway.pipeline.lookup import Run
 from gateway.pipeline.segments import Segments, Use
 
 CHUNK_BYTES = 32 * 1024 * 1024
-_INDEX_TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+_BINARY = {4: pa.binary(), 8: pa.large_binary()}
+_INDEX_TYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,13 @@ def _parts(segments: Segments, runs: Iterable[Run], uses: dict[int, Use], most: 
         if number != known:
             frame, sections = segments.frame_of_place(uses[slot_of(number)], number)
             known = number
+        row = run.place & ROW_MASK
+        if run.rows <= most:
+            yield _Part(run, row, frame, sections)
+            continue
         for begin in range(0, run.rows, most):
             piece = run._replace(first=run.first + begin, rows=min(most, run.rows - begin))
-            yield _Part(piece, (run.place & ROW_MASK) + begin, frame, sections)
+            yield _Part(piece, row + begin, frame, sections)
 
 
 def _joined(parts: list[_Part], backouts: dict[int, int], among: Known) -> Chunk:
@@ -202,9 +207,9 @@ def _index(part: _Part, kind: Kind) -> np.ndarray[Any, Any]:
     """The rows' entries of an index column; zeros when there is none."""
     found = part.sections.get(kind)
     if found is None:
-        return np.zeros(part.run.rows, dtype=np.int64)
+        return np.zeros(part.run.rows, dtype=np.uint8)
     width, content = found
-    return np.frombuffer(content, dtype=_INDEX_TYPES[width])[part.row : part.row + part.run.rows].astype(np.int64)
+    return np.frombuffer(content, _INDEX_TYPES[width], part.run.rows, part.row * width)
 
 
 def _bodies(part: _Part) -> pa.BinaryArray:
@@ -217,9 +222,8 @@ def _bodies(part: _Part) -> pa.BinaryArray:
 def _binary(sections: Sections, offsets: Kind, data: Kind) -> pa.BinaryArray:
     """A column of bytes as it lies in the file."""
     width, content = sections[offsets]
-    kind = pa.binary() if width == 4 else pa.large_binary()
     buffers = [None, pa.py_buffer(content), pa.py_buffer(sections[data][1])]
-    array = pa.Array.from_buffers(kind, len(content) // width - 1, buffers)
+    array = pa.Array.from_buffers(_BINARY[width], len(content) // width - 1, buffers)
     return array if width == 4 else array.cast(pa.binary())
 
 
