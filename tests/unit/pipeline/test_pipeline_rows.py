@@ -18,6 +18,7 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spar
 import io
 
 from gateway.backends.embedded.journal.store import Store
+from gateway.backends.embedded.store.known import KnownInPython
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.pipeline.access import LocalAccess
@@ -234,3 +235,52 @@ def test_heads_that_all_differ_read_again(tmp_path: Path) -> None:
         for chunk in chunks(tmp_path, 6000):
             decoder.batch(chunk)
     assert len(decoder._table.plans) < 200
+
+
+def read_with_its_heads(decoder: RowDecoder, path: Path, rows: int) -> list[dict[str, Any]]:
+    """As a task reads: the chunks are numbered by what the decoder knows."""
+    access = LocalAccess(path)
+    pieces = access.pieces("*", 0, access.extent("*", 0, None).next, 2)
+    found = [
+        checked(decoder.batch(chunk)).to_pylist() for piece in pieces for chunk in piece.chunks(rows, decoder.heads)
+    ]
+    return [row for batch in found for row in batch]
+
+
+@pytest.mark.parametrize(("varying", "compiled"), [(False, True), (True, True), (True, False)])
+def test_heads_are_known_from_task_to_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, varying: bool, compiled: bool
+) -> None:
+    if not compiled:
+        monkeypatch.setattr("gateway.backends.embedded.store.known._kind", KnownInPython)
+    heads, bodies = Fleet(devices=700, varying=varying).batch(2100)
+    stored(tmp_path, heads, bodies)
+    decoder = RowDecoder("MQGATE", ALL)
+    for rows in (700, 100, 2100):
+        expect(read_with_its_heads(decoder, tmp_path, rows), heads, bodies)
+    assert len(decoder._table.plans) <= 1400
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_what_is_forgotten_is_met_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, varying: bool) -> None:
+    monkeypatch.setattr("gateway.pipeline.head_table.KNOWN", 120)
+    monkeypatch.setattr("gateway.pipeline.head_table.REMEMBERED", 60)
+    monkeypatch.setattr("gateway.pipeline.rows.FEW_HEADS", 20)
+    few, many = Fleet(devices=5).batch(200), Fleet(devices=150, varying=varying).batch(600)
+    heads, bodies = few[0] + many[0] + few[0], few[1] + many[1] + few[1]
+    stored(tmp_path, heads, bodies)
+    decoder = RowDecoder("MQGATE", ALL)
+    for rows in (50, 200, 1000):
+        expect(read_with_its_heads(decoder, tmp_path, rows), heads, bodies)
+        assert len(decoder.heads) <= 120 + 600
+
+
+def test_chunks_read_ahead_of_the_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their numbers mean nothing any more when the decoder has forgotten some heads meanwhile."""
+    monkeypatch.setattr("gateway.pipeline.head_table.KNOWN", 10)
+    heads, bodies = Fleet(devices=40).batch(400)
+    stored(tmp_path, heads, bodies)
+    decoder, access = RowDecoder("MQGATE", ALL), LocalAccess(tmp_path)
+    pieces = access.pieces("*", 0, access.extent("*", 0, None).next, 1)
+    ahead = [chunk for piece in pieces for chunk in piece.chunks(15, decoder.heads)]
+    expect([row for chunk in ahead for row in decoder.batch(chunk).to_pylist()], heads, bodies)
