@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,9 +13,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import mqi_clients
+from frame_proxy import FrameProxy
 
 from gateway.backends.buffer.ibm_link import IbmLink
 from gateway.backends.buffer.queue_manager import STATE_QUEUES, BufferedQueueManager
@@ -133,6 +137,49 @@ def served(path: Path | None, socket: Path, objects: str = OBJECTS) -> Iterator[
         finally:
             server.stop()
             queue_manager.close()
+
+
+class ServingProcess:
+    """The same as a process of its own, to be killed and started again."""
+
+    def __init__(self, folder: Path, objects: str = OBJECTS) -> None:
+        self.socket = folder / "mqi.sock"
+        self._folder = folder
+        (folder / "objects.mqsc").write_text(objects)
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(self._folder / "data")]
+        command += ["--name", "QM1", "--socket", str(self.socket), "--user", "app:pw"]
+        command += ["--objects", str(self._folder / "objects.mqsc")]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert "answers" in self._process.stdout.readline()
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+R = TypeVar("R", bound=BatchRig)
+
+
+@contextmanager
+def behind_proxy(
+    path: Path, decide: Callable[[int], str], make: Callable[[str], R]
+) -> Iterator[tuple[EmbeddedQueueManager, R]]:
+    """A queue manager, and a rig that reaches it through a proxy that may cut the connection at a call."""
+    mqi_clients.load_bindings()
+    with served(None, path / "mqi.sock") as queue_manager:
+        proxy = FrameProxy(path / "proxy.sock", path / "mqi.sock", decide)
+        rig = make(str(path / "proxy.sock"))
+        try:
+            yield queue_manager, rig
+        finally:
+            rig.close()
+            proxy.close()
 
 
 class BufferRig(BatchRig):

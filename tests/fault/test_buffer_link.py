@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import mqi_clients
 import pytest
 from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy, at_call
-from ibm_rig import HEAD, OBJECTS, BufferRig, served
+from ibm_rig import HEAD, OBJECTS, BufferRig, behind_proxy, served
 
 from gateway.backends.buffer import tube
 from gateway.backends.embedded.mqi.wire import Verb
@@ -46,21 +47,15 @@ def _numbers(queue_manager: EmbeddedQueueManager) -> list[int]:
 def test_a_lost_answer_neither_loses_nor_doubles(
     driver: str, verb: Verb, nth: int, decision: str, tmp_path: Path
 ) -> None:
-    mqi_clients.load_bindings()
-    with served(None, tmp_path / "mqi.sock") as queue_manager:
-        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", at_call(verb, nth, decision))
-        rig = BufferRig(driver, str(tmp_path / "proxy.sock"), tmp_path / "buffer")
-        try:
-            rig.until("connected")
-            for number in range(8):
-                assert not rig.commit(_released(rig, number)).failures
-            rig.until("connected")
-            assert _numbers(queue_manager) == list(range(8))
-            assert any(line.startswith("buffering") for line in rig.told), "the connection was meant to break"
-            assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.SESSIONS")] == [b"7"]
-        finally:
-            rig.close()
-            proxy.close()
+    make = partial(BufferRig, driver, path=tmp_path / "buffer")
+    with behind_proxy(tmp_path, at_call(verb, nth, decision), make) as (queue_manager, rig):
+        rig.until("connected")
+        for number in range(8):
+            assert not rig.commit(_released(rig, number)).failures
+        rig.until("connected")
+        assert _numbers(queue_manager) == list(range(8))
+        assert any(line.startswith("buffering") for line in rig.told), "the connection was meant to break"
+        assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.SESSIONS")] == [b"7"]
 
 
 @pytest.mark.parametrize("decision", [CUT_BEFORE, CUT_AFTER])

@@ -19,7 +19,7 @@ from pathlib import Path
 import mqi_clients
 import pytest
 from free_ports import free_port
-from ibm_rig import OBJECTS, Rig
+from ibm_rig import Rig, ServingProcess
 
 from gateway.backends.embedded.journal.store import Store
 from gateway.backends.embedded.store.unit import StoreUnit
@@ -50,27 +50,13 @@ class Source:
     def __init__(self, folder: Path, driver: str = "ibmmq") -> None:
         mqi_clients.load_bindings()
         self.folder, self.socket, self.journal = folder, folder / "mqi.sock", folder / "journal"
-        (folder / "objects.mqsc").write_text(OBJECTS)
         (folder / "pw").write_text("pw\n")
         (folder / "mqgate.yaml").write_text(SETTINGS % driver)
         self.sent = 0
         self.fired = 0
-        self.start()
+        self.manager = ServingProcess(folder)
+        self.start, self.kill = self.manager.start, self.manager.kill
         self.rig = Rig("ibmmq", str(self.socket))
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(self.folder / "data")]
-        command += ["--name", "QM1", "--socket", str(self.socket), "--user", "app:pw"]
-        command += ["--objects", str(self.folder / "objects.mqsc")]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        assert "answers" in self.process.stdout.readline()
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
     def close(self) -> None:
         self.rig.close()

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -23,7 +21,7 @@ import mqi_clients
 import pytest
 from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy
 from gateways import RunningGateway
-from ibm_rig import HEAD, OBJECTS, Rig
+from ibm_rig import HEAD, OBJECTS, Rig, ServingProcess
 
 from gateway.backends.embedded.mqi.wire import Verb
 from gateway.errors import MqgateError
@@ -51,15 +49,13 @@ class MortalQueueManager:
     """A queue manager, and the proxy in front of it that can kill it at a call."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._direct = folder / "mqi.sock"
-        (folder / "objects.mqsc").write_text(f"{OBJECTS}\nALTER QLOCAL(APP.Q) MAXDEPTH(900000)")
         self._lock = threading.Lock()
         self._plan: tuple[int, int, str] | None = None
         self.kills = 0
         self.alive = threading.Event()
-        self._start()
-        self.proxy = FrameProxy(folder / "s", self._direct, self._decide)
+        self._process = ServingProcess(folder, f"{OBJECTS}\nALTER QLOCAL(APP.Q) MAXDEPTH(900000)")
+        self.alive.set()
+        self.proxy = FrameProxy(folder / "s", self._process.socket, self._decide)
         self.proxy.answered = self._kill
 
     def plan(self, verb: int, calls: int, when: str) -> None:
@@ -71,7 +67,6 @@ class MortalQueueManager:
         self.alive.wait(60)
         self.proxy.close()
         self._process.kill()
-        self._process.wait()
 
     def _decide(self, verb: int) -> str:
         with self._lock:
@@ -94,19 +89,13 @@ class MortalQueueManager:
             if not self.alive.is_set():
                 return
             self.alive.clear()
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
+        self._process.kill()
         self.kills += 1
         self.proxy.cut()
         threading.Thread(target=self._start).start()
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(self._folder / "data")]
-        command += ["--name", "QM1", "--socket", str(self._direct), "--user", "app:pw"]
-        command += ["--objects", str(self._folder / "objects.mqsc")]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert "answers" in self._process.stdout.readline()
+        self._process.start()
         self.alive.set()
 
 

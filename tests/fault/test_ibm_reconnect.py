@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import mqi_clients
 import pytest
-from frame_proxy import CUT_AFTER, CUT_BEFORE, FrameProxy, at_call
-from ibm_rig import HEAD, OBJECTS, Rig, served
+from frame_proxy import CUT_AFTER, CUT_BEFORE, at_call
+from ibm_rig import HEAD, Rig, ServingProcess, behind_proxy, served
 
 from gateway.backends.embedded.mqi.wire import Verb
 from gateway.backends.ibm.work import Marker
@@ -48,19 +46,12 @@ def _numbers(rig: Rig) -> list[int]:
 def test_a_lost_answer_neither_loses_nor_doubles(
     driver: str, verb: Verb, nth: int, decision: str, tmp_path: Path
 ) -> None:
-    mqi_clients.load_bindings()
-    with served(None, tmp_path / "mqi.sock"):
-        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", at_call(verb, nth, decision))
-        rig = Rig(driver, str(tmp_path / "proxy.sock"))
-        try:
-            for number in range(8):
-                assert not rig.commit(_unit(number)).failures
-            assert _numbers(rig) == list(range(8))
-            assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.STATE")] == [b"7"]
-            assert any("2009" in line for line in rig.told), "the connection was meant to break"
-        finally:
-            rig.close()
-            proxy.close()
+    with behind_proxy(tmp_path, at_call(verb, nth, decision), partial(Rig, driver)) as (_, rig):
+        for number in range(8):
+            assert not rig.commit(_unit(number)).failures
+        assert _numbers(rig) == list(range(8))
+        assert [stored.data for _, stored in rig.queue_manager.load("MQGATE.STATE")] == [b"7"]
+        assert any("2009" in line for line in rig.told), "the connection was meant to break"
 
 
 @pytest.mark.parametrize("driver", ["ibmmq", "pymqi"])
@@ -77,48 +68,17 @@ def test_a_lost_answer_neither_loses_nor_doubles(
 def test_nor_does_one_lost_by_a_worker_that_is_parked(
     driver: str, verb: Verb, nth: int, decision: str, tmp_path: Path
 ) -> None:
-    mqi_clients.load_bindings()
-    with served(None, tmp_path / "mqi.sock"):
-        proxy = FrameProxy(tmp_path / "proxy.sock", tmp_path / "mqi.sock", at_call(verb, nth, decision))
-        rig = Rig(driver, str(tmp_path / "proxy.sock"), posted=True)
-        try:
-            for number in range(12):
-                bodies = [b"%d" % (3 * number + one) for one in range(3)]
-                assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD] * 3, bodies=bodies)])).failures
-            assert _numbers(rig) == list(range(36))
-            assert any("2009" in line for line in rig.told), "the connection was meant to break"
-        finally:
-            rig.close()
-            proxy.close()
-
-
-class _Process:
-    """The queue manager as a process of its own, to be killed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.socket = folder / "mqi.sock"
-        self._folder = folder
-        (folder / "objects.mqsc").write_text(OBJECTS)
-        self.start()
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(self._folder / "data")]
-        command += ["--name", "QM1", "--socket", str(self.socket), "--user", "app:pw"]
-        command += ["--objects", str(self._folder / "objects.mqsc")]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert "answers" in self._process.stdout.readline()
-
-    def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+    with behind_proxy(tmp_path, at_call(verb, nth, decision), partial(Rig, driver, posted=True)) as (_, rig):
+        for number in range(12):
+            bodies = [b"%d" % (3 * number + one) for one in range(3)]
+            assert not rig.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD] * 3, bodies=bodies)])).failures
+        assert _numbers(rig) == list(range(36))
+        assert any("2009" in line for line in rig.told), "the connection was meant to break"
 
 
 def test_a_killed_queue_manager_costs_time_only(tmp_path: Path) -> None:
     mqi_clients.load_bindings()
-    process = _Process(tmp_path)
+    process = ServingProcess(tmp_path)
     rig = Rig("ibmmq", str(process.socket))
     outcomes: list[Outcome] = []
     done = threading.Event()

@@ -15,16 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import on_a_cluster
 import pytest
 from certificates import Authority
 from free_ports import free_port
 from strategies_pipeline import Fleet, write_journal
 
-for_long = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="the long form: tests/run --long")
-pytestmark = [
-    pytest.mark.spark, pytest.mark.stress, for_long, pytest.mark.timeout(1200),
-    pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default"),
-]  # fmt: skip
+pytestmark = on_a_cluster.MARKS
 MESSAGES = 6000
 DRIVER = """
 import sys

@@ -11,15 +11,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import on_a_cluster
 import pytest
 from strategies_pipeline import Fleet, write_journal
 from yarn_stand_in import YarnStandIn
 
-for_long = pytest.mark.skipif(not os.environ.get("MQGATE_LONG"), reason="the long form: tests/run --long")
-pytestmark = [
-    pytest.mark.spark, pytest.mark.stress, for_long, pytest.mark.timeout(1200),
-    pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default"),
-]  # fmt: skip
+pytestmark = on_a_cluster.MARKS
 MESSAGES = 6000
 EXECUTOR = 1
 """The second container; the first is the application master's."""
