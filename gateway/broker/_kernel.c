@@ -371,7 +371,7 @@ static PyObject *result(int failed, Py_ssize_t at, Py_ssize_t rows)
  * What comes next, read and looked up together: a client may have thousands of topics, and their routes and heads then
  * lie in memory that takes a while to answer. It is asked for all of a stretch at once.
  */
-enum { STRETCH = 16, ROUTE_LINES = 3 };
+enum { STRETCH = 16 };
 
 typedef struct {
     publication one;
@@ -394,11 +394,11 @@ static int read_stretch(const reading *from, Py_ssize_t at, const publication *b
         upcoming *next = &stretch[count];
         at = next->one.stop;
         next->route = NULL;
-        next->is_other = before->topic == NULL || !same_topic(&next->one, before);
+        if (near != NULL) next->hash = near_hash(next->one.topic, next->one.topic_length);
+        int is_like = before->topic != NULL && (near == NULL || count == 0 || next->hash == stretch[count - 1].hash);
+        next->is_other = !is_like || !same_topic(&next->one, before);
         before = &next->one;
-        if (near == NULL || !next->is_other) continue;
-        next->hash = near_hash(next->one.topic, next->one.topic_length);
-        prefetch(near_place(near, next->hash, 0));
+        if (near != NULL && next->is_other) prefetch(near_place(near, next->hash, 0));
     }
     for (int i = 0; near != NULL && i < count; i++)
         if (stretch[i].is_other) near_ask(near, stretch[i].hash);
@@ -407,7 +407,8 @@ static int read_stretch(const reading *from, Py_ssize_t at, const publication *b
 
 static void ask_for_route(PyObject *route, const void *head)
 {
-    for (int line = 0; line < ROUTE_LINES; line++) prefetch((const char *)route + 64 * line);
+    prefetch(route);
+    prefetch((const char *)route + field_offsets[AT_TAILS]); /* the last of what take() reads */
     prefetch(head);
 }
 

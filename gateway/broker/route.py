@@ -50,28 +50,35 @@ REPORT = Policy("_none", 0, 0.1, 10.0, "dead_letter", "dead_letter")
 """A reply queue as the destination of a report: what it refuses is dead-lettered, as the queue manager does."""
 
 
-class Route:
+class Aim:
+    """What is asked of a route for each message: these lie at its beginning, together in memory."""
+
+    __slots__ = ("cell", "head", "hot", "run", "seen", "tails")
+
+    cell: list[int]
+    head: bytes
+    hot: int
+    run: Run
+    seen: int
+    tails: dict[int, bytes]
+
+
+class Route(Aim):
     """The cached answer for (client, topic, QoS and RETAIN bits)."""
 
     __slots__ = (
-        "cell",
         "error",
         "error_text",
         "first",
-        "head",
         "holdable",
-        "hot",
         "later",
         "policies",
         "receivers",
         "rows",
         "rule",
-        "run",
-        "seen",
         "shared",
         "staged_head",
         "stored",
-        "tails",
         "topic",
         "whole_plan",
         "wire_topic",

@@ -19,7 +19,7 @@
 enum { PATTERN = 0, REFERENCE = 1, PLAIN = 2, FIRST_FAMILY = 3 };
 enum { MOST_FAMILIES = 8, MOST_RUNS = 32, SHORTEST = 4, REACH = 256, SHIFT = 96, MOST_MISSED = 4, MOST_LEARNT = 64 };
 enum { LONGEST = 1 << 16, MOST_TOGETHER = 16 << 20, MOST_COLUMNS = 1024, MOST_ROOM = 1 << 18 };
-enum { AHEAD = 3, FAR_AHEAD = 24, LINES = 11 }; /* values lie anywhere: their memory is asked for in time */
+enum { AHEAD = 4, FAR_AHEAD = 24, LINES = 11 }; /* values lie anywhere: their memory is asked for in time */
 
 typedef struct {
     uint32_t at, length;
@@ -289,10 +289,10 @@ static int put_met(output *out, packing *all, int n, const one_met *known)
     return 0;
 }
 
-static int put_value(output *out, packing *all, PyObject *object)
+/* `known`: what is remembered of the value, if anything is. */
+static int put_value(output *out, packing *all, PyObject *object, one_met *known)
 {
     uint32_t at[MOST_RUNS];
-    one_met *known = find(&all->met, object);
     if (known != NULL && known->patterns != all->patterns) known = NULL;
     unsigned unfit = known != NULL ? known->unfit : 0;
     for (int left = all->families, n = all->recent; left > 0; left--, n = n + 1 == all->families ? 0 : n + 1) {
@@ -309,14 +309,15 @@ static int put_value(output *out, packing *all, PyObject *object)
     return put_unlike(out, all, object);
 }
 
-static void ask_for(packing *all, PyObject *values, Py_ssize_t row)
+/* What is remembered of a value that is soon to be packed; where nothing is, its memory is asked for. */
+static one_met *ask_for(packing *all, PyObject *values, Py_ssize_t row)
 {
-    if (row + FAR_AHEAD < PyList_GET_SIZE(values)) ask_for_place(&all->met, PyList_GET_ITEM(values, row + FAR_AHEAD));
-    if (row + AHEAD >= PyList_GET_SIZE(values)) return;
-    PyObject *next = PyList_GET_ITEM(values, row + AHEAD);
-    const one_met *known = find(&all->met, next);
-    if (known != NULL && known->patterns == all->patterns) return;
-    for (int line = 0; line < LINES; line++) prefetch((const char *)next + 64 * line);
+    if (row >= PyList_GET_SIZE(values)) return NULL;
+    PyObject *next = PyList_GET_ITEM(values, row);
+    one_met *known = find(&all->met, next);
+    for (int line = 0; line < LINES && (known == NULL || known->patterns != all->patterns); line++)
+        prefetch((const char *)next + 64 * line);
+    return known;
 }
 
 static int pack_all(output *out, packing *all, PyObject *values, Py_ssize_t total)
@@ -326,9 +327,14 @@ static int pack_all(output *out, packing *all, PyObject *values, Py_ssize_t tota
     for (int n = 0; n < 2; n++)
         for (int shift = 0; shift < 32; shift += 8) out->bytes[out->used++] = (unsigned char)(numbers[n] >> shift);
     begin_column(all);
+    one_met *soon[AHEAD]; /* nothing leaves its place while a column is packed */
+    for (int row = 0; row < AHEAD; row++) soon[row] = ask_for(all, values, row);
     for (Py_ssize_t row = 0; row < PyList_GET_SIZE(values); row++) {
-        ask_for(all, values, row);
-        if (put_value(out, all, PyList_GET_ITEM(values, row)) < 0) return -1;
+        one_met *known = soon[row % AHEAD];
+        if (row + FAR_AHEAD < PyList_GET_SIZE(values))
+            ask_for_place(&all->met, PyList_GET_ITEM(values, row + FAR_AHEAD));
+        soon[row % AHEAD] = ask_for(all, values, row + AHEAD);
+        if (put_value(out, all, PyList_GET_ITEM(values, row), known) < 0) return -1;
     }
     return 0;
 }

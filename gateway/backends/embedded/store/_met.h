@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { PLACES = 1 << 14, TRIED = 4, ROUND = 16, MOST_GAPS = 48, MOST_HELD = 16 << 20, CACHE_LINE = 64, NEAR_BITS = 8 };
+enum { PLACES = 1 << 14, TRIED = 8, ROUND = 16, MOST_GAPS = 48, MOST_HELD = 16 << 20, CACHE_LINE = 64, NEAR_BITS = 8 };
 
 typedef struct {
     PyObject *value; /* held; NULL: nobody */
