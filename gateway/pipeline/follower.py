@@ -8,17 +8,28 @@ their owner's memory.
 from __future__ import annotations
 
 from pathlib import Path
+from struct import error
 
-from gateway.backends.embedded.journal.layout import BLOCK, header_area, padded
+from gateway.backends.embedded.journal.decode import FrameHeader, Sections
+from gateway.backends.embedded.journal.layout import BLOCK, GROUP, Kind, header_area, padded
 from gateway.backends.embedded.journal.recovery import changes_of
 from gateway.backends.embedded.journal.segment import Listed, SegmentHeader
-from gateway.backends.embedded.store.changes import apply
+from gateway.backends.embedded.store.changes import Changes, apply
 from gateway.backends.embedded.store.index import Index
 from gateway.backends.embedded.store.lanes import LaneName
 from gateway.backends.embedded.store.place import ROW_BITS, frame_of, slot_of
+from gateway.backends.embedded.store.space import BIG_ROW
 from gateway.errors import StoreCorrupt
 from gateway.pipeline.lookup import Lookup, Run
 from gateway.pipeline.segments import Segments, Use
+
+ONLY_ROWS = {
+    Kind.GROUPS, Kind.HEAD_OFFSETS, Kind.HEADS, Kind.HEAD_INDEX, Kind.BODY_OFFSETS, Kind.BODIES, Kind.BODY_INDEX,
+    Kind.MSG_IDS, Kind.CORREL_IDS, Kind.PUT_TIMES,
+}  # fmt: skip
+"""Most frames have nothing else, and say to an index no more than how many rows of which lane they have."""
+
+NONE = 0, memoryview(b"")
 
 
 class _Position:
@@ -31,6 +42,13 @@ class _Position:
         self.offset = offset
         self.sequence = sequence
         self.lanes: list[LaneName] = []
+
+
+def _groups(frame: FrameHeader, sections: Sections, lanes: list[LaneName]) -> list[tuple[LaneName, int]]:
+    try:
+        return [(lanes[lane], rows) for lane, rows in GROUP.iter_unpack(sections.get(Kind.GROUPS, NONE)[1])]
+    except (IndexError, error) as problem:
+        raise StoreCorrupt(f"frame {frame.sequence}: {problem}") from problem
 
 
 class Follower(Lookup):
@@ -108,11 +126,15 @@ class Follower(Lookup):
         if frame is None:
             return False
         sections = self.segments.sections(use, offset, frame)
-        changes = changes_of(frame_of(use.slot, offset // BLOCK), frame, sections, position.lanes)
+        place = frame_of(use.slot, offset // BLOCK)
+        if frame.length < BIG_ROW and frame.flags == 0 and sections.keys() <= ONLY_ROWS:
+            changes = Changes(place, frame.first_number, _groups(frame, sections, position.lanes), used=frame.length)
+        else:
+            changes = changes_of(place, frame, sections, position.lanes)
         extent = self.index.space.by_slot.get(use.slot)
         apply(self.index, extent, changes)
         if changes.numbers is None:
-            moved = sum(int(move[4]) for move in changes.moves)  # MoveRun.count; tuple.count to type checkers
+            moved = sum([int(move[4]) for move in changes.moves])  # MoveRun.count; tuple.count to type checkers
             self.next_number = max(self.next_number, frame.first_number + frame.rows + moved)
         position.offset += padded(frame.length)
         position.sequence += 1
