@@ -75,7 +75,7 @@ def test_with_takes_in_the_unit(rig: BatchRig) -> None:
 def ibm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     mqi_clients.load_bindings()
     socket = tmp_path / "mqi.sock"
-    with served(None, socket, OBJECTS + "\nDEFINE QLOCAL(SMALL.Q) MAXDEPTH(3)\n"):
+    with served(None, socket, f"{OBJECTS}\nDEFINE QLOCAL(SMALL.Q) MAXDEPTH(3)\nDEFINE QLOCAL(SHORT.Q) MAXMSGL(100)\n"):
         made = Rig(request.param, str(socket))
         yield made
         made.close()
@@ -102,6 +102,18 @@ def test_nothing_is_lost_without_being_counted_where_the_answer_comes_late(ibm: 
         assert (1 + len(puts.heads) - puts.lost, puts.lost_reason) == (there, 2053)
     again = Unit([beside("SMALL.Q", b"6")])
     assert [one.reason for one in ibm.commit(again).failures] == [2053]
+
+
+def test_what_is_too_long_is_told_before_it_is_lost(ibm: Rig) -> None:
+    """The rule may want it dead-lettered; one put asynchronously would only be counted."""
+    for _ in range(2):
+        assert not ibm.commit(Unit([beside("SHORT.Q", b"1", b"2")])).failures
+    unit = Unit([beside("SHORT.Q", b"3", b"x" * 101, b"4")])
+    outcome, puts = ibm.commit(unit), unit.puts[0]
+    assert [(one.puts, one.reason) for one in outcome.failures] == [(0, 2030)]
+    assert (puts.placed, puts.lost) == (1, 0)
+    assert not ibm.commit(Unit([beside("SHORT.Q", b"5")])).failures
+    assert on(ibm, "SHORT.Q") == [b"1", b"2", b"1", b"2", b"3", b"5"]
 
 
 def test_more_than_a_unit_of_work_may_hold(ibm: Rig) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gateway.backends.ibm.connection import STALE_HANDLES, Connection
+from gateway.backends.ibm.connection import STALE_HANDLES, TOPIC_PREFIX, Connection
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.work import is_placed, waits
 from gateway.errors import MQError
-from gateway.ports.batch import Failure, Outcome, Puts, Unit
+from gateway.mq import constants as mq
+from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Unit
+
+_UNKNOWN = 1 << 40
 
 
 class Placing:
@@ -17,6 +20,8 @@ class Placing:
     def __init__(self, finished: Callable[[Unit, Outcome], None], *, can_status: bool) -> None:
         self._finished = finished
         self._can_status = can_status
+        self._longest: dict[str, int] = {}
+        """Message data that queues take, as far as it is known."""
 
     def place(self, connection: Connection, batch: list[Unit]) -> bool:
         """What is out of syncpoint goes first, and stays whatever becomes of the units. A unit that is through or
@@ -45,12 +50,23 @@ class Placing:
 
     def _place_run(self, connection: Connection, puts: Puts) -> bool:
         try:
-            return connection.place(puts, can_status=self._can_status)
+            return connection.place(puts, can_status=self._can_status and self._fits(connection, puts))
         except MQError as error:
             if error.reason not in STALE_HANDLES:
                 raise
         connection.forget_objects()
-        return connection.place(puts, can_status=self._can_status)
+        self._longest.clear()
+        return connection.place(puts, can_status=self._can_status and self._fits(connection, puts))
+
+    def _fits(self, connection: Connection, puts: Puts) -> bool:
+        """Whether no message of a run is longer than its queue takes, as far as that is known: of one that is, its rule
+        wants to hear."""
+        if puts.queue_manager or puts.queue.startswith(TOPIC_PREFIX):
+            return True
+        longest = self._longest.get(puts.queue)
+        if longest is None:
+            longest = self._longest[puts.queue] = _longest_on(connection, puts.queue)
+        return max(map(len, puts.heads)) - MQMD_LENGTH + max(map(len, puts.bodies)) <= longest
 
     @staticmethod
     def _hear(connection: Connection, unheard: list[Puts]) -> None:
@@ -64,3 +80,16 @@ class Placing:
             share = min(lost, len(puts.heads) - puts.lost)
             puts.lost, puts.lost_reason = puts.lost + share, reason
             lost -= share
+
+
+def _longest_on(connection: Connection, queue: str) -> int:
+    """MAXMSGL of a queue and of its queue manager; a remote or cluster queue has none here, and not everybody may
+    ask."""
+    found = [_UNKNOWN]
+    for name in (queue, ""):
+        try:
+            found.append(int(connection.session.inquire(name, mq.MQIA_MAX_MSG_LENGTH)))
+        except MQError as error:
+            if action_for(error.reason) is Action.RECONNECT:
+                raise
+    return min(found)
