@@ -49,9 +49,10 @@ class Holding:
         """Whether publications on this route can be staged in runs now."""
         if self._moving is None or self.engine.parking.waiting:
             return False
-        if not route.holdable:
-            route.holdable = 1 if _can_be_held(route) else -1
-        return route.holdable > 0 and self._moving.movable(route.run[0], route.run[1])
+        if not route.holdable:  # what changes about the queue afterwards is heard when a move is refused
+            movable = _can_be_held(route) and self._moving.movable(route.run[0], route.run[1])
+            route.holdable = 1 if movable else -1
+        return route.holdable > 0
 
     def add(self, session: Session, held: Held) -> None:
         """A run is staged with the open turn."""

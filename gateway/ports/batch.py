@@ -72,7 +72,8 @@ class Moves:
     heads: list[bytes] | None = None
     """New heads, where the move changes the descriptor; None keeps them."""
     to_priority: int | None = None
-    """As that of `Puts`; None keeps the priority of each."""
+    """As that of `Puts`; such a move is refused where the messages would have to be written again. None keeps the
+    priority of each."""
     longest: int = 0
     """No message is longer than this: the move is refused where the queue might not take it (0: nobody has looked)."""
 

@@ -236,7 +236,10 @@ class Intake:
             )
         heads = moves.heads
         asks = heads is not None and not agree(heads, REPORT, QUIET)
-        if queue is None or target.remote or asks:
+        by_hand = queue is None or target.remote or asks
+        if moves.to_priority is not None and (by_hand or (queue is not None and queue.temporary)):
+            raise MQError(mq.MQRC_Q_TYPE_ERROR, f"messages cannot be moved to {moves.to_queue} now: put them there")
+        if queue is None or by_hand:
             self._move_by_hand(moves, source, target, own)
             return
         if moves.longest > min(queue.max_length, self._core.attribute("MAXMSGL")):

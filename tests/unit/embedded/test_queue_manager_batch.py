@@ -110,6 +110,12 @@ def test_what_can_be_moved_to(rig):
         True, True, False, False, False,
     ]  # fmt: skip
     assert not manager.movable("A", "NOWHERE")
+    staged = puts("MQGATE.STAGED", "1", key=b"k")
+    rig.commit(Unit(puts=[staged]))
+    for queue in ("REMOTE", "TO.NEWS"):
+        move = Moves("MQGATE.STAGED", b"k", staged.tokens, queue, to_priority=0)
+        assert [failure.reason for failure in rig.commit(Unit(moves=[move])).failures] == [2057]
+    assert manager.depth("MQGATE.STAGED", b"k") == 1
 
 
 def test_state_is_replaced_within_and_across_frames(rig):

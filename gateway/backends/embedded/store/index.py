@@ -153,10 +153,14 @@ class Index:
         if source is None:
             return
         target = self.lane(run.to_lane)
-        whole = source.stretch(run.first, run.length)
-        parts = [(run.first, run.length, whole)] if whole >= 0 else list(spans(source, run.first, run.length))
+        whole = source.shift(run.first, run.length) if source is not target else -1
+        if whole >= 0:  # as nearly always
+            parts = [(run.first, run.length, whole)]
+        else:
+            parts = list(spans(source, run.first, run.length))
         for first, count, place in parts:
-            source.take(first, count, [])
+            if whole < 0:
+                source.take(first, count, [])
             to_first = run.to_first + first - run.first
             target.append(to_first, count, place)
             self.space.moved(place, to_first, count, target)

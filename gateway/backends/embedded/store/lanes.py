@@ -134,6 +134,17 @@ class Lane:
         self.queue.depth -= taken
         return taken
 
+    def shift(self, first: int, count: int) -> int:
+        """Remove `count` messages from `first` if they are the first run of the lane; where they lay, or -1."""
+        runs, at = self.runs, self.start
+        if self.gone or at >= len(runs) or runs[at] != first or runs[at + 1] != count:
+            return -1
+        place = runs[at + 2]
+        self._advance(count)
+        self.depth -= count
+        self.queue.depth -= count
+        return place
+
     def _take_in_run(self, at: int, first: int, stop: int, released: Released) -> int:
         runs, gone = self.runs, self.gone
         place = runs[at + 2] + first - runs[at]
