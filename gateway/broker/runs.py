@@ -169,7 +169,8 @@ class Taking:
         if route is None or route.hot != STAGING:
             return False
         session = connection.session
-        if self.engine.holding.takes(route) and self._hold(route):
+        several = len(self.data) - self.offset >= LEAST * (6 + len(route.wire_topic))
+        if several and self.engine.holding.takes(route) and self._hold(route):
             return True
         publishing.staged_head(route, session.client_id)
         puts, ids = self.engine.turn.staging(session)
