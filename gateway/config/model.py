@@ -157,7 +157,8 @@ class Mqtt(Part):
         default=100_000, description="Sessions, connected or not. Beyond it CONNECT is refused (0x97)."
     )
     connect_timeout: Duration = Field(
-        default=10.0, description="From the connection to a whole CONNECT, TLS and WebSocket handshakes included."
+        default=10.0,
+        description="From the connection to a whole CONNECT, handshakes included, and to its session (0x88).",
     )
     max_queued: Count = Field(
         default=1000, description="Messages of QoS 1 and 2 waiting for one session; beyond it `when_full` holds."
