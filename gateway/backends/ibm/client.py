@@ -1,7 +1,7 @@
 """IBM MQ as the gateway's queue manager: the batch port over the real client library, through ibmmq or pymqi.
 
 `submit` hands a unit to a worker thread and `done` comes back in the reactor's, in order of submission. Reading is done
-on a connection of its own, from the caller's thread; waiting for arrivals on a thread for each consumed queue.
+on a connection of its own, in a thread where a call may hang; waiting for arrivals on a thread for each consumed queue.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from gateway.ports.sources import Backout, Incomplete, Subscribed
 
 _STOP_SECONDS = 10.0
 _BRIEF_SECONDS = 0.5
+_UNHEARD_SECONDS = 1.0
+_USUAL_LENGTH = 4_194_304
 _MAXUMSGS = 10_000
 """What a queue manager has unless somebody changed it."""
 
@@ -91,6 +93,8 @@ class IbmQueueManager:
         self._groups: dict[str, bool] = {}
         """Consumed queues whose groups are wanted whole."""
         self._lengths: dict[str, int] = {}
+        self._unheard: dict[str, float] = {}
+        """Until when a queue's length is not asked for again: each question may take its time."""
         self.dead_letter_queue = OWN_DEAD_LETTERS
         self._membership = self._member(connections, lease) if lease else None
         self._unread: list[Letter] = []
@@ -349,13 +353,17 @@ class IbmQueueManager:
         known = self._lengths.get(queue)
         if known is not None:
             return known
+        if time.monotonic() < self._unheard.get(queue, 0.0):
+            return _USUAL_LENGTH
         limits, away = [], False
         for name in (queue, ""):
             try:
                 limits.append(int(self.briefly(partial(self._reader.inquire, name, mq.MQIA_MAX_MSG_LENGTH))))
             except MQError as error:  # a remote or cluster queue has no limit of its own here
                 away = away or action_for(error.reason) is Action.RECONNECT
-        found = min(limits, default=4_194_304)
-        if not away:
+        found = min(limits, default=_USUAL_LENGTH)
+        if away:
+            self._unheard[queue] = time.monotonic() + _UNHEARD_SECONDS
+        else:
             self._lengths[queue] = found
         return found
