@@ -71,3 +71,22 @@ def test_the_first_frame_goes_to_the_segment_that_is_being_made(tmp_path: Path) 
     ring.close()
     assert len(list(tmp_path.iterdir())) == 2
     assert all(path.stat().st_size == SEGMENT and path.stat().st_blocks * 512 >= SEGMENT for path in tmp_path.iterdir())
+
+
+def test_where_nothing_is_given_back_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
+    """A queue that only grows: no frame behind the first segments waits until one has been zeroed."""
+    tmp_path.mkdir()
+    ring = Ring(tmp_path, b"s" * 16, RingOptions(segment_bytes=SEGMENT, spare_segments=3))
+    ring.start()
+    wait_for(lambda: ring.spares == 2)
+    half = SEGMENT // 2 - (64 << 10)
+    for sequence in range(1, 13):
+        berth = ring.berth(half, sequence, sequence, 1, essential=False)
+        assert berth.segment.ready.is_set() or sequence == 1
+        ring.take_place(berth, half, sequence)
+        ring.settle(berth)
+        ring.written(berth)
+        if sequence % 2 == 0:
+            wait_for(lambda: ring.spares == 2)
+    assert len(ring.used) == 6
+    ring.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import secrets
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -81,6 +82,8 @@ class Ring:
         self.pace = Pace()
         self._goal = max(1, options.spare_segments - 1)
         self._filled = False
+        self._fill_up_at = sys.maxsize
+        """Where in the segment in use it is looked whether the next one is there."""
 
     # ---- start and end
 
@@ -136,17 +139,8 @@ class Ring:
                 "take messages, or set larger segments and restart"
             )
         segment = self._next_segment(length, essential=essential)
-        header = SegmentHeader(
-            self.next_serial,
-            segment.slot,
-            secrets.randbits(64),
-            self.store,
-            segment.size,
-            sequence,
-            number,
-            time,
-            self._listing(),
-        )
+        serial, salt, listing = self.next_serial, secrets.randbits(64), self._listing()
+        header = SegmentHeader(serial, segment.slot, salt, self.store, segment.size, sequence, number, time, listing)
         self.next_serial += 1
         return Berth(segment, segment.begin, header, header.salt)
 
@@ -157,9 +151,19 @@ class Ring:
             segment.header = berth.opening
             self.used[segment.slot] = segment
             self.current = segment
+            self._fill_up_at = segment.size // 2
         segment.end = berth.offset + padded(length)
         self.pace.placed += padded(length)
         segment.last_sequence = sequence
+        if segment.end > self._fill_up_at:
+            self._fill_up_at = sys.maxsize
+            self._fill_up()
+
+    def _fill_up(self) -> None:
+        """The segment in use is half full and none was given back: the next one is zeroed before it is needed."""
+        if self._filled and len(self._spares) < self._goal:
+            self._filled = False
+            self._kick()
 
     def _listing(self) -> list[Listed]:
         ordered = sorted(self.used.values(), key=lambda segment: segment.serial)
