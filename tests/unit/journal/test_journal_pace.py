@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from gateway.backends.embedded.journal.files import ZEROING_STEP
 from gateway.backends.embedded.journal.pace import CATCHING_UP, Pace
 from gateway.backends.embedded.journal.ring import Ring, RingOptions
@@ -73,12 +75,16 @@ def test_the_first_frame_goes_to_the_segment_that_is_being_made(tmp_path: Path) 
     assert all(path.stat().st_size == SEGMENT and path.stat().st_blocks * 512 >= SEGMENT for path in tmp_path.iterdir())
 
 
-def test_where_nothing_is_given_back_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path) -> None:
-    """A queue that only grows: no frame behind the first segments waits until one has been zeroed."""
+@pytest.mark.parametrize("goal", [2, 1])
+def test_where_nothing_is_given_back_the_next_segment_is_ready_before_it_is_needed(tmp_path: Path, goal: int) -> None:
+    """A queue that only grows: no frame behind the first segments waits until one has been zeroed. Where what is in
+    use is sparse, and no more than the reserve is wanted, neither.
+    """
     tmp_path.mkdir()
     ring = Ring(tmp_path, b"s" * 16, RingOptions(segment_bytes=SEGMENT, spare_segments=3))
     ring.start()
     wait_for(lambda: ring.spares == 2)
+    ring.want_spares(goal)
     half = SEGMENT // 2 - (64 << 10)
     for sequence in range(1, 13):
         berth = ring.berth(half, sequence, sequence, 1, essential=False)

@@ -27,9 +27,9 @@ from gateway.backends.embedded.journal.segment import (
     SegmentHeader,
     listing_room,
     segment_path,
+    size_for,
     write_header,
 )
-from gateway.backends.embedded.store.place import BLOCK_BITS
 from gateway.errors import StoreError, StoreUnavailable
 
 RETRY_SECONDS = 1.0
@@ -84,6 +84,8 @@ class Ring:
         self._filled = False
         self._fill_up_at = sys.maxsize
         """Where in the segment in use it is looked whether the next one is there."""
+        self._due = False
+        """That place has been passed: the next segment is zeroed, however few are wanted besides the reserve."""
 
     # ---- start and end
 
@@ -152,6 +154,7 @@ class Ring:
             self.used[segment.slot] = segment
             self.current = segment
             self._fill_up_at = segment.size // 2
+            self._due = False
         segment.end = berth.offset + padded(length)
         self.pace.placed += padded(length)
         segment.last_sequence = sequence
@@ -161,7 +164,8 @@ class Ring:
 
     def _fill_up(self) -> None:
         """The segment in use is half full and none was given back: the next one is zeroed before it is needed."""
-        if self._filled and len(self._spares) < self._goal:
+        self._due = True
+        if len(self._spares) < self._wished():
             self._filled = False
             self._kick()
 
@@ -173,7 +177,7 @@ class Ring:
         size = self.options.segment_bytes
         last = essential or not self.used
         if 2 * header_area(size) + length > size:
-            return self._order(self._oversized(length), last=last)
+            return self._order(size_for(length), last=last)
         ready = self._ready()
         if len(ready) > (0 if last else 1):
             for segment in ready:
@@ -197,14 +201,6 @@ class Ring:
                 f"{self.directory}: {self.full.strerror}: no new persistent messages until there is room; "
                 "free disk space or take messages"
             )
-
-    def _oversized(self, length: int) -> int:
-        size = padded(length + 2 * BLOCK)
-        while size - 2 * header_area(size) < length:
-            size += 2 * BLOCK
-        if size // BLOCK >= 1 << BLOCK_BITS:
-            raise StoreUnavailable(f"a unit of work of {length} bytes is larger than any segment can be: split it")
-        return size
 
     def _order(self, size: int, *, last: bool) -> Segment:
         """A segment that is prepared at once, or the one that is being prepared; the frame's write waits for it.
@@ -278,11 +274,16 @@ class Ring:
             self._goal = goal
             self._kick()
 
+    def _wished(self) -> int:
+        """How many are to be ready: at least the next one and the reserve when the one in use is half full."""
+        return max(self._goal, min(2, self.options.spare_segments)) if self._due else self._goal
+
     def _low_water(self) -> int:
         """Below this, segments are zeroed. One less than wanted: in steady use freed ones fill the gap instead."""
-        if len(self._spares) >= self._goal:
+        wished = self._wished()
+        if len(self._spares) >= wished:
             self._filled = True
-        return max(1, self._goal - self._filled) if self.full is None else max(2, self._goal)
+        return max(1, wished - self._filled) if self.full is None else max(2, wished)
 
     def _give_back(self) -> None:
         """Remove files; not those that the newest header on disk lists: a missing one of these is damage."""

@@ -25,7 +25,8 @@ from gateway.backends.embedded.journal.layout import (
     header_area,
     padded,
 )
-from gateway.errors import StoreCorrupt
+from gateway.backends.embedded.store.place import BLOCK_BITS
+from gateway.errors import StoreCorrupt, StoreUnavailable
 
 SUFFIX = ".segment"
 NAMES = "[0-9]" * 8 + SUFFIX
@@ -101,6 +102,16 @@ class Berth:
 def segment_path(directory: Path, slot: int) -> Path:
     """The file of a slot."""
     return directory / f"{slot:08d}{SUFFIX}"
+
+
+def size_for(length: int) -> int:
+    """The size of a segment that one frame of `length` bytes has to itself."""
+    size = padded(length + 2 * BLOCK)
+    while size - 2 * header_area(size) < length:
+        size += 2 * BLOCK
+    if size // BLOCK >= 1 << BLOCK_BITS:
+        raise StoreUnavailable(f"a unit of work of {length} bytes is larger than any segment can be: split it")
+    return size
 
 
 def listing_room(segment_size: int) -> int:
