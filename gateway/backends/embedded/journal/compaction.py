@@ -8,10 +8,10 @@ read is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby, repeat
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from gateway.backends.embedded.journal.ahead import ReadAhead
 from gateway.backends.embedded.journal.decode import (
@@ -35,22 +35,38 @@ from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import NO_ID
 
 READ_STEP = 512 * 1024
-CARRY_STEP = 128 * 1024
+CARRY_STEP = 32 * 1024
+FRAME_COST = 96 * 1024
+"""What a frame counts at least: a small one takes as long as this much of a large one, and a commit may be waiting
+behind the step.
+"""
 ROW_COST = 64
 
+T = TypeVar("T", bytes, int)
+_LANE, _LANE_AND_FIRST = itemgetter(0), itemgetter(0, 1)
 
-class Survivor(NamedTuple):
-    """One message to be written again."""
+
+class Survivors(NamedTuple):
+    """Messages to be written again: consecutive numbers of a lane, as they lie in one frame. Columns as in `Rows`."""
 
     lane: LaneName
-    number: int
+    first: int
+    length: int
     place: int
-    head: bytes
-    body: bytes
-    msg_id: bytes
-    correl_id: bytes
-    expiry: int
-    put_time: int
+    heads: Sequence[bytes]
+    bodies: Sequence[bytes]
+    msg_ids: Sequence[bytes] | None
+    correl_ids: Sequence[bytes] | None
+    expiries: Sequence[int] | None
+    put_times: Sequence[int]
+
+    def cut(self, first: int, count: int) -> Survivors:
+        """`count` of them from the number `first`."""
+        if count == self.length:
+            return self
+        at = first - self.first
+        columns = [None if column is None else column[at : at + count] for column in self[4:]]
+        return Survivors(self.lane, first, count, self.place + at, *columns)  # type: ignore[arg-type]
 
 
 class Holder(Protocol):
@@ -72,7 +88,7 @@ class Walk:
         self._offset = segment.begin
         self._lanes: list[LaneName] = []
         self._moved = _moved_by_frame(extent)
-        self._survivors: list[Survivor] = []
+        self._survivors: list[Survivors] = []
         self._fresh = 0
         """Survivors from here on were read in this step: the index cannot have changed since."""
         self._size = 0
@@ -93,6 +109,7 @@ class Walk:
         return self._plan(number)
 
     def _read_frame(self) -> int:
+        """What it counts of the step's budget."""
         header, data = self._ahead.frame(self.segment, self._offset)
         sections = sections_of(data, 0, header)
         links = links_of(sections, self._lanes, header.sequence)
@@ -103,7 +120,7 @@ class Walk:
             rows = rows_of(header, sections)
             for lane, first, count, place in living:
                 self._keep(lane, first, count, place, rows)
-        return padded(header.length)
+        return max(padded(header.length), FRAME_COST)
 
     def _living(
         self, frame: int, header: FrameHeader, links: Links, numbers: object
@@ -128,47 +145,53 @@ class Walk:
         begin = place & ROW_MASK
         cut = slice(begin, begin + count)
         bodies, time = rows.bodies[cut], rows.time
-        columns = zip(
-            repeat(lane),
-            range(first, first + count),
-            range(place, place + count),
-            rows.heads[cut],
-            bodies,
-            rows.msg_ids[cut] if rows.msg_ids is not None else repeat(NO_ID),
-            rows.correl_ids[cut] if rows.correl_ids is not None else repeat(NO_ID),
-            rows.expiries[cut] if rows.expiries is not None else repeat(0),
-            [each or time for each in rows.put_times[cut]] if rows.put_times is not None else repeat(time),
-        )
-        self._survivors += map(tuple.__new__, repeat(Survivor), columns)
+        run = Survivors(
+            lane, first, count, place, rows.heads[cut], bodies,
+            rows.msg_ids[cut] if rows.msg_ids is not None else None,
+            rows.correl_ids[cut] if rows.correl_ids is not None else None,
+            rows.expiries[cut] if rows.expiries is not None else None,
+            [each or time for each in rows.put_times[cut]] if rows.put_times is not None else [time] * count,
+        )  # fmt: skip
+        self._survivors.append(run)
         self._size += sum(map(len, bodies)) + ROW_COST * count
 
     def _plan(self, number: int) -> Plan | None:
-        index = self.holder.index
         old, fresh = self._survivors[: self._fresh], self._survivors[self._fresh :]
-        spares = self.holder.under_way.spares_message
-        kept = [survivor for survivor in old if self._still_there(survivor)]
-        kept += fresh if self.holder.under_way.idle else [each for each in fresh if spares(each.number)]
-        kept.sort()
+        kept = [part for run in old for part in self._still_there(run)]
+        kept += fresh
+        if not self.holder.under_way.idle:
+            kept = [part for run in kept for part in self._spared(run)]
+        kept.sort(key=_LANE_AND_FIRST)
         self._survivors, self._size = [], 0
         state = self._state() if self.done else {}
         if not kept and not state:
             return None
-        groups = [(lane, len(list(several))) for lane, several in groupby(kept, itemgetter(0))]
-        counts = index.backouts
-        backouts = [(each.lane, each.number, counts[each.number]) for each in kept if each.number in counts]
-        plan = Plan(number, Links(groups, [], [], backouts, state), next_number=number)
-        plan.rows = len(kept)
+        groups = [(lane, sum([run.length for run in several])) for lane, several in groupby(kept, _LANE)]
+        plan = Plan(number, Links(groups, [], [], self._backouts(kept), state), next_number=number)
+        plan.rows = sum([rows for _lane, rows in groups])
         if kept:
             plan.columns = _columns(kept)
         return plan
 
-    def _still_there(self, survivor: Survivor) -> bool:
-        lane = self.holder.index.find(survivor.lane)
-        return (
-            lane is not None
-            and lane.place(survivor.number) == survivor.place
-            and self.holder.under_way.spares_message(survivor.number)
-        )
+    def _still_there(self, run: Survivors) -> Iterator[Survivors]:
+        """What has neither been taken nor moved since it was read."""
+        lane = self.holder.index.find(run.lane)
+        if lane is not None:
+            for first, count, place in spans(lane, run.first, run.length):
+                if place == run.place + first - run.first:
+                    yield run.cut(first, count)
+
+    def _spared(self, run: Survivors) -> Iterator[Survivors]:
+        spares = self.holder.under_way.spares_message
+        numbers = [number for number in range(run.first, run.first + run.length) if spares(number)]
+        return (run.cut(first, count) for first, count in stretches(numbers))
+
+    def _backouts(self, kept: list[Survivors]) -> list[tuple[LaneName, int, int]]:
+        counts = self.holder.index.backouts
+        if not counts:
+            return []
+        numbers = [(run.lane, number) for run in kept for number in range(run.first, run.first + run.length)]
+        return [(lane, number, counts[number]) for lane, number in numbers if number in counts]
 
     def _state(self) -> dict[bytes, bytes | None]:
         index = self.holder.index
@@ -179,19 +202,25 @@ class Walk:
         }
 
 
-def _columns(kept: list[Survivor]) -> Columns:
-    msg_ids, correl_ids = [each.msg_id for each in kept], [each.correl_id for each in kept]
-    expiries = [each.expiry for each in kept]
+def _columns(kept: list[Survivors]) -> Columns:
     return Columns(
-        [each.head for each in kept],
-        [each.body for each in kept],
-        msg_ids if any(each != NO_ID for each in msg_ids) else None,
-        correl_ids if any(each != NO_ID for each in correl_ids) else None,
-        expiries if any(expiries) else None,
-        [each.put_time for each in kept],
-        [each.number for each in kept],
+        list(chain.from_iterable([run.heads for run in kept])),
+        list(chain.from_iterable([run.bodies for run in kept])),
+        _where_any([run.msg_ids for run in kept], kept, NO_ID),
+        _where_any([run.correl_ids for run in kept], kept, NO_ID),
+        _where_any([run.expiries for run in kept], kept, 0),
+        list(chain.from_iterable([run.put_times for run in kept])),
+        list(chain.from_iterable([range(run.first, run.first + run.length) for run in kept])),
         shared=True,
     )
+
+
+def _where_any(parts: list[Sequence[T] | None], kept: list[Survivors], none: T) -> list[T] | None:
+    """A column of values that most messages lack: None if all do."""
+    values: list[T] = []
+    for part, run in zip(parts, kept, strict=True):
+        values += [none] * run.length if part is None else part
+    return values if any(each != none for each in values) else None
 
 
 def _moved_by_frame(extent: Extent) -> dict[int, list[tuple[LaneName, int, int, int]]]:
