@@ -23,6 +23,7 @@ from gateway.broker.publishing import Publishing
 from gateway.broker.putting import Putting
 from gateway.broker.retained import Retained
 from gateway.broker.router import Router
+from gateway.broker.staging import Staging
 from gateway.broker.subscribing import Subscribing
 from gateway.broker.sys_topics import SysTopics
 from gateway.broker.tracing import Hop
@@ -76,6 +77,7 @@ class Engine:
         self.delivery = Delivery(self)
         self.putting = Putting(self)
         self.publishing = Publishing(self)
+        self.staging = Staging(self)
         self.subscribing = Subscribing(self)
         self.connecting = Connecting(self)
         self.failures = Failures(self)
@@ -116,7 +118,7 @@ class Engine:
             3: self.publishing.publish,
             4: self.delivery.puback,
             5: self.delivery.pubrec,
-            6: self.publishing.pubrel,
+            6: self.staging.pubrel,
             7: self.delivery.pubcomp,
             8: self.subscribing.subscribe,
             10: self.subscribing.unsubscribe,

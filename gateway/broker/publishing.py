@@ -1,33 +1,26 @@
-"""PUBLISH and PUBREL: from packets to rows of the open turn. The hot path of the gateway is `Publishing.packets`."""
+"""PUBLISH: from packets to rows of the open turn. The hot path of the gateway is `Publishing.packets`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import accounting, relaying, releasing, settling
+from gateway.broker import relaying, releasing, settling
 from gateway.broker.acceptance import Acceptance, Refusal, missed_by
-from gateway.broker.releasing import PUBCOMPS, PUBREL
+from gateway.broker.releasing import PUBREL
 from gateway.broker.route import HOT, RELAYED, STAGING, Inbound, Route
-from gateway.broker.turn import STAGED
+from gateway.broker.staging import PUBRECS, STORED_IDS
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
-from gateway.mqtt.packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, V5, Properties
+from gateway.mqtt.packets import PUBACK, PUBLISH, V5, Properties
 from gateway.session.connection import CLOSED, Connection, Publisher
-from gateway.session.held import Held
 from gateway.session.publication import Publication
-from gateway.session.record import encode_prefix
-from gateway.session.session import STAGED_ID, Plain
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
     from gateway.broker.turn import Released, WaitingWill
 
-_TWO = [number.to_bytes(2, "big") for number in range(65_536)]
-PUBACKS = [b"\x40\x02" + two for two in _TWO]
-_PUBREC = [b"\x50\x02" + two for two in _TWO]
-_LITTLE = {number: number.to_bytes(2, "little") for number in range(65_536)}
-"""Packet identifiers as they stand in stored records."""
+PUBACKS = [b"\x40\x02" + number.to_bytes(2, "big") for number in range(65_536)]
 MAX_CACHED_ROUTES, MAX_CACHED_TOPIC = 4096, 256
 """Routes kept for a connection, and the longest topic they are kept for: a client cannot fill memory with topics."""
 _KINDS = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE", 10: "UNSUBSCRIBE", 12: "PINGREQ",
@@ -47,7 +40,7 @@ class Publishing:
         turn, session = engine.turn, connection.session
         if connection.generation != engine.router.generation:
             self.forget_routes(connection)
-        handlers, pubacks, pubrecs = engine.handlers, PUBACKS, _PUBREC
+        handlers, pubacks, pubrecs = engine.handlers, PUBACKS, PUBRECS
         packets_in = engine.counters.packets_in
         last_topic, last_first, hot = b"", -1, 0
         longest = connection.limits.max_payload or connection.limits.max_packet
@@ -79,7 +72,7 @@ class Publishing:
                         heads, bodies = puts.heads.append, puts.bodies.append
                     elif hot == STAGING:
                         puts, staged = turn.staging(session)
-                        head, tails = self.staged_head(route, session.client_id), _LITTLE
+                        head, tails = engine.staging.head(route, session.client_id), STORED_IDS
                         heads, bodies = puts.heads.append, puts.bodies.append
                 if hot == RELAYED:
                     done = relaying.plain(engine, connection, route, packets, number)
@@ -139,14 +132,7 @@ class Publishing:
         if connection.version == V5:
             self.check_receive_maximum(connection)
         elif len(connection.session.inbound) > connection.unreleased:
-            self.check_unreleased(connection)
-
-    def staged_head(self, route: Route, client_id: str) -> bytes:
-        """The head of what is staged on a route, for publications without properties."""
-        if not route.staged_head:
-            publication = Publication(route.wire_topic, b"", 2, bool(route.first & 1), client_id=client_id)
-            route.staged_head = self.engine.router.state_head(encode_prefix(publication, 2, publication.retain, ()))
-        return route.staged_head
+            self.engine.staging.check_unreleased(connection)
 
     def check_receive_maximum(self, connection: Connection) -> None:
         """[MQTT-3.3.4-7]: more than we announced is 0x93."""
@@ -154,16 +140,6 @@ class Publishing:
             self.engine.refuse(
                 connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", "more in flight than Receive Maximum"
             )
-
-    def check_unreleased(self, connection: Connection) -> None:
-        """3.x knows no Receive Maximum: a client that releases nothing may use its 65,535 identifiers, but no more
-        memory than is stored for a session. Counted again when there are a quarter more."""
-        inbound = connection.session.inbound.values()
-        size = sum(map(_size_of, inbound))
-        connection.unreleased = len(inbound) + len(inbound) // 4
-        if size > connection.limits.max_queued_bytes:
-            text = f"{size} bytes of QoS 2 that were not released: send PUBREL"
-            self.engine.refuse(connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", text)
 
     def forget_routes(self, connection: Connection) -> None:
         """Rules, subscriptions or access lists have changed: what was computed from them is void."""
@@ -189,7 +165,7 @@ class Publishing:
             route.hot = 0
         return route
 
-    # -- one publication at a time: properties, QoS 2, retained, subscribers, rules that look into the message --
+    # -- one publication at a time: properties, retained, subscribers, rules that look into the message --
 
     def publish(self, connection: Connection, packet: Any) -> None:
         """A PUBLISH that is not on the fast path."""
@@ -217,7 +193,7 @@ class Publishing:
             engine.trace(connection, "PUBLISH", packet)
         publication = self.publication(connection, topic, payload, first, block, properties)
         if qos == 2:
-            self.stage(connection, route, publication, packet_id, properties)
+            engine.staging.stage(connection, route, publication, packet_id, properties)
             return
         refused = self.acceptance.refusal(connection, route, publication, properties)
         missed = 0
@@ -297,80 +273,6 @@ class Publishing:
         client_id = connection.session.client_id
         return Publication(topic, payload, first >> 1 & 3, bool(first & 1), block, expires, client_id)
 
-    # -- QoS 2 --
-
-    def stage(
-        self, connection: Connection, route: Route, publication: Publication, packet_id: int, properties: Properties
-    ) -> None:
-        """Stored, not visible, then PUBREC [MQTT-4.3.3-8]. The same id again changes nothing [MQTT-4.3.3-10], unless it
-        had been refused [MQTT-4.3.3-9]."""
-        engine, session = self.engine, connection.session
-        if packet_id not in session.inbound:
-            refused = self.acceptance.refusal(connection, route, publication, properties)
-            if refused is not None:  # 3.x is not told: its PUBREL finds nothing
-                self.answer(connection, PUBREC, packet_id, route, refused)
-                return
-            session.inbound[packet_id] = publication
-            puts, ids = engine.turn.staging(session)
-            ids.append(packet_id)
-            puts.heads.append(engine.router.state_head(encode_prefix(publication, 2, publication.retain, ())))
-            puts.bodies.append(_LITTLE[packet_id] + publication.payload)
-            engine.turn.rows += 1
-        if connection.version == V5 and not route.interested:
-            self.answer(connection, PUBREC, packet_id, route, None)
-        else:
-            engine.turn.reply(connection, _PUBREC[packet_id])
-
-    def pubrel(self, connection: Connection, packet: Any) -> None:
-        """Unstaged and put on its destination in one unit of work, then PUBCOMP (design decision 3). [MQTT3-4.3.3-2]
-        [MQTT-4.3.3-11] [MQTT-4.3.3-12] [MQTT-4.3.3-13]"""
-        packet_id = packet[1]
-        engine, session = self.engine, connection.session
-        turn = engine.turn
-        staged = session.inbound.pop(packet_id, None)
-        if staged is None and packet_id in session.releasing:
-            return  # its queue refuses for now: PUBCOMP follows the commit
-        if staged is None:  # a resent PUBREL, or one we never saw: the answer is the same but for 5.0's reason
-            reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
-            turn.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
-            return
-        if isinstance(staged, Held):
-            token, staged = engine.holding.let_go(staged, packet_id)
-        else:
-            token = session.staged_tokens.pop(packet_id, None)
-        if session in turn.held.moves:  # in the order in which they were released
-            engine.holding.write_out(turn, session)
-        if token is None:
-            engine.protocol_error(connection, ProtocolError("PUBREL before PUBREC was sent"))
-            return
-        turn.take(STAGED, session.key, token)
-        plain = None if isinstance(staged, Publication) else staged
-        topic, first = (plain[0], plain[2]) if plain else (staged.topic, staged.first)  # type: ignore[union-attr]
-        route = connection.caches[first & 7].get(topic)
-        if route is None or route.seen != route.cell[0] or connection.generation != engine.router.generation:
-            route = self.route(connection, first, topic)
-        if route.hot and plain is not None:
-            turn.aim(route.run, route.policies[0])
-            _, row = turn.put(route.run, route.head, route.tails[packet_id] + plain[1][STAGED_ID:])
-            turn.contribute(route.run, connection)
-            turn.released.setdefault(route.run, {})[row] = (session, packet_id, token)
-        elif not route.error:
-            publication = self.unpacked(staged, session.client_id) if isinstance(staged, tuple) else staged
-            staged_as = (session, packet_id, token)
-            missed = self.release(connection.publisher, route, publication, packet_id, connection, staged_as)
-            if missed and connection.version == V5:
-                words = self.acceptance.words(connection, missed_by(missed))
-                turn.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))
-                return
-        else:  # the access list has changed since its PUBREC
-            accounting.refused(engine.counters, route.rule, 2, "denied")
-        turn.reply(connection, PUBCOMPS[packet_id])
-
-    def unpacked(self, staged: tuple[bytes, bytes, int], client_id: str) -> Publication:
-        """A publication kept as a tuple, for those who need more of it."""
-        topic, body, first = staged
-        return Publication(topic, body[STAGED_ID:], first >> 1 & 3, bool(first & 1), client_id=client_id)
-
     # -- making it available --
 
     def release(
@@ -394,10 +296,3 @@ class Publishing:
             engine.turn.fanned[staged] = publication
         publication.promised = staged is not None
         return engine.delivery.fan_out(route, publication)
-
-
-def _size_of(one: Publication | Plain | Held) -> int:
-    """Payload bytes of what is staged; in a run about as many as the others have."""
-    if isinstance(one, Held):
-        return one.size // len(one.ids) - one.width
-    return len(one[1]) - STAGED_ID if isinstance(one, tuple) else len(one.payload)

@@ -1,7 +1,7 @@
 """PUBREL in runs: staged publications of QoS 2 whose route is hot go to their queue, in the open unit of work.
 
 What a client has in flight it releases in one go. Anything but a plain PUBREL for a publication that is staged, durable
-and leads straight to one destination is left to `Publishing.pubrel`, which does one at a time and with the same result.
+and leads straight to one destination is left to `Staging.pubrel`, which does one at a time and with the same result.
 """
 
 from __future__ import annotations

@@ -165,14 +165,14 @@ class Taking:
         return cache
 
     def _stage(self) -> bool:
-        route, connection, publishing = self._route(QOS_2), self.connection, self.engine.publishing
+        route, connection = self._route(QOS_2), self.connection
         if route is None or route.hot != STAGING:
             return False
         session = connection.session
         several = len(self.data) - self.offset >= LEAST * (6 + len(route.wire_topic))
         if several and self.engine.holding.takes(route) and self._hold(route):
             return True
-        publishing.staged_head(route, session.client_id)
+        self.engine.staging.head(route, session.client_id)
         puts, ids = self.engine.turn.staging(session)
         went = kernel.stage(  # type: ignore[union-attr]
             self.data, self.offset, *self.limits, connection.caches[QOS_2 & 7], self.missing, session.inbound, ids,

@@ -83,7 +83,7 @@ def install(wire: Wire) -> None:
     from gateway.backends.ibm.worker import Worker
     from gateway.broker import releasing, runs
     from gateway.broker.engine import Engine
-    from gateway.broker.publishing import Publishing
+    from gateway.broker.staging import Staging
 
     under_way = threading.Event()
     """A unit with messages for the queue has been submitted to the embedded queue manager and is not committed."""
@@ -129,7 +129,7 @@ def install(wire: Wire) -> None:
                 wire.reach(AFTER_COMMIT)
 
     before(Engine, "done", done)
-    before(Publishing, "pubrel", lambda *_: wire.reach(RELEASED))
+    before(Staging, "pubrel", lambda *_: wire.reach(RELEASED))
     before(releasing, "plain", lambda _engine, _connection, packets, at: pubrel(packets[at]))
     before(runs.Taking, "release", lambda *_: wire.reach(RELEASED))
 

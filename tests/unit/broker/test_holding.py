@@ -213,12 +213,12 @@ def test_the_end_of_a_session_takes_what_is_staged(landed):
 def test_what_is_staged_counts_against_the_memory_of_a_session():
     scene = Scene()
     scene.publish()
-    publishing = scene.bench.engine.publishing
+    staging = scene.bench.engine.staging
     scene.device.connection.limits.max_queued_bytes, before = COUNT * 6, scene.device.connection.limits.max_queued_bytes
-    publishing.check_unreleased(scene.device.connection)
+    staging.check_unreleased(scene.device.connection)
     assert not scene.device.wire.closed
     scene.device.connection.limits.max_queued_bytes = COUNT * 6 - 1
-    publishing.check_unreleased(scene.device.connection)
+    staging.check_unreleased(scene.device.connection)
     scene.device.connection.limits.max_queued_bytes = before
     assert scene.device.wire.closed
 
