@@ -40,6 +40,7 @@ def take(  # noqa: PLR0915 -- the hot loop
     now: float,
     generation: int,
     longest: int,
+    /,
 ) -> tuple[Arrived, int, int]:
     """The plain publications go into columns, `opened` for each run, and are answered and counted; the others are
     returned, with the number of those taken and their bytes."""
@@ -110,7 +111,7 @@ def take(  # noqa: PLR0915 -- the hot loop
     return others, rows, size
 
 
-take_each: Callable[..., tuple[Arrived, int, int]] = take
+take_each = take
 try:
     from gateway.broker import _singles
 

@@ -65,6 +65,34 @@ def waiting(bench: Bench, *payloads: bytes, version: int = 4, filter_: str = "a/
     return sender
 
 
+RULES = """
+version: 1
+to_mq:
+  - {name: up, topic: 'up/#', queue: Q, on_failure: {then: disconnect}}
+to_mqtt:
+  - {name: down, queue: DOWN, topic: down/x}
+"""
+GIVES_UP = b"\xe0\x07\x00\x05\x11\x00\x00\x00\x00"
+"""DISCONNECT with Session Expiry Interval 0."""
+OVER = 3601
+"""Seconds after which a session of 5.0 is over."""
+
+
+@pytest.fixture
+def returning(bench: Bench) -> tuple[Device, Device]:
+    """A device comes back to one message, which is being read; and who sent it."""
+    sender = waiting(bench, b"1")
+    return sender, bench.device(4, "sub").connect(clean=False)
+
+
+@pytest.fixture
+def ruled() -> Bench:
+    """One with rules, and a queue whose poison goes to another."""
+    queues = FarQueues()
+    queues.backouts["DOWN"] = Backout(3, "POISON")
+    return Bench(RULES, queues)
+
+
 def test_others_are_served_while_a_session_is_read(bench: Bench) -> None:
     sender = waiting(bench, b"1", b"2")
     back = bench.device(4, "sub").connect(clean=False)
@@ -76,9 +104,8 @@ def test_others_are_served_while_a_session_is_read(bench: Bench) -> None:
     assert stored(bench, "sub") == 0
 
 
-def test_what_is_stored_while_a_session_is_read_comes_behind_it(bench: Bench) -> None:
-    sender = waiting(bench, b"1")
-    back = bench.device(4, "sub").connect(clean=False)
+def test_what_is_stored_while_a_session_is_read_comes_behind_it(bench: Bench, returning: tuple[Device, Device]) -> None:
+    sender, back = returning
     far(bench).look()
     sender.publish("a/1", b"2", 1, 2)
     answers(bench)
@@ -89,9 +116,10 @@ def test_what_is_stored_while_a_session_is_read_comes_behind_it(bench: Bench) ->
     assert stored(bench, "sub") == 0
 
 
-def test_what_was_seen_before_its_commit_was_heard_of_comes_once(bench: Bench) -> None:
-    sender = waiting(bench, b"1")
-    back = bench.device(4, "sub").connect(clean=False)
+def test_what_was_seen_before_its_commit_was_heard_of_comes_once(
+    bench: Bench, returning: tuple[Device, Device]
+) -> None:
+    sender, back = returning
     bench.queues.automatic = False
     sender.publish("a/1", b"2", 1, 2)
     far(bench).land()
@@ -193,7 +221,7 @@ def test_nobody_waits_for_ever(bench: Bench, version: int, reason: int) -> None:
 def test_sessions_that_are_due_end_when_the_queue_manager_is_back(bench: Bench) -> None:
     sender = waiting(bench, b"1", version=5)
     far(bench).away = True
-    bench.clock.advance(3601)
+    bench.clock.advance(OVER)
     for _ in range(5):
         bench.engine.tick()
         answers(bench)
@@ -210,7 +238,7 @@ def test_sessions_that_are_due_end_when_the_queue_manager_is_back(bench: Bench) 
 
 def test_a_device_that_comes_to_its_expired_session_begins_anew(bench: Bench) -> None:
     waiting(bench, b"1", version=5)
-    bench.clock.advance(3601)
+    bench.clock.advance(OVER)
     back = bench.device(5, "sub").connect(clean=False)
     assert kinds(back) == []
     answers(bench)
@@ -223,7 +251,7 @@ def test_a_session_that_is_given_up_with_disconnect(bench: Bench) -> None:
     device = subscriber(bench, 5)
     sender = bench.device(4, "pub").connect()
     sender.publish("a/1", b"1", 1, 1)
-    device.send(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x00")
+    device.send(GIVES_UP)
     assert device.wire.closed
     sender.publish("a/1", b"2", 1, 2)
     answers(bench)
@@ -235,7 +263,7 @@ def test_a_session_that_is_given_up_with_disconnect(bench: Bench) -> None:
 def test_a_kill_in_between_does_not_bring_it_back(bench: Bench) -> None:
     waiting(bench, b"1", version=5)
     device = bench.device(5, "sub").connect(clean=False)
-    device.send(b"\xe0\x07\x00\x05\x11\x00\x00\x00\x00")
+    device.send(GIVES_UP)
     bench.kill()
     bench.advance(2)
     answers(bench)
@@ -298,46 +326,34 @@ def test_a_tick_reads_nothing_itself(bench: Bench, monkeypatch: pytest.MonkeyPat
     assert far(bench).questions
 
 
-RULES = """
-version: 1
-to_mq:
-  - {name: up, topic: 'up/#', queue: Q, on_failure: {then: disconnect}}
-to_mqtt:
-  - {name: down, queue: DOWN, topic: down/x}
-"""
-
-
-def test_a_queue_is_consumed_when_it_is_known_where_its_poison_goes() -> None:
-    queues = FarQueues()
-    queues.backouts["DOWN"] = Backout(3, "POISON")
-    bench = Bench(RULES, queues)
+def test_a_queue_is_consumed_when_it_is_known_where_its_poison_goes(ruled: Bench) -> None:
+    queues = far(ruled)
     assert list(queues.consumed) == ["DOWN"]
     queues.consumed.clear()
     queues.away = True
-    bench.kill()
+    ruled.kill()
     assert not queues.consumed
-    answers(bench)
+    answers(ruled)
     queues.away = False
-    bench.clock.advance(11)
-    answers(bench)
+    ruled.clock.advance(11)
+    answers(ruled)
     assert list(queues.consumed) == ["DOWN"]
-    (source,) = bench.consumers.sources.values()
+    (source,) = ruled.consumers.sources.values()
     assert source.backout == Backout(3, "POISON")
 
 
-def test_what_a_disconnect_puts_back_is_there_for_the_next_pubrel() -> None:
-    bench = Bench(RULES, FarQueues())
-    device = bench.device(4, "dev").connect(clean=False)
+def test_what_a_disconnect_puts_back_is_there_for_the_next_pubrel(ruled: Bench) -> None:
+    device = ruled.device(4, "dev").connect(clean=False)
     device.publish("up/1", b"once", 2, 1)
-    bench.queues.refusing["Q"] = 2085
+    ruled.queues.refusing["Q"] = 2085
     device.ack(p.PUBREL, 1)
     assert device.wire.closed
-    answers(bench)
-    bench.queues.refusing.clear()
-    back = bench.device(4, "dev").connect(clean=False)
-    answers(bench)
+    answers(ruled)
+    ruled.queues.refusing.clear()
+    back = ruled.device(4, "dev").connect(clean=False)
+    answers(ruled)
     back.take()
     back.ack(p.PUBREL, 1)
     assert kinds(back) == [p.PUBCOMP]
-    assert bench.queues.depth("Q") == 1
-    assert bench.queues.depth("MQGATE.STAGED") == 0
+    assert ruled.queues.depth("Q") == 1
+    assert ruled.queues.depth("MQGATE.STAGED") == 0
