@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
 from gateway.backends.embedded.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
 
@@ -121,4 +123,22 @@ def test_any_pattern_of_takes_stays_within_the_bound_and_loses_nothing(tmp_path:
     crash(store)
     store = opened(tmp_path)
     assert {m.token: m.body for m in store.fetch("Q", limit=100_000)} == there
+    store.close()
+
+
+@pytest.mark.parametrize(("written", "frames"), [(4096, 6), (100_000, 30)])
+def test_a_step_reads_as_much_as_is_written_beside_it(tmp_path: Path, written: int, frames: int) -> None:
+    """A commit that waits behind the step does not wait longer than it takes itself."""
+    store = opened(tmp_path)
+    for i in range(400):
+        finish(store, store.prepare(StoreUnit(puts=[LanePuts("Q", heads=[HEAD], bodies=[b"%d" % i])]), 5.0))
+    walk = store._next_walk()
+    assert walk is not None
+    before, steps = walk._offset, 0
+    while not walk.done:
+        walk.step(store._next_number, written)
+        steps += 1
+        assert walk._offset - before <= frames * 4096
+        before = walk._offset
+    assert steps >= (SEGMENT // 4096 - 10) // frames
     store.close()

@@ -35,10 +35,13 @@ from gateway.backends.embedded.store.under_way import UnderWay
 from gateway.backends.embedded.store.unit import NO_ID
 
 READ_STEP = 512 * 1024
-CARRY_STEP = 32 * 1024
+LEAST_CARRIED, MOST_CARRIED = 32 * 1024, 128 * 1024
+"""Bytes that make a frame: as many as were written since the step before, so that room is made as fast as it is used,
+and a commit that waits behind the step waits no longer than the one before it took.
+"""
 FRAME_COST = 96 * 1024
-"""What a frame counts at least: a small one takes as long as this much of a large one, and a commit may be waiting
-behind the step.
+"""What a frame that is read counts at least in the shortest step, in longer ones as much less: a small one takes as
+long as this much of a large one.
 """
 ROW_COST = 64
 
@@ -93,23 +96,25 @@ class Walk:
         """Survivors from here on were read in this step: the index cannot have changed since."""
         self._size = 0
 
-    def step(self, number: int) -> Plan | None:
+    def step(self, number: int, written: int) -> Plan | None:
         """Read on; a plan once there is a frame's worth. `number` is the next message number, which carrying does not
-        use up.
+        use up; `written` says how many bytes of frames there have been since the step before.
         """
         if self.holder.index.space.by_slot.get(self.extent.slot) is not self.extent:
             self.done = True  # free already, and perhaps in use again
             return None
         budget, self._fresh = READ_STEP, len(self._survivors)
-        while budget > 0 and self._size < CARRY_STEP and self._offset < self.segment.end and self.extent.live:
-            budget -= self._read_frame()
+        enough = min(max(LEAST_CARRIED, written), MOST_CARRIED)
+        least = FRAME_COST * LEAST_CARRIED // enough
+        while budget > 0 and self._size < enough and self._offset < self.segment.end and self.extent.live:
+            budget -= max(self._read_frame(), least)
         self.done = self._offset >= self.segment.end or not self.extent.live
-        if self._size < CARRY_STEP and not self.done:
+        if self._size < enough and not self.done:
             return None
         return self._plan(number)
 
     def _read_frame(self) -> int:
-        """What it counts of the step's budget."""
+        """What of the segment has been read."""
         header, data = self._ahead.frame(self.segment, self._offset)
         sections = sections_of(data, 0, header)
         links = links_of(sections, self._lanes, header.sequence)
@@ -120,7 +125,7 @@ class Walk:
             rows = rows_of(header, sections)
             for lane, first, count, place in living:
                 self._keep(lane, first, count, place, rows)
-        return max(padded(header.length), FRAME_COST)
+        return padded(header.length)
 
     def _living(
         self, frame: int, header: FrameHeader, links: Links, numbers: object

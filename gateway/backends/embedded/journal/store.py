@@ -60,6 +60,8 @@ class Store(Matching):
         self._to_apply: deque[int] = deque()
         self._packing = new_packing()
         self._walk: Walk | None = None
+        self._placed = 0
+        """Bytes of frames until the last step of it."""
         self._uneven = True
         self._carrying = 0
 
@@ -328,13 +330,15 @@ class Store(Matching):
             return None
         walk, self._walk = self._walk, None
         try:
-            plan = walk.step(self._next_number)
+            plan = walk.step(self._next_number, self.ring.pace.placed - self._placed)
         except (StoreCorrupt, OSError) as error:
             walk.extent.readable = False  # the rest of the journal goes on; reading these messages says what is wrong
             raise StoreUnavailable(f"housekeeping: {error}") from error
         if not walk.done:
             self._walk = walk
-        return self._maintenance_frame(plan, time, carries=True) if plan is not None else None
+        carried = self._maintenance_frame(plan, time, carries=True) if plan is not None else None
+        self._placed = self.ring.pace.placed
+        return carried
 
     @property
     def wants_maintenance(self) -> bool:
