@@ -12,6 +12,7 @@ from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
+from gateway.mq import mqmd
 from gateway.ports.batch import Outcome, Puts, Takes, Unit
 
 QUEUES = ("APP.Q", "OTHER.Q")
@@ -56,8 +57,9 @@ class BufferMachine(RuleBasedStateMachine):
             return Unit([puts("MQGATE.STAGED", op.body, key=b"device")])
         if op.kind == "release":
             return Unit([puts(op.queue, op.body)], [Takes("MQGATE.STAGED", b"device", [self.staged[op.body]])])
-        if op.kind == "both":
-            return Unit([puts("APP.Q", op.body), puts("OTHER.Q", op.body)])
+        if op.kind == "both":  # heads that are alike are packed
+            heads = [mqmd.build(persistence=1, correl_id=op.body + queue.encode()) for queue in QUEUES]
+            return Unit([puts(queue, op.body, head=head) for queue, head in zip(QUEUES, heads, strict=True)])
         copy = puts("MQGATE.OUT", op.body, key=b"session")
         return Unit([puts(op.queue, op.body), copy] if op.kind == "fanout" else [puts(op.queue, op.body)])
 

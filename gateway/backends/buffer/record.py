@@ -1,29 +1,39 @@
 """Units of work as bytes: what the buffer writes into its store, and reads back after a restart. Pure.
 
-`MQGB` | version | number (8 bytes) | time of acceptance (float) | messages | puts | takes | replaces. Counts and
-lengths are 32-bit, little-endian; a head is written once for the rows that share it.
+`MQGB` | version | number (8 bytes) | time of acceptance (float) | messages | heads | puts | takes | replaces. Counts
+and lengths are 32-bit, little-endian. A head is written once for the rows that share it: in version 1 with its run of
+puts; in version 2, which is written where several heads are alike, all of them lie in front, as `store.alike` has
+packed them, and the columns of a run have the narrowest width that holds them. Each record can be read by itself.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
+from gateway.backends.embedded.store.alike import MOST_TOGETHER, NoPacking, Packing, total_of, unpack
 from gateway.errors import StoreCorrupt
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
 
-EYECATCHER = b"MQGB\x01"
+EYECATCHER = b"MQGB"
+VERSION, PACKED_VERSION = 1, 2
+VERSIONS = (VERSION, PACKED_VERSION)
+WORTH_PACKING = 2
+"""Heads of a record: one alone is like nothing."""
 EPOCH_BITS = 40
 """A number is the process's epoch and a count within it: numbers of a new process lie behind all earlier ones."""
 RETAIN = 2
 """Beside 1 for persistent: published on an MQ topic to be retained."""
 _EXPIRY, _UNLIMITED = slice(16, 20), b"\xff\xff\xff\xff"
-_FRONT = struct.Struct("<5sQdI")
+_FRONT = struct.Struct("<4sBQdI")
 _COUNT = struct.Struct("<I")
 _CLASSES = struct.Struct("<iB")
 _NUMBER, _ROW = struct.Struct("<Q"), struct.Struct("<II")
+_CODES = {1: "B", 2: "H", 4: "I"}
+_NOT_PACKED: Packing = NoPacking()
 
 
 class Record(NamedTuple):
@@ -37,13 +47,23 @@ class Record(NamedTuple):
     """The rule each run of puts came from, for the counters."""
 
 
-def encode(record: Record) -> bytes:
-    """The bytes of a record. Moves have been resolved before."""
+def encode(record: Record, packing: Packing = _NOT_PACKED) -> bytes:
+    """The bytes of a record. Moves have been resolved before. What `packing` learns it knows of the next record."""
     unit = record.unit
-    out = [_FRONT.pack(EYECATCHER, record.number, record.at, messages_of(unit))]
+    distinct = [dict.fromkeys(puts.heads) for puts in unit.puts]
+    whole, packed = _packed(distinct, packing)
+    version = VERSION if packed is None else PACKED_VERSION
+    out = [_FRONT.pack(EYECATCHER, version, record.number, record.at, messages_of(unit))]
+    if packed is not None:
+        out.append(_raw(packed))
     out.append(_COUNT.pack(len(unit.puts)))
-    for puts, rule in zip(unit.puts, record.rules, strict=True):
-        _write_puts(out, puts, rule)
+    for puts, rule, heads in zip(unit.puts, record.rules, distinct, strict=True):
+        _write_run(out, puts, rule)
+        if packed is None:
+            _write_rows(out, puts, _places(heads))
+        else:
+            _write_columns(out, puts, whole)
+        out += puts.bodies
     out.append(_COUNT.pack(len(unit.takes)))
     for takes in unit.takes:
         out += (_text(takes.queue), _raw(takes.key), _COUNT.pack(len(takes.tokens)))
@@ -54,14 +74,44 @@ def encode(record: Record) -> bytes:
     return b"".join(out)
 
 
-def _write_puts(out: list[bytes], puts: Puts, rule: str) -> None:
-    heads = {head: place for place, head in enumerate(dict.fromkeys(puts.heads))}
+def _packed(distinct: list[dict[bytes, None]], packing: Packing) -> tuple[dict[bytes, int], bytes | None]:
+    """The places of all heads of a record, and these packed; None if that gains nothing."""
+    heads = distinct[0] if len(distinct) == 1 else dict.fromkeys(chain.from_iterable(distinct))
+    if len(heads) < WORTH_PACKING:
+        return {}, None
+    packed = packing.pack(list(heads))
+    return {} if packed is None else _places(heads), packed
+
+
+def _places(heads: dict[bytes, None]) -> dict[bytes, int]:
+    """Which of the distinct ones each is."""
+    return dict(zip(heads, range(len(heads)), strict=True))
+
+
+def _write_run(out: list[bytes], puts: Puts, rule: str) -> None:
     out += (_text(puts.queue), _text(puts.queue_manager), _text(rule), _raw(puts.key))
-    flags = puts.persistent | (RETAIN if puts.retain else 0)
-    out += (_CLASSES.pack(puts.priority, flags), _COUNT.pack(len(heads)), *map(_raw, heads))
-    out.append(_COUNT.pack(len(puts.heads)))
+    out.append(_CLASSES.pack(puts.priority, puts.persistent | (RETAIN if puts.retain else 0)))
+
+
+def _write_rows(out: list[bytes], puts: Puts, heads: dict[bytes, int]) -> None:
+    """Version 1: the run's heads, then for each row which of them and the length of the body."""
+    out += (_COUNT.pack(len(heads)), *map(_raw, heads), _COUNT.pack(len(puts.heads)))
     out += (_ROW.pack(heads[head], len(body)) for head, body in zip(puts.heads, puts.bodies, strict=True))
-    out += puts.bodies
+
+
+def _write_columns(out: list[bytes], puts: Puts, heads: dict[bytes, int]) -> None:
+    """Version 2: which of the record's heads each row has, then the lengths of the bodies."""
+    if len(puts.bodies) != len(puts.heads):
+        raise ValueError("a run of puts has not as many bodies as heads")
+    out.append(_COUNT.pack(len(puts.heads)))
+    out += (_column([heads[head] for head in puts.heads]), _column(list(map(len, puts.bodies))))
+
+
+def _column(values: list[int]) -> bytes:
+    """The bytes each number takes, then the numbers."""
+    most = max(values, default=0)
+    width = 1 if most < 1 << 8 else 2 if most < 1 << 16 else 4
+    return struct.pack(f"<B{len(values)}{_CODES[width]}", width, *values)
 
 
 def _raw(value: bytes) -> bytes:
@@ -86,10 +136,11 @@ def decode(data: bytes) -> Record:
     try:
         number, at, _ = front_of(data)
         reader = _Reader(data, _FRONT.size)
+        heads = reader.heads() if data[4] == PACKED_VERSION else None
         unit = Unit()
         rules = []
         for _ in reader.times():
-            puts, rule = reader.puts()
+            puts, rule = reader.puts(heads)
             unit.puts.append(puts)
             rules.append(rule)
         unit.takes = [
@@ -98,6 +149,8 @@ def decode(data: bytes) -> Record:
         unit.replaces = [Replace(reader.text(), reader.raw(), reader.optional()) for _ in reader.times()]
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise StoreCorrupt(f"a record of the buffer ends early: {error}") from None
+    except ValueError as error:
+        raise StoreCorrupt(f"a record of the buffer is damaged: {error}") from None
     if reader.at != len(data):
         raise StoreCorrupt(f"a record of the buffer has {len(data) - reader.at} bytes behind its end")
     return Record(number, at, unit, rules)
@@ -107,10 +160,22 @@ def front_of(data: bytes) -> tuple[int, float, int]:
     """Number, time of acceptance and messages, without the rest. StoreCorrupt when the bytes are no record."""
     if len(data) < _FRONT.size:
         raise StoreCorrupt("a record of the buffer ends early")
-    eyecatcher, number, at, messages = _FRONT.unpack_from(data)
-    if eyecatcher != EYECATCHER:
-        raise StoreCorrupt("a record of the buffer does not begin with MQGB and version 1")
+    eyecatcher, version, number, at, messages = _FRONT.unpack_from(data)
+    if eyecatcher != EYECATCHER or not version:
+        raise StoreCorrupt("a record of the buffer does not begin with MQGB and a version")
+    if version not in VERSIONS:
+        raise StoreCorrupt(
+            f"a record of the buffer has format {version}, this program reads {VERSIONS[-1]} and older: use the release"
+            " that wrote it until nothing waits in the buffer"
+        )
     return number, at, messages
+
+
+def unpacked_length(data: bytes) -> int:
+    """What a record takes in memory once it is decoded, as it says; `decode` believes no more than 16 MiB of heads."""
+    begin = _FRONT.size + _COUNT.size
+    packed = data[begin : begin + 8] if data[4:5] == bytes([PACKED_VERSION]) else b""
+    return len(data) + total_of(packed)
 
 
 class _Reader:
@@ -150,15 +215,41 @@ class _Reader:
         value: int = _NUMBER.unpack(self.bytes_of(8))[0]
         return value
 
-    def puts(self) -> tuple[Puts, str]:
+    def heads(self) -> list[bytes]:
+        """Version 2: the heads of all runs."""
+        bounds, heads = unpack(self.raw(), MOST_TOGETHER)
+        return [heads[begin:end] for begin, end in pairwise(struct.unpack(f"={len(bounds) // 4}I", bounds))]
+
+    def column(self, count: int) -> tuple[int, ...]:
+        code = _CODES.get(self.bytes_of(1)[0])
+        if code is None:
+            raise ValueError("a column has numbers of 1, 2 or 4 bytes")
+        column = struct.Struct(f"<{count}{code}")
+        return column.unpack(self.bytes_of(column.size))
+
+    def puts(self, heads: list[bytes] | None) -> tuple[Puts, str]:
+        """A run and its rule; `heads` are the record's, in version 1 the run has its own."""
         queue, manager, rule, key = self.text(), self.text(), self.text(), self.raw()
-        priority, persistent = _CLASSES.unpack(self.bytes_of(_CLASSES.size))
-        heads = [self.raw() for _ in self.times()]
-        rows = [_ROW.unpack(self.bytes_of(_ROW.size)) for _ in self.times()]
-        puts = Puts(queue, manager, key, priority, bool(persistent & 1), [heads[place] for place, _ in rows])
-        puts.retain = bool(persistent & RETAIN)
-        puts.bodies = [self.bytes_of(length) for _, length in rows]
+        priority, flags = _CLASSES.unpack(self.bytes_of(_CLASSES.size))
+        puts = Puts(queue, manager, key, priority, bool(flags & 1), retain=bool(flags & RETAIN))
+        lengths: Sequence[int]
+        if heads is None:
+            own = [self.raw() for _ in self.times()]
+            rows = list(_ROW.iter_unpack(self.bytes_of(_ROW.size * self.count())))
+            puts.heads, lengths = [own[place] for place, _ in rows], [length for _, length in rows]
+        else:
+            count = self.count()
+            puts.heads, lengths = [heads[place] for place in self.column(count)], self.column(count)
+        puts.bodies = self.bodies(lengths)
         return puts, rule
+
+    def bodies(self, lengths: Sequence[int]) -> list[bytes]:
+        """Back to back."""
+        data, ends = self._data, list(accumulate(lengths, initial=self.at))
+        if ends[-1] > len(data):
+            raise IndexError(f"{ends[-1] - self.at} bytes at {self.at}")
+        self.at = ends[-1]
+        return [data[begin:end] for begin, end in pairwise(ends)]
 
 
 # Parts

@@ -14,8 +14,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from gateway.backends.buffer.progress import Destination
-from gateway.backends.buffer.record import EPOCH_BITS, Record, decode, encode, front_of, messages_of, parts_of
+from gateway.backends.buffer.record import (
+    EPOCH_BITS,
+    Record,
+    decode,
+    encode,
+    front_of,
+    messages_of,
+    parts_of,
+    unpacked_length,
+)
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.backends.embedded.store.alike import new_packing
 from gateway.errors import StoreUnavailable
 from gateway.mq import mqmd
 from gateway.ports.batch import Outcome, Puts, Replace, Stored, Takes, Unit
@@ -29,7 +39,8 @@ PART_ROWS, PART_BYTES = 200, 1 << 20
 """An entry has no more; a long unit becomes several."""
 _INTENT_PIECE = 4 << 20
 _FIRST_PAGE = 32
-_PAGE_BYTES, _PAGE_ENTRIES = 8 << 20, 500
+_PAGE_BYTES, _PAGE_ENTRIES, _PAGE_MESSAGES = 8 << 20, 500, 20_000
+"""Of each no more in memory at a time, whatever the records take there once their heads are unpacked."""
 _HEAD = mqmd.build(persistence=1)
 
 
@@ -102,6 +113,7 @@ class Spool:
         self.oldest: tuple[float, str] | None = None
         """When the next entry of the main line was accepted, and the rule it came from."""
         self._count = 0
+        self._packing = new_packing()
         self.identity = self._identify()
         self.recovered = 0
         """Messages that were here at the start."""
@@ -183,7 +195,7 @@ class Spool:
 
     def puts_of(self, records: Sequence[Record]) -> Puts:
         """What stores them in the main line."""
-        return Puts(ENTRIES, heads=[_HEAD] * len(records), bodies=[encode(record) for record in records])
+        return Puts(ENTRIES, heads=[_HEAD] * len(records), bodies=[encode(record, self._packing) for record in records])
 
     def added(self, records: Sequence[Record], puts: Puts) -> None:
         """They are stored, and count from now on."""
@@ -194,16 +206,20 @@ class Spool:
 
     def intent_of(self, unit: Unit, at: float) -> Puts:
         """What stores the gateway's half of a unit until IBM MQ has answered about the other."""
-        data = encode(Record(0, at, unit, [""] * len(unit.puts)))
+        data = encode(Record(0, at, unit, [""] * len(unit.puts)), self._packing)
         pieces = [data[start : start + _INTENT_PIECE] for start in range(0, len(data), _INTENT_PIECE)]
         return Puts(INTENT, heads=[_HEAD] * len(pieces), bodies=pieces)
 
     def page(self, line: Line, limit: int = 0) -> list[Entry]:
         """The next entries of a line; without a limit so many as are some megabytes."""
-        if not limit:
-            limit = max(1, min(_PAGE_ENTRIES, _PAGE_BYTES * line.entries // max(line.bytes, 1)))
-        page = self.store.fetch(line.queue, line.key, limit, line.behind or None)
-        return [_entry(stored) for stored in page]
+        found = self.store.fetch(line.queue, line.key, limit or _most_entries(line), line.behind or None)
+        page, size = list[Entry](), 0
+        for stored in found:
+            size += unpacked_length(stored.data)
+            if page and size > _PAGE_BYTES:
+                break
+            page.append(_entry(stored))
+        return page
 
     def done(self, line: Line, entries: Sequence[Entry]) -> Takes:
         """They are on IBM MQ: they count no more; what removes them."""
@@ -237,7 +253,7 @@ class Spool:
 
     def aside_puts(self, line: Line, record: Record) -> Puts:
         """What stores a record there."""
-        return Puts(ASIDE, key=line.key, heads=[_HEAD], bodies=[encode(record)])
+        return Puts(ASIDE, key=line.key, heads=[_HEAD], bodies=[encode(record, self._packing)])
 
     def aside_added(self, line: Line, record: Record, puts: Puts) -> None:
         """It is stored."""
@@ -247,6 +263,13 @@ class Spool:
 
 def _key_of(destination: Destination) -> bytes:
     return hashlib.sha256("\0".join(destination).encode()).digest()[:16]
+
+
+def _most_entries(line: Line) -> int:
+    """Of a page."""
+    by_bytes = _PAGE_BYTES * line.entries // max(line.bytes, 1)
+    by_messages = _PAGE_MESSAGES * line.entries // max(line.messages, 1)
+    return max(1, min(_PAGE_ENTRIES, by_bytes, by_messages))
 
 
 def _rule_of(record: Record) -> str:

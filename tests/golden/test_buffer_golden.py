@@ -1,0 +1,55 @@
+"""Records of the buffer as each release wrote them: those of version 1 are read for ever, and what has no heads that
+are alike is still written so; those of version 2 are the same bytes whichever packer wrote them."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from gateway.backends.buffer.record import Record, decode, encode, front_of
+from gateway.backends.embedded.store.alike import NoPacking, PackingInPython, new_packing
+from gateway.ports.batch import Puts, Replace, Takes, Unit
+
+GOLDEN = Path(__file__).parent / "buffer"
+PACKINGS = [PackingInPython] if new_packing is NoPacking else [PackingInPython, new_packing]
+
+
+def golden(version: int) -> bytes:
+    return bytes.fromhex((GOLDEN / f"record-{version}.hex").read_text())
+
+
+def head(line: int) -> bytes:
+    return b"MD  " + bytes(range(96)) + b"<mqps><Top>plant/lima/line/%d/temperature</Top></mqps>" % line
+
+
+def record() -> Record:
+    heads = [head(line) for line in (7, 8, 10, 7)]
+    retained = Puts("topic://plant/é", heads=[head(8)], bodies=[b"on"], persistent=False)
+    retained.retain = True
+    puts = [
+        Puts("TELEMETRY", "QM2", b"", 4, heads=heads, bodies=[b"21.5", b"", b"x" * 300, b"22"]),
+        retained,
+        Puts("EMPTY", key=b"device", priority=-1),
+    ]
+    takes = [Takes("COMMANDS", b"", [b"m" * 24]), Takes("MQGATE.STAGED", b"device", [1 << 40 | 7, 2])]
+    replaces = [Replace("MQGATE.STATE", b"a", b"body"), Replace("MQGATE.STATE", b"b", None)]
+    return Record(3 << 40 | 1, 1_767_225_600.25, Unit(puts, takes, [], replaces), ["line temperature", "retained", ""])
+
+
+def test_version_1_is_read_and_written_where_nothing_is_packed() -> None:
+    assert decode(golden(1)) == record()
+    assert encode(record()) == encode(record(), NoPacking()) == golden(1)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_version_2_is_read_and_written(packing: type) -> None:
+    assert decode(golden(2)) == record()
+    assert encode(record(), packing()).hex() == golden(2).hex()
+    assert front_of(golden(2)) == (3 << 40 | 1, 1_767_225_600.25, 5)
+
+
+def write(version: int, data: bytes) -> None:
+    """What made the files."""
+    (GOLDEN / f"record-{version}.hex").write_text("\n".join(textwrap.wrap(data.hex(), 120)) + "\n")
