@@ -28,6 +28,9 @@ LONGEST_COUNTED = 3 * THREAD_ABOVE
 FIRST_TRIAL, LAST_TRIAL = 16, 1024
 """Frames on the writer's thread until one is tried on the caller's, and the most there may be."""
 
+QUIET_SECONDS = 0.002
+"""Without a unit for so long the store's own work goes on at full speed; until then it takes one step a unit."""
+
 Gather = Callable[[], "Batch | None"]
 Entered = Callable[[], AbstractContextManager[None]]
 """How to take the queue manager's lock."""
@@ -94,6 +97,7 @@ class Committer:
         self._resting = False
         """The store's own work has failed: not again before a unit has been written."""
         self._closed = False
+        self._last_unit = -1.0
         self.seconds = 0.0
         """The mean commit time just measured."""
         self.times: deque[float] = deque(maxlen=10_000)
@@ -195,6 +199,7 @@ class Committer:
             self._trial_in = self._trial_gap = FIRST_TRIAL
         self._store.apply(frame)
         batch.finished(None)
+        self._last_unit = self._scheduler.monotonic()
         self._keep_house()
 
     def _refused(self, batch: Batch, error: StoreError) -> None:
@@ -206,33 +211,44 @@ class Committer:
 
     def _keep_house(self) -> None:
         """One bounded step of the store's own work after a commit; the next when there is nothing better to do."""
-        if self._flying is not None or self._keeping or self._resting:
+        if self._flying is not None or self._resting:
             return
         try:
             frame = self._store.maintain(self._scheduler.now())
             if frame is None:
-                return
-            if self._threaded:
+                if not self._store.under_maintenance:
+                    return
+            elif self._threaded:
                 self._fly(_Flight(HOUSEKEEPING, frame))
                 return
-            try:
-                self._timed_write(frame)
-            except StoreError:
-                self._store.abort(frame)
-                raise
-            self._store.apply(frame)
+            else:
+                self._write_own(frame)
         except StoreError:  # the disk is full or failing: the next commit says so to whom it concerns
             return
-        self._keeping = self._asking = True
-        self._scheduler.soon(self._keep_on)
-        self._asking = False
+        if not self._keeping:
+            self._keeping = self._asking = True
+            self._scheduler.soon(self._keep_on)
+            self._asking = False
+
+    def _write_own(self, frame: Any) -> None:
+        try:
+            self._timed_write(frame)
+        except StoreError:
+            self._store.abort(frame)
+            raise
+        self._store.apply(frame)
 
     def _keep_on(self) -> None:
         with self._entered():
             self._keeping = False
             if self._asking:  # a scheduler that calls at once: the next commit takes the next step
                 return
-            if not self._closed:
+            if self._closed:
+                return
+            if not self._threaded and self._scheduler.monotonic() - self._last_unit < QUIET_SECONDS:
+                self._keeping = True
+                self._scheduler.later(QUIET_SECONDS, self._keep_on)
+            else:
                 self.run()
 
     def settle(self) -> None:

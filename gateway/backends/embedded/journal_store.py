@@ -41,6 +41,11 @@ class JournalStore:
         """One step of recycling, or of coming back after a failure."""
         return self.store.maintain(now)
 
+    @property
+    def under_maintenance(self) -> bool:
+        """Whether a segment has been read in part."""
+        return self.store.under_maintenance
+
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
         """Every message with its key, in order of arrival."""
         found = [(key, message) for key in self.store.keys(queue) for message in self._all(queue, key)]

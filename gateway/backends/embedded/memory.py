@@ -129,6 +129,8 @@ class MemoryStore:
     def abort(self, frame: StoreUnit) -> None:
         """Nothing had happened."""
 
+    under_maintenance = False
+
     def maintain(self, _now: float) -> StoreUnit | None:
         """Nothing to do."""
         return None

@@ -33,6 +33,10 @@ class MessageStore(Protocol):
     def maintain(self, now: float, /) -> Any | None:
         """One bounded step of the store's own work: a frame to be written and applied, or None."""
 
+    @property
+    def under_maintenance(self) -> bool:
+        """Whether a step that has written nothing is followed by another one."""
+
     def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
         """Every message of a queue with its key, in order of arrival."""
 

@@ -109,6 +109,20 @@ def test_the_store_keeps_house_between_units_however_many_wait():
     assert [frame in own for frame in written[:3]] == [False, True, False], "one step for each frame of units"
 
 
+def test_the_stores_own_work_takes_one_step_a_unit_and_goes_on_by_itself_when_no_more_come(monkeypatch):
+    rig, steps = Rig(), []
+    monkeypatch.setattr(type(rig.store), "under_maintenance", property(lambda _store: len(steps) < 9))
+    rig.store.maintain = lambda _now: steps.append(1)
+    for count in (1, 2, 3):
+        rig.submit("one", "1")
+        rig.scheduler.run()
+        assert len(steps) == count, "units come: nothing but a step behind each"
+    rig.scheduler.advance(1.0)
+    assert len(steps) == 9
+    rig.scheduler.advance(1.0)
+    assert len(steps) == 9
+
+
 def test_housekeeping_that_fails_rests_until_a_unit_is_written():
     rig = Rig()
     gate, _writing = rig.on_a_slow_disk()

@@ -315,20 +315,16 @@ class Store(Matching):
     # ---- housekeeping
 
     def maintain(self, now: float) -> Prepared | None:
-        """One bounded step of housekeeping; what it returns is written and applied like any other frame. None:
-        nothing to write.
-
-        Call it after every commit and while `wants_maintenance`. After a failed write it makes the store usable again.
+        """One bounded step of housekeeping, after every commit and while `wants_maintenance`; what it returns is
+        written and applied like any other frame (None: nothing). After a failed write it makes the store usable again.
         """
         time = self._microseconds(now)
         if self._failed:
             self._reopen()
             return self._maintenance_frame(Plan.empty(self._next_number), time, carries=False)
-        if self._walk is None:
-            self._walk = self._next_walk()
-        if self._walk is None:
+        walk, self._walk = self._walk or self._next_walk(), None
+        if walk is None:
             return None
-        walk, self._walk = self._walk, None
         try:
             plan = walk.step(self._next_number, self.ring.pace.placed - self._placed)
         except (StoreCorrupt, OSError) as error:
@@ -339,6 +335,11 @@ class Store(Matching):
         carried = self._maintenance_frame(plan, time, carries=True) if plan is not None else None
         self._placed = self.ring.pace.placed
         return carried
+
+    @property
+    def under_maintenance(self) -> bool:
+        """Whether `maintain` is in the middle of a segment."""
+        return self._walk is not None
 
     @property
     def wants_maintenance(self) -> bool:
