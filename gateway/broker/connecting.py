@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker import sharing, wills
+from gateway.broker import greeting, sharing, wills
 from gateway.broker.connack import RESULTS, connack_properties, no_room, refusal
 from gateway.broker.ending import Endings
 from gateway.broker.keep_alive import KeepAlive
@@ -59,7 +59,9 @@ class Connecting:
         finally:
             self._asking = False
 
-    def refuse_connect(self, connection: Connection, reason: int, text: str, malformed: bool = False) -> None:
+    def refuse_connect(
+        self, connection: Connection, reason: int, text: str, malformed: bool = False, *, silently: bool = False
+    ) -> None:
         """CONNACK with the reason, then close; a refused CONNECT publishes no will. [MQTT3-3.2.2-4] [MQTT3-3.2.2-5]
         [MQTT3-3.2.2-6] [MQTT5-3.2.2-6] [MQTT-3.2.2-7] [MQTT5-3.1.4-2] [MQTT-4.13.2-1]"""
         engine = self.engine
@@ -71,6 +73,8 @@ class Connecting:
                 if malformed and reason != reasons.UNSUPPORTED_PROTOCOL_VERSION
                 else reasons.connack_return_code(reason)
             )
+        if silently:
+            code = None
         if code is not None and (connection.version or reason == reasons.UNSUPPORTED_PROTOCOL_VERSION or version == V5):
             self.send_refusal(connection, version or 4, code, text)
         result = RESULTS.get(reason, "malformed" if malformed else "other")
@@ -87,7 +91,8 @@ class Connecting:
         for properties in (with_text, {}):
             connack = writer.encode_connack(version, Connack(False, code, properties))  # noqa: FBT003 -- not present
             if len(connack) <= largest:
-                self.engine.send(connection, connack)
+                self.engine.counters.packets_out[2] += 1
+                self.engine.send_counted(connection, connack)  # in no turn: nothing is promised
                 return
 
     def decided(self, connection: Connection, verdict: Verdict) -> None:
@@ -111,6 +116,7 @@ class Connecting:
         """What came behind CONNECT, once it is accepted."""
         if connection.state == ONLINE and connection.held:
             held, connection.held = connection.held, []
+            connection.eager = True
             self.engine.publishing.packets(connection, held)
 
     def accept(self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False) -> None:
@@ -141,9 +147,8 @@ class Connecting:
         session.user = verdict.user
         engine.sessions.move(session, listener)
         self.apply_limits(connection, session, connect)
-        wills.keep(self.engine, session, connect)
+        wills.keep(self.engine, session, connect.will)
         connection.auth = verdict
-        engine.counters.mqtt_connects[connection.link.listener, PROTOCOLS[connect.version], "accepted"] += 1
         properties = connack_properties(
             connect, connection.limits, client_id if assigned else "", session.expiry, verdict
         )
@@ -155,8 +160,7 @@ class Connecting:
             wills.drop(self.engine, session)
             engine.close(connection, "packet_too_large", "its Maximum Packet Size leaves no room for CONNACK")
             return
-        engine.turn.reply(connection, connack)
-        engine.turn.after.append(lambda: self.welcome(connection))
+        greeting.promised(engine, connection, connack)
 
     def go_on(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
         """What a CONNECT had to wait for is there."""
@@ -166,6 +170,10 @@ class Connecting:
 
     def welcome(self, connection: Connection) -> None:
         """CONNACK is on its way: what is in flight and what waited may follow, unless another one has taken over."""
+        listener, version = connection.link.listener, PROTOCOLS[connection.version]
+        self.engine.counters.mqtt_connects[listener, version, "accepted"] += 1
+        connection.session.untold = False
+        connection.last_read = self.engine.scheduler.monotonic()  # its keep-alive begins
         if connection.session.connection is connection:
             self.engine.delivery.resume(connection.session)
 
@@ -182,30 +190,29 @@ class Connecting:
         if session is not None and session.is_due(engine.now):
             self.endings.due(session)  # over since its expiry, not since the next tick [MQTT5-3.1.2-23]
             session = None
-        if session is not None and session.connection is not None:  # [MQTT3-3.1.4-2]
-            self.take_over(session.connection)
+        older = session.connection if session is not None else None
+        if older is not None:  # [MQTT3-3.1.4-2]
+            self.take_over(older)
             session = engine.sessions.get(client_id)
-        if session is not None and connect.clean_start:  # [MQTT3-3.1.4-3] [MQTT5-3.1.4-4]
+        if session is not None and (connect.clean_start or session.untold):  # [MQTT3-3.1.4-3] [MQTT5-3.1.4-4]
             wills.fire(
                 self.engine, session
             )  # the old session ends [MQTT3-3.1.2-6] [MQTT5-3.1.2-4], its delayed will is due
             self.end(session)
             session = None
         present = session is not None
+        connection.earlier = greeting.earlier(session, older)
         if session is None:
             session = Session(client_id, connect.version)
+            session.untold = True
             engine.sessions.add(session)
         session.version = connect.version
         wills.drop(self.engine, session)  # [MQTT5-3.1.3-9]
         session.will_at, session.ends_at = 0.0, 0.0
-        was_durable = session.durable
         session.expiry = session_expiry(
             connect.version, connect.clean_start, connect.properties, engine.limits.session_expiry_max
         )
-        session.durable = session.expiry > 0
-        if was_durable and not session.durable:
-            engine.turn.replace(SESSIONS, session.key, None)
-        del connection
+        session.durable |= session.expiry > 0  # one that is stored stays so until it ends
         return session, present
 
     def take_over(self, old: Connection) -> None:
@@ -352,6 +359,9 @@ class Connecting:
         engine = self.engine
         for connection in list(engine.connections):
             if connection.state == ONLINE:
+                if greeting.overdue(engine, connection, now):
+                    greeting.withdraw(engine, connection)
+                    continue
                 if self.keep_alive.check(connection, now):
                     continue
                 if connection.auth is not None and 0 < connection.auth.expires < engine.now:

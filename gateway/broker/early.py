@@ -27,6 +27,7 @@ def packets(engine: Engine, connection: Connection, packets: list[Any]) -> None:
             else:
                 engine.protocol_error(connection, ProtocolError("too much before CONNACK"))
         elif connection.state == ONLINE:
+            connection.eager = True
             engine.publishing.packets(connection, packets[index:])
             return
         elif connection.state == CLOSED:

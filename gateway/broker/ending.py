@@ -80,12 +80,13 @@ class Endings:
         if session is not None and session in self.under_way:
             self.join(session, again)
             return True
-        if session is not None and session.connection is not None and (clean_start or not session.expiry):
+        anew = clean_start or (session is not None and session.untold)
+        if session is not None and session.connection is not None and (anew or not session.expiry):
             engine.connecting.take_over(session.connection)
             session = engine.sessions.get(client_id)
         if session is None or session.connection is not None:
             return False
-        return (clean_start or session.is_due(engine.now)) and not self.ready(session, again)
+        return (anew or session.is_due(engine.now)) and not self.ready(session, again)
 
     def when_known(self, session: Session) -> None:
         """End a session that has lost its client, at once or when it is known what is stored for it."""

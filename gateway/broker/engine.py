@@ -366,13 +366,15 @@ class Engine:
             out[4] += answered[4]  # nothing but PUBACKs
         else:
             out[:] = map(add, out, answered)
-        self.writing.acknowledge(turn)
+        greeted = self.writing.acknowledge(turn)
         for owner, (staged, ids) in turn.staged.items():
             runs.pair(owner.staged_tokens, ids, staged.tokens)
         if turn.held:
             self.holding.committed(turn)
         if turn.deliveries:
             self.delivery.deliver(turn.deliveries)
+        for connection in greeted:
+            self.connecting.welcome(connection)
         for call in turn.after:
             call()
 

@@ -45,9 +45,10 @@ class KeepAlive:
         engine.flush()
 
     def check(self, connection: Connection, now: float) -> bool:
-        """Whether the connection was silent for too long, and has been ended."""
-        silent = bool(connection.keep_alive) and now - connection.last_read > connection.keep_alive
-        if silent:
+        """Whether the connection was silent for too long, and has been ended. Before CONNACK silence is ours."""
+        silent = 0 < connection.keep_alive < now - connection.last_read
+        if silent and connection.greeted:
             text = "silent for 1.5 keep-alive periods"
             self.engine.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
-        return silent
+            return True
+        return False

@@ -178,6 +178,8 @@ class Owning:
     def _asked(self, letter: Letter) -> None:
         client_id, sender = letter["client"], letter["from"]
         session = self.engine.sessions.get(client_id)
+        if session is not None and session.untold and not self._busy:
+            session.expiry = 0  # nobody knows of it
         if not self._busy and session is not None and session.connection is not None and not session.expiry:
             self.engine.connecting.take_over(session.connection)  # and so it ends
         endings = self.engine.connecting.endings.under_way

@@ -170,6 +170,9 @@ class Parking:
         pending[connection] = pending.get(connection, 0) + turn.pending.pop(connection, 0)
         entries = self._deferred.setdefault(connection, deque())
         replies = turn.replies.pop(connection, None)
+        if replies and not connection.greeted:  # its session is stored with what goes on
+            turn.replies[connection] = [replies[0]]
+            replies = replies[1:]
         if replies or not entries:
             entries.append(([parked], b"".join(replies or ())))
         else:  # what this turn has for it is there already, and waits for another destination too

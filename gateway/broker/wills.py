@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.broker.turn import WILLS, WaitingWill
 from gateway.mqtt import properties as prop
-from gateway.mqtt.packets import Connect
+from gateway.mqtt.packets import Will
 from gateway.session.connection import Publisher
 from gateway.session.record import encode_json, key_of
 from gateway.session.session import Session, will_from_record, will_record
@@ -23,11 +23,11 @@ WAITING = "waiting"
 """Says in a record that only the message for the queue is still to come."""
 
 
-def keep(engine: Engine, session: Session, connect: Connect) -> None:
+def keep(engine: Engine, session: Session, will: Will | None) -> None:
     """The will lies on a state queue while the connection lives: it is published even after a kill. [MQTT5-3.1.2-7]
     Without one none is published [MQTT3-3.1.2-12]."""
-    session.will = connect.will
-    if connect.will is not None:
+    session.will = will
+    if will is not None:
         engine.turn.replace(WILLS, session.key, encode_json(_record(engine, session, _delay_of(session))))
 
 

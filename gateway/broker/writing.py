@@ -57,20 +57,24 @@ class Writing:
             connection.out = []
             self._send([connection], [b"".join(out)])
 
-    def acknowledge(self, turn: Turn) -> None:
-        """The replies of a turn that is committed; at once where nothing else goes with them."""
+    def acknowledge(self, turn: Turn) -> list[Connection]:
+        """The replies of a turn that is committed; at once where nothing else goes with them. Answers to whom CONNACK
+        is among them."""
         parking = self.engine.parking
         defer = parking.defer if parking.withholding else None
         together = bool(turn.deliveries or turn.after)
         connections, datas = [], []
+        greeted: list[Connection] = []
         for connection, replies in turn.replies.items():
-            if defer is not None and defer(connection, replies):
+            if not connection.greeted and (connection.state != CLOSED or connection.leaving):
+                connection.greeted = True
+                greeted.append(connection)
+            elif defer is not None and defer(connection, replies):
                 continue
             if connection.state == CLOSED:
                 if connection.leaving:  # it said DISCONNECT: what it did before that is answered before the end
                     connection.link.write(b"".join(replies))
                 continue
-            connection.greeted = True
             if together or connection.out:
                 connection.out.extend(replies)
                 self.dirty.add(connection)
@@ -79,6 +83,7 @@ class Writing:
                 datas.append(replies[0] if len(replies) == 1 else b"".join(replies))
         if connections:
             self._send(connections, datas)
+        return greeted
 
     def _send(self, connections: list[Connection], datas: list[bytes]) -> None:
         engine = self.engine

@@ -24,11 +24,14 @@ class Connection:
     """The protocol state of a connection. `out` collects what is to be written; the engine writes it once a batch."""
 
     __slots__ = (
+        "accepted_at",
         "aliases",
         "auth",
         "caches",
         "close_reason",
         "connected_at",
+        "eager",
+        "earlier",
         "early_bytes",
         "generation",
         "greeted",
@@ -67,6 +70,12 @@ class Connection:
         """Seconds after which silence ends the connection: one and a half keep-alive periods; 0: never."""
         self.last_read = now
         self.connected_at = now
+        self.accepted_at = 0.0
+        """When its CONNECT was granted: CONNACK follows the commit."""
+        self.eager = False
+        """It sent more without waiting for CONNACK."""
+        self.earlier: Any = None
+        """What its session was before."""
         self.last_retry = 0.0
         self.leaving = False
         """It said DISCONNECT, and its socket closes when what it did before that is committed."""

@@ -54,6 +54,7 @@ class Session:
         "stored",
         "stored_bytes",
         "subscriptions",
+        "untold",
         "user",
         "version",
         "will",
@@ -81,6 +82,8 @@ class Session:
         self.releasing: set[int] = set()
         """QoS 2 publications released by the client whose queue refuses for now."""
         self.outflow = Outflow()
+        self.untold = False
+        """It was made by a CONNECT that has not been answered: its client does not know of it."""
         self.over = False
         """It has ended: what still arrives for it is forgotten."""
         self.stored = 0
