@@ -27,6 +27,7 @@ from gateway.backends.ibm.worker import Backoff
 from gateway.broker.failures import run_of
 from gateway.broker.route import Policy
 from gateway.broker.router import policy_in
+from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, MQError
 from gateway.observe import logs
@@ -74,7 +75,8 @@ def open_buffered(
         queue_manager.close()
         raise
     if queue_manager.spool.messages:
-        log.info("recovered", f"{queue_manager.spool.messages} messages wait for IBM MQ", directory=str(directory))
+        waits = counted(queue_manager.spool.messages, "message waits", "messages wait")
+        log.info("recovered", f"{waits} for IBM MQ", directory=str(directory))
     queue_manager.start()
     return queue_manager
 
@@ -98,7 +100,7 @@ def _take_over(
     with closing(_Taker(load(reads.driver), connect, new_id)) as taker:
         found = adoption.adopt(spool, sorted(STATE_QUEUES), reads.load, taker.remove)
     if found:
-        log.info("state", f"{found} messages of the gateway's state moved from IBM MQ into the buffer")
+        log.info("state", f"{counted(found, 'message')} of the gateway's state moved from IBM MQ into the buffer")
 
 
 class _Taker:

@@ -38,6 +38,7 @@ from gateway.broker.engine import Engine
 from gateway.broker.recovery import recover
 from gateway.broker.router import Router
 from gateway.config.changes import Change, changes
+from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError
 from gateway.net import http, mqi
@@ -318,7 +319,7 @@ class Gateway:
             (log.info if change.live else log.warning)("setting", str(change))
         with contextlib.suppress(OSError):  # a full disk: commands look for the token where it was
             write_address(self.directory, settings, self.admin_number)
-        log.info("reloaded", f"{len(table.routes)} rules to MQ, {len(table.outbound)} to devices")
+        log.info("reloaded", f"{counted(len(table.routes), 'rule')} to MQ, {len(table.outbound)} to devices")
 
     def _use_limits(self, changed: list[Change]) -> None:
         """Rates, shares and the numbers of connections and sessions; those who are in stay in."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from gateway.config.counting import counted
 from gateway.observe import logs
 from gateway.session.connection import Connection
 from gateway.session.session import Session
@@ -79,9 +80,10 @@ def ended(connection: Connection, why: str) -> None:
 def full(session: Session) -> None:
     """A session takes no more until its client acknowledges something: one line each time that begins."""
     waiting = max(session.stored, len(session.outflow.pending))
+    waits = counted(waiting, "message waits", "messages wait")
     log.warning(
         "session.full",
-        f"{waiting} messages wait for this client: no more is stored for it until it acknowledges some",
+        f"{waits} for this client: no more is stored for it until it acknowledges some",
         client_id=session.client_id,
         listener=session.listener,
     )

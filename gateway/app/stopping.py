@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from gateway.config.counting import counted
 from gateway.mqtt import reasons
 from gateway.observe import logs
 
@@ -33,7 +34,7 @@ class Stopping:
     def begin(self) -> None:
         """Take no more connections, tell clients, let what is under way be committed."""
         gateway, engine = self._gateway, self._gateway.engine
-        log.info("draining", f"{len(engine.connections)} connections are handed back")
+        log.info("draining", f"{counted(len(engine.connections), 'connection is', 'connections are')} handed back")
         engine.draining = True
         gateway.service.stopping("connections are handed back")
         gateway.listeners.stop_accepting()
@@ -68,7 +69,8 @@ class Stopping:
         if not self._gateway.connected:
             return "the queue manager is away"
         queues = sorted({run[0] for run in self._gateway.engine.parking.waiting})
-        return f"{', '.join(queues[:5])}{' and others' if len(queues) > 5 else ''} refuse them"
+        some = ", ".join(queues[:5]) + (" and others" if len(queues) > 5 else "")
+        return f"{some} {'takes' if len(queues) == 1 else 'take'} nothing now"
 
     def _leave_held(self, why: str) -> None:
         """Say what is not waited for, and tell those who wait that nobody will answer."""
@@ -78,9 +80,10 @@ class Stopping:
         engine = self._gateway.engine
         count = engine.turn.rows + engine.parking.rows + (0 if engine.idle else engine.running.rows)
         if count:
+            left = counted(count, "message is", "messages are")
             log.warning(
                 "drain.left",
-                f"{count} messages are left: {why}; nobody had an acknowledgement, who sent them sends them again",
+                f"{left} left: {why}; nobody had an acknowledgement for what is left, so it is sent again",
                 count=count,
             )
         moved = bool(engine.limits.server_reference)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gateway.app.resources import certificate_ends, revocation_ends
+from gateway.config.counting import counted
 from gateway.errors import MQError
 from gateway.observe import health
 
@@ -43,7 +44,7 @@ def _troubles(gateway: Gateway) -> Iterator[str]:
     for name, end in certificate_ends(gateway.settings):
         left = end - time.time()
         if left < WARN_BEFORE_SECONDS:
-            when = f"expires in {left / 86_400:.0f} days" if left > 0 else "has expired"
+            when = f"expires in {counted(round(left / 86_400), 'day')}" if left > 0 else "has expired"
             yield f"listener {name}: its certificate {when}; replace the files and reload"
     for name, end in revocation_ends(gateway.settings):
         if end < time.time():
@@ -59,7 +60,7 @@ def _silence(gateway: Gateway) -> Iterator[str]:
 def _held(gateway: Gateway, parked: Parked) -> str:
     """A destination that refuses, with what an operator can do about it."""
     queue = parked.run[0]
-    many = f"{parked.count} messages are" if parked.count > 1 else "a message is"
+    many = counted(parked.count, "message is", "messages are")
     return f"queue {queue}: {why_refused(gateway, queue)}; {many} held, and not acknowledged to the devices"
 
 
@@ -73,5 +74,5 @@ def why_refused(gateway: Gateway, queue: str) -> str:
         if row.attributes.get("PUT") == "DISABLED":
             return "put is inhibited (`ALTER QLOCAL(...) PUT(ENABLED)`)"
         if row.depth is not None and row.max_depth is not None and row.depth >= row.max_depth:
-            return f"it is full ({row.depth} messages): its consumer is behind"
+            return f"it is full ({counted(row.depth, 'message')}): its consumer is behind"
     return f"it refuses: {gateway.engine.failures.last_text}"

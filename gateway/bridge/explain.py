@@ -12,6 +12,7 @@ from gateway.bridge.message import read_message
 from gateway.bridge.mqtt5 import user_properties
 from gateway.bridge.payload import Body, agrees
 from gateway.bridge.syncpoint import when_too_long, why_within
+from gateway.config.counting import counted
 from gateway.errors import Refused
 from gateway.mq import chain
 from gateway.mq.rfh2_folder import Scalar
@@ -162,7 +163,7 @@ def _difference(rule: InboundRule, topic: str) -> str:
         return "a wildcard in front does not match topics beginning with `$`"
     if at < len(rule.levels) and at < len(levels):
         return f"level {at + 1} is `{levels[at]}`, not `{rule.levels[at]}`"
-    return f"the topic has {len(levels)} levels, the pattern {len(rule.levels)}"
+    return f"the topic has {counted(len(levels), 'level')}, the pattern {len(rule.levels)}"
 
 
 def _would(prepared: Prepared, payload: bytes, now: float, *, joined: bool) -> Would:

@@ -18,6 +18,7 @@ from gateway.bridge.mqtt5 import (
     USER_PROPERTY,
     user_properties,
 )
+from gateway.config.counting import counted
 from gateway.errors import Finding, HeaderError, Refused
 from gateway.mq import mqmd, rfh2, xqh
 from gateway.mq.rfh2_folder import PropertyValue, folder
@@ -70,7 +71,7 @@ Expected = ExpectedPut | ExpectedPublication
 def _compared(found: list[T], test: Test, difference: Callable[[Expected, T], Iterator[str]]) -> Iterator[str]:
     if len(found) != len(test.expect):
         shown = "; ".join(_shown(one) for one in found) or "nothing"
-        yield f"expected {len(test.expect)} messages, got {len(found)}: {shown}"
+        yield f"expected {counted(len(test.expect), 'message')}, got {len(found)}: {shown}"
         return
     for expected, one in zip(test.expect, found, strict=True):
         yield from difference(expected, one)

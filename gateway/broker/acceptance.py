@@ -114,7 +114,9 @@ class Acceptance:
 
 def missed_by(count: int) -> str:
     """What is said of a publication that was taken and did not reach all."""
-    return f"{count} of its subscribers did not get it: their queues are full" if count else ""
+    if not count:
+        return ""
+    return f"{count} of its subscribers did not get it: {'its queue is' if count == 1 else 'their queues are'} full"
 
 
 def _of_route(route: Route) -> Refusal | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from gateway.bridge.rehearsal import run_tests
-from gateway.cli.counting import counted
 from gateway.cli.reach import show_json
+from gateway.config.counting import counted
 from gateway.config.load import load_settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.rules.parse import load_mappings

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from gateway.cli.counting import counted
 from gateway.cli.queue import show_message
 from gateway.cli.reach import common, reach, segment, show_json
+from gateway.config.counting import counted
 
 BATCH = 100
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import click
 
-from gateway.cli.counting import counted
 from gateway.cli.reach import show_json
+from gateway.config.counting import counted
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.config.queue_manager import Ibm
@@ -189,7 +189,8 @@ def _buffer(path: Path, max_bytes: int) -> Found:
         return Found("buffer", "ok", f"{path}, in use by a gateway that runs: its page shows what waits")
     except MqgateError as error:
         return Found("buffer", "wrong", str(error))
-    return Found("buffer", "ok", f"{path}, {waiting} units of work wait for IBM MQ, {free // 2**20:,} MiB free")
+    waits = counted(waiting, "unit of work waits", "units of work wait")
+    return Found("buffer", "ok", f"{path}, {waits} for IBM MQ, {free // 2**20:,} MiB free")
 
 
 def _certificate(settings: Settings, listener: str, name: str) -> Found:
@@ -204,4 +205,4 @@ def _certificate(settings: Settings, listener: str, name: str) -> Found:
         return Found(f"certificate of {listener}", "wrong", f"{path}: {error}")
     left = certificate.not_valid_after_utc - datetime.now(UTC)
     state = "ok" if left.days > 14 else "wrong" if left.days < 0 else "missing"
-    return Found(f"certificate of {listener}", state, f"expires in {left.days} days")
+    return Found(f"certificate of {listener}", state, f"expires in {counted(left.days, 'day')}")

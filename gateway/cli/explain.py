@@ -10,8 +10,8 @@ import click
 from gateway.bridge.explain import Explanation, Would
 from gateway.bridge.explain import explain as explained
 from gateway.bridge.inbound import Origin
-from gateway.cli.counting import counted
 from gateway.cli.reach import read_settings, show_json
+from gateway.config.counting import counted
 from gateway.errors import ConfigurationError
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
@@ -119,7 +119,7 @@ def show_put(put: Would) -> None:
     )
     syncpoint = "within syncpoint" if put.syncpoint else "out of syncpoint"
     click.echo(f"  {syncpoint}: {put.syncpoint_why}")
-    click.echo(f"  if its {put.data_bytes} bytes are more than the queue takes: {put.too_long}")
+    click.echo(f"  if its {counted(put.data_bytes, 'byte is', 'bytes are')} more than the queue takes: {put.too_long}")
     shown = {key: value for key, value in put.descriptor.items() if str(value).strip("0 ") and value != -1}
     click.echo("  MQMD  " + "  ".join(f"{key}={value}" for key, value in shown.items()))
     for key, value in put.properties.items():

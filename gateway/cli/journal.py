@@ -14,8 +14,8 @@ import click
 from rich.progress import Progress
 
 from gateway.backends.embedded.journal import inspection
-from gateway.cli.counting import counted
 from gateway.cli.reach import data_directory, read_settings, show_json
+from gateway.config.counting import counted
 from gateway.errors import StoreError
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.counting import counted
 from gateway.cli.reach import Refused, read_settings, show_json
+from gateway.config.counting import counted
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError
 from gateway.pipeline.commands import pipeline
 

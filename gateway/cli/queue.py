@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from gateway.cli.counting import counted
 from gateway.cli.reach import Reach, Refused, common, reach, segment, show_json
+from gateway.config.counting import counted
 
 
 @click.group()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO, Literal, cast
 
+from gateway.config.counting import counted
 from gateway.ports.counters import Counters, Level
 
 Format = Literal["json", "human"]
@@ -174,7 +175,7 @@ class LogHandler(logging.Handler):
         for kind, suppressed in self._suppression.finished(now):
             name, level, event, *values = kind
             fields = {key: value for key, value in zip(Suppression.KEYS, values, strict=True) if value is not None}
-            text = f"{suppressed} more lines like this were suppressed"
+            text = f"{counted(suppressed, 'more line like this was', 'more lines like this were')} suppressed"
             record = logging.LogRecord(str(name), cast("int", level), "", 0, text, (), None)
             record.created = now
             record.__dict__.update(event=event, fields=fields)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gateway.config.counting import counted
 from gateway.errors import ConfigurationError, MqgateError
 from gateway.pipeline.job import Job
 
@@ -114,9 +115,9 @@ def compact(file: Path) -> None:
 
     job = job_of(file)
     for table, count in merge(job).items():
-        click.echo(f"{table}: {count} batches merged")
+        click.echo(f"{table}: {counted(count, 'batch', 'batches')} merged")
     for table, count in expire(job).items():
-        click.echo(f"{table}: {count} batches deleted")
+        click.echo(f"{table}: {counted(count, 'batch', 'batches')} deleted")
 
 
 @pipeline.command()
@@ -133,7 +134,7 @@ def replay(file: Path, table: str, queue: str, where: str, txn: str) -> None:
         count = replay_rows(job_of(file), table, queue, where, txn)
     except MqgateError as error:
         raise click.ClickException(str(error)) from error
-    click.echo(f"{count} messages put on {queue}")
+    click.echo(f"{counted(count, 'message')} put on {queue}")
 
 
 @pipeline.group()

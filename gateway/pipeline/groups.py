@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from gateway.config.counting import counted
 from gateway.pipeline.failures import LeaseHeld, LeaseLost, WrongOption
 from gateway.pipeline.lookup import matching
 
@@ -66,8 +67,9 @@ def acquire(known: Group | None, wanted: Group, owner: str, ttl: float, now: flo
         )
     taken = known.owner not in ("", owner) and known.expires > now
     if taken and not is_dead(known.owner, owner.rpartition(":")[0]):
+        left = counted(round(known.expires - now), "more second")
         raise LeaseHeld(
-            f"consumer group {known.name!r} is read by {known.owner} for {known.expires - now:.0f} more seconds: "
+            f"consumer group {known.name!r} is read by {known.owner} for {left}: "
             "stop that driver, wait until its lease has run out, or use another group"
         )
     return replace(

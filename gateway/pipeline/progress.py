@@ -9,6 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from gateway.config.counting import counted
 from gateway.pipeline import run
 
 
@@ -39,11 +40,14 @@ class Shown:
 
     def __call__(self, progress: run.Progress) -> None:
         """Show it."""
-        figures = f"{progress.rows:,} rows, {progress.rows_per_second:,.0f}/s, {progress.quarantined:,} quarantined"
+        figures = (
+            f"{counted(progress.rows, 'row')}, {progress.rows_per_second:,.0f}/s, {progress.quarantined:,} quarantined"
+        )
         if progress.backlog:
             figures += f", {progress.backlog:,} to go"
         if self._bar.disable:
-            self._console.print(f"{progress.job}: {progress.state}: {progress.batches} batches, {figures}", style="")
+            batches = counted(progress.batches, "batch", "batches")
+            self._console.print(f"{progress.job}: {progress.state}: {batches}, {figures}", style="")
         else:
             total = None if progress.backlog is None else progress.rows + progress.backlog
             self._bar.update(

@@ -179,7 +179,7 @@ def test_while_the_queue_manager_is_away_it_is_said_and_not_waited_for(pair: Pai
         assert "no connection to MQGATE" in refused.value.read().decode()
         assert pair.gateway.stop() == 0
         assert device._socket.recv(100) == b"", "no acknowledgement"
-    assert "1 messages are left: the queue manager is away" in pair.gateway.log
+    assert "1 message is left: the queue manager is away" in pair.gateway.log
 
 
 def publish_on(port: int, number: int, qos: int, acked: list[str], stop: threading.Event) -> None:

@@ -57,7 +57,7 @@ def test_tests_that_hold(test):
 @pytest.mark.parametrize(
     ("test", "words"),
     [
-        ("{name: t, publish: {topic: none}, expect: [{queue: Q}]}", "expected 1 messages, got 0: nothing"),
+        ("{name: t, publish: {topic: none}, expect: [{queue: Q}]}", "expected 1 message, got 0: nothing"),
         ("{publish: {topic: mq}}", "expected 0 messages, got 1: topic://a/b by `mq`"),
         ("{publish: {topic: mq}, expect: [{queue: Q}]}", "`queue` is '', not 'Q'"),
         ("{publish: {topic: mq}, expect: [{refused: schema}]}", "refused as nothing (), not schema"),

@@ -36,7 +36,7 @@ def test_what_waits_is_said_and_left_as_it_is(tmp_path: Path) -> None:
     for _ in range(2):
         found = doctor._buffer(tmp_path / "buffer", 1 << 20)
         assert found.state == "ok"
-        assert "1 units of work wait" in found.text
+        assert "1 unit of work waits" in found.text
 
 
 def test_a_disk_without_room_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
