@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.broker import greeting, sharing, wills
 from gateway.broker.connack import RESULTS, connack_properties, no_room, refusal
-from gateway.broker.ending import Endings
+from gateway.broker.ending import Again, Endings
 from gateway.broker.keep_alive import KeepAlive
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
@@ -135,7 +135,8 @@ class Connecting:
         owning = None if asked or assigned else engine.owning
         if owning is not None and owning.holds_up(connection, connect, verdict, client_id):
             return
-        if self.endings.first(client_id, connect.clean_start, lambda: self.go_on(connection, connect, verdict)):
+        again = Again(connection, lambda: self.go_on(connection, connect, verdict))
+        if self.endings.first(client_id, connect.clean_start, again):
             return
         session, present = self.claim(connection, connect, client_id)
         connection.session, connection.state = session, ONLINE
@@ -302,6 +303,7 @@ class Connecting:
         connection.out.clear()
         engine.connections.discard(connection)
         engine.parking.forget(connection)
+        greeting.forget(engine, connection)
         engine.counters.mqtt_disconnects[connection.link.listener, why] += 1
         engine.on_end(connection, why)
         session = connection.session

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker import wills
 from gateway.broker.asking import OUT, PAGE, ask, stored_for
 from gateway.errors import MQError
 from gateway.ports.batch import MQMD_LENGTH, Puts, Stored, Token
+from gateway.session.connection import CLOSED, Connection
 from gateway.session.record import REPORTS, SHARED
 from gateway.session.session import Session
 
@@ -27,10 +28,17 @@ _FLAGS = 2
 """Bytes of a stored record up to its flags."""
 
 
+class Again(NamedTuple):
+    """What is done when a session can end, and who waits for it."""
+
+    connection: Connection | None
+    call: Callable[[], None]
+
+
 class _Ending:
     __slots__ = ("again", "last", "session", "stored")
 
-    def __init__(self, session: Session, again: Callable[[], None]) -> None:
+    def __init__(self, session: Session, again: Again) -> None:
         self.session = session
         self.again = [again]
         """What is waiting for it, in order."""
@@ -54,7 +62,7 @@ class Endings:
         self._known: dict[Session, Iterable[Stored]] = {}
         """What is stored for sessions that may end now."""
 
-    def ready(self, session: Session, again: Callable[[], None]) -> bool:
+    def ready(self, session: Session, again: Again) -> bool:
         """Whether a session without a client can end at once; if not, `again` is called when it can."""
         if self.engine.far is None or session in self._known or not (session.durable or session.stored):
             return True
@@ -65,15 +73,17 @@ class Endings:
             self.engine.turn.after.append(partial(self._begin, ending))  # what it had under way is committed by then
         return False
 
-    def join(self, session: Session, again: Callable[[], None]) -> None:
-        """Have `again` called too when the session can end; somebody waits for it, so it is the next one."""
+    def join(self, session: Session, again: Again) -> None:
+        """Have `again` called too when the session can end; somebody waits for it, so it is the next one. Those who
+        have given up are forgotten."""
         ending = self.under_way[session]
+        ending.again = [one for one in ending.again if one.connection is None or one.connection.state != CLOSED]
         ending.again.append(again)
         if ending in self._line:
             self._line.remove(ending)
             self._line.appendleft(ending)
 
-    def first(self, client_id: str, clean_start: bool, again: Callable[[], None]) -> bool:
+    def first(self, client_id: str, clean_start: bool, again: Again) -> bool:
         """Whether an earlier session of a client that comes has to end first and has not; `again` is called then."""
         engine = self.engine
         session = engine.sessions.get(client_id)
@@ -90,7 +100,7 @@ class Endings:
 
     def when_known(self, session: Session) -> None:
         """End a session that has lost its client, at once or when it is known what is stored for it."""
-        if self.ready(session, lambda: self._if_alone(session)):
+        if self.ready(session, Again(None, lambda: self._if_alone(session))):
             self.engine.connecting.end(session)
             return
         session.expiry, session.ends_at = 0, self.engine.now
@@ -103,7 +113,7 @@ class Endings:
 
     def due(self, session: Session) -> None:
         """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.2-8]."""
-        if self.ready(session, lambda: self._if_due(session)):
+        if self.ready(session, Again(None, lambda: self._if_due(session))):
             self.engine.sys_topics.expired_clients += 1
             wills.fire(self.engine, session)
             self.engine.connecting.end(session)
@@ -155,6 +165,6 @@ class Endings:
         self._known[session] = ending.stored.values()
         try:
             for again in ending.again:
-                again()
+                again.call()
         finally:
             del self._known[session]

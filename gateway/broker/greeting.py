@@ -57,12 +57,17 @@ def overdue(engine: Engine, connection: Connection, now: float) -> bool:
 
 def withdraw(engine: Engine, connection: Connection) -> None:
     """Refuse a CONNECT whose unit of work has not come back."""
-    session, turn = connection.session, engine.turn
-    for data in turn.replies.pop(connection, ()):
-        turn.answered[data[0] >> 4] -= 1
-    _put_back(engine, session, connection.earlier)
+    _put_back(engine, connection.session, connection.earlier)
     told = not connection.eager and connection.last_read <= connection.accepted_at
     engine.connecting.refuse_connect(connection, reasons.SERVER_UNAVAILABLE, _NOT_STORED, silently=not told)
+
+
+def forget(engine: Engine, connection: Connection) -> None:
+    """It is gone before its CONNACK: what it would be told is not kept, however often it comes again."""
+    turn = engine.turn
+    if not connection.greeted and not connection.leaving:
+        for data in turn.replies.pop(connection, ()):
+            turn.answered[data[0] >> 4] -= 1
 
 
 def _put_back(engine: Engine, session: Session, before: Earlier | None) -> None:

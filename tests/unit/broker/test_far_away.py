@@ -218,6 +218,17 @@ def test_nobody_waits_for_ever(bench: Bench, version: int, reason: int) -> None:
     assert published(back) == [b"1"]
 
 
+def test_who_gives_up_again_and_again_is_not_remembered(bench: Bench) -> None:
+    waiting(bench, b"1")
+    for _ in range(9):
+        bench.device(4, "sub").connect(clean=True).drop()
+    last = bench.device(4, "sub").connect(clean=True)
+    (ending,) = bench.engine.connecting.endings.under_way.values()
+    assert len(ending.again) == 1
+    answers(bench)
+    assert kinds(last) == [p.CONNACK]
+
+
 def test_sessions_that_are_due_end_when_the_queue_manager_is_back(bench: Bench) -> None:
     sender = waiting(bench, b"1", version=5)
     far(bench).away = True

@@ -103,18 +103,24 @@ def test_nobody_waits_for_ever(bench: Bench, version: int, clean: bool) -> None:
     assert counted(bench) == {"unavailable": 1, "accepted": 2}  # one of "busy"
 
 
+@pytest.mark.parametrize("patient", [True, False])
 @pytest.mark.parametrize("already", [True, False])
-def test_every_attempt_is_refused_and_leaves_nothing_behind(bench: Bench, already: bool) -> None:
+def test_every_attempt_leaves_nothing_behind(bench: Bench, already: bool, patient: bool) -> None:
     silent(bench, already=already)
     for _ in range(5):
         device = bench.device(5, "dev").connect(clean=False)
-        bench.advance(TOO_LONG)
-        assert connack(device).reason == 0x88
+        if patient:
+            bench.advance(TOO_LONG)
+            assert connack(device).reason == 0x88
+        else:
+            device.drop()
     assert not bench.engine.turn.replies
     assert not bench.engine.turn.after
     answers(bench)
-    assert records(bench) == []
-    assert bench.engine.sessions.get("dev") is None
+    if patient:
+        assert records(bench) == []
+        assert bench.engine.sessions.get("dev") is None
+    assert not connack(bench.device(5, "dev").connect(clean=False)).session_present
 
 
 def test_a_short_connect_timeout_is_not_meant_for_commits() -> None:
