@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -14,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
 from gateway.backends.embedded.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
 
+pytestmark = pytest.mark.timeout(1800 if os.environ.keys() & {"MQGATE_LONG", "MQGATE_EXPLORE"} else 120)
 OPTIONS = StoreOptions(
     segment_bytes=64 * 1024, spare_segments=1, direct=False, background=False, cache_bytes=20_000, volatile_bytes=2_000
 )
