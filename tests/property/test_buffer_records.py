@@ -3,6 +3,7 @@ one is refused or is another record, and never costs more than it may."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from struct import pack, pack_into
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gateway.backends.buffer import heads as heads_of_records
 from gateway.backends.buffer import record as records
-from gateway.backends.buffer.record import PACKED_VERSION, VERSION, Record, decode, encode, front_of, unpacked_length
+from gateway.backends.buffer.record import PACKED_VERSION, VERSION, Record, decode, decode_and_measure, encode, front_of
 from gateway.backends.embedded.store import alike
 from gateway.errors import StoreCorrupt
 from gateway.ports.batch import Puts, Unit
@@ -24,6 +26,7 @@ MADE = st.builds(
     WORD,
 )
 HEADS = MADE | st.binary(max_size=64)
+IN_EACH_FORM = pytest.mark.usefixtures("_form")
 UNPACK = [alike.unpack_in_python, alike.unpack]
 FRONT = 25
 
@@ -47,47 +50,61 @@ def numbered(number: int, unit: Unit) -> Record:
     return Record(number, 2.5, unit, [f"rule {place}" for place in range(len(unit.puts))])
 
 
+@pytest.fixture(params=[0, heads_of_records.FEW_ROWS], ids=["packed", "deflated"])
+def _form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """As heads of many messages are written, and of few."""
+    monkeypatch.setattr(heads_of_records, "FEW_ROWS", request.param)
+    few: int = request.param
+    return few
+
+
 def packed() -> bytes:
-    """A record of five heads that are alike, as every installation writes it."""
+    """A record of five heads that are alike."""
     heads = [b"M" * 300 + b"<Top>plant/line/%d/temperature</Top>" % line + bytes(200) for line in range(5)]
     data = encode(numbered(1, Unit([Puts("APP.Q", heads=heads, bodies=[b"21.5"] * 5)])), alike.PackingInPython())
     assert data[4] == PACKED_VERSION
     return data
 
 
-@given(units())
+@IN_EACH_FORM
+@given(made=units())
 def test_each_comes_back_by_itself_and_both_packers_write_the_same(made: list[Unit]) -> None:
     python, compiled = alike.PackingInPython(), alike.new_packing()
     for number, unit in enumerate(made):
         record = numbered(number, unit)
         data = encode(record, python)
-        assert decode(data) == record
-        assert front_of(data)[0] == number
         heads = {head for puts in unit.puts for head in puts.heads}
-        assert unpacked_length(data) - len(data) == (sum(map(len, heads)) if data[4] == PACKED_VERSION else 0)
+        found, length = decode_and_measure(data)
+        assert found == decode(data) == record
+        assert front_of(data)[0] == number
+        assert length >= sum(map(len, heads)) if data[4] == VERSION else length == sum(map(len, heads))
         if alike.new_packing is not alike.NoPacking:
             assert encode(record, compiled) == data
 
 
-@given(units())
+@IN_EACH_FORM
+@given(made=units())
 def test_none_is_longer_than_without_a_packer(made: list[Unit]) -> None:
-    """But for four bytes, the length of what is packed."""
+    """But for what is said about a packed one: its form, and its length."""
     packing = alike.PackingInPython()
     for number, unit in enumerate(made):
         record = numbered(number, unit)
-        plain = encode(record, alike.NoPacking())
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(heads_of_records, "FEW_ROWS", -1)
+            plain = encode(record, alike.NoPacking())
         assert plain[4] == VERSION
-        assert len(encode(record, packing)) <= len(plain) + 4
+        assert len(encode(record, packing)) <= len(plain) + 5
 
 
+@IN_EACH_FORM
 @pytest.mark.parametrize("unpack", UNPACK)
-@given(st.data())
+@given(data=st.data())
 def test_a_damaged_one_is_refused_or_another(unpack: Callable[..., tuple[bytes, bytes]], data: st.DataObject) -> None:
     damaged = bytearray(packed())
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(5, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(records, "unpack", unpack)
+        patched.setattr(heads_of_records, "unpack", unpack)
         try:
             found = decode(bytes(damaged))
         except StoreCorrupt:
@@ -100,10 +117,11 @@ def test_a_damaged_one_is_refused_or_another(unpack: Callable[..., tuple[bytes, 
 def test_both_refuse_the_same_damage(
     unpack: Callable[..., tuple[bytes, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "unpack", unpack)
+    monkeypatch.setattr(heads_of_records, "unpack", unpack)
+    monkeypatch.setattr(heads_of_records, "FEW_ROWS", 0)
     whole = packed()
     assert len(decode(whole).unit.puts[0].heads) == 5
-    section = FRONT + 4
+    section = FRONT + 4 + 1
     for at, value in ((section, 6), (section, 1 << 31), (section + 4, alike.MOST_TOGETHER + 1), (section + 4, 9)):
         damaged = bytearray(whole)
         pack_into("<I", damaged, at, value)
@@ -112,6 +130,37 @@ def test_both_refuse_the_same_damage(
     for end in range(section, len(whole)):
         with pytest.raises(StoreCorrupt, match="a record of the buffer"):
             decode(whole[:end])
+
+
+def with_heads(section: bytes) -> bytes:
+    """A record with this for its heads, and no messages."""
+    return pack("<4sBQdI", b"MQGB", 2, 1, 2.0, 0) + pack("<I", len(section)) + section + bytes(12)
+
+
+def deflated(content: bytes) -> bytes:
+    stream = zlib.compressobj(9, zlib.DEFLATED, -12, 8, zlib.Z_DEFAULT_STRATEGY, heads_of_records.DICTIONARY)
+    return stream.compress(content) + stream.flush()
+
+
+def test_what_is_inflated_has_a_limit() -> None:
+    most = heads_of_records.MOST_DEFLATED
+    fits = pack("<II", 1, most - 8) + bytes(most - 8)
+    assert not decode(with_heads(b"\2" + deflated(fits))).unit
+    for wrong in (
+        b"\2" + deflated(pack("<II", 1, 1 << 24) + bytes(1 << 24)),
+        b"\2" + deflated(fits) + b"x",
+        b"\2" + deflated(fits)[:-1],
+        b"\2" + deflated(pack("<I", 1 << 31)),
+        b"\2" + deflated(pack("<II", 1, 5) + b"four"),
+        b"\2" + deflated(b""),
+        b"\3" + deflated(pack("<II", 1, alike.MOST_TOGETHER + 1) + bytes(40)),
+        b"\2nothing",
+        b"\0" + fits,
+        b"\4" + fits,
+        b"",
+    ):
+        with pytest.raises(StoreCorrupt, match="a record of the buffer"):
+            decode(with_heads(wrong))
 
 
 def test_a_head_that_is_not_there_is_refused() -> None:

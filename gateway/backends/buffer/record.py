@@ -2,8 +2,8 @@
 
 `MQGB` | version | number (8 bytes) | time of acceptance (float) | messages | heads | puts | takes | replaces. Counts
 and lengths are 32-bit, little-endian. A head is written once for the rows that share it: in version 1 with its run of
-puts; in version 2, which is written where several heads are alike, all of them lie in front, as `store.alike` has
-packed them, and the columns of a run have the narrowest width that holds them. Each record can be read by itself.
+puts; in version 2, which is written where that is shorter, all of them lie in front as `heads` writes them, and the
+columns of a run have the narrowest width that holds them. Each record can be read by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
-from gateway.backends.embedded.store.alike import MOST_TOGETHER, NoPacking, Packing, total_of, unpack
+from gateway.backends.buffer import heads as record_heads
+from gateway.backends.embedded.store.alike import NoPacking, Packing
 from gateway.errors import StoreCorrupt
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
@@ -21,8 +22,6 @@ from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
 EYECATCHER = b"MQGB"
 VERSION, PACKED_VERSION = 1, 2
 VERSIONS = (VERSION, PACKED_VERSION)
-WORTH_PACKING = 2
-"""Heads of a record: one alone is like nothing."""
 EPOCH_BITS = 40
 """A number is the process's epoch and a count within it: numbers of a new process lie behind all earlier ones."""
 RETAIN = 2
@@ -51,18 +50,20 @@ def encode(record: Record, packing: Packing = _NOT_PACKED) -> bytes:
     """The bytes of a record. Moves have been resolved before. What `packing` learns it knows of the next record."""
     unit = record.unit
     distinct = [dict.fromkeys(puts.heads) for puts in unit.puts]
-    whole, packed = _packed(distinct, packing)
-    version = VERSION if packed is None else PACKED_VERSION
-    out = [_FRONT.pack(EYECATCHER, version, record.number, record.at, messages_of(unit))]
-    if packed is not None:
-        out.append(_raw(packed))
+    messages = messages_of(unit)
+    whole = distinct[0] if len(distinct) == 1 else dict.fromkeys(chain.from_iterable(distinct))
+    front = record_heads.write(list(whole), messages, packing)
+    out = [_FRONT.pack(EYECATCHER, VERSION if front is None else PACKED_VERSION, record.number, record.at, messages)]
+    if front is not None:
+        out.append(_raw(front))
+        places = _places(whole)
     out.append(_COUNT.pack(len(unit.puts)))
     for puts, rule, heads in zip(unit.puts, record.rules, distinct, strict=True):
         _write_run(out, puts, rule)
-        if packed is None:
+        if front is None:
             _write_rows(out, puts, _places(heads))
         else:
-            _write_columns(out, puts, whole)
+            _write_columns(out, puts, places)
         out += puts.bodies
     out.append(_COUNT.pack(len(unit.takes)))
     for takes in unit.takes:
@@ -72,15 +73,6 @@ def encode(record: Record, packing: Packing = _NOT_PACKED) -> bytes:
     for queue, key, body in unit.replaces:
         out += (_text(queue), _raw(key), b"\0" if body is None else b"\1" + _raw(body))
     return b"".join(out)
-
-
-def _packed(distinct: list[dict[bytes, None]], packing: Packing) -> tuple[dict[bytes, int], bytes | None]:
-    """The places of all heads of a record, and these packed; None if that gains nothing."""
-    heads = distinct[0] if len(distinct) == 1 else dict.fromkeys(chain.from_iterable(distinct))
-    if len(heads) < WORTH_PACKING:
-        return {}, None
-    packed = packing.pack(list(heads))
-    return {} if packed is None else _places(heads), packed
 
 
 def _places(heads: dict[bytes, None]) -> dict[bytes, int]:
@@ -133,6 +125,11 @@ def _token(token: Token) -> bytes:
 
 def decode(data: bytes) -> Record:
     """The record again. StoreCorrupt when the bytes are none."""
+    return decode_and_measure(data)[0]
+
+
+def decode_and_measure(data: bytes) -> tuple[Record, int]:
+    """The record again, and the bytes of its heads in memory, however few they are in the store."""
     try:
         number, at, _ = front_of(data)
         reader = _Reader(data, _FRONT.size)
@@ -153,7 +150,7 @@ def decode(data: bytes) -> Record:
         raise StoreCorrupt(f"a record of the buffer is damaged: {error}") from None
     if reader.at != len(data):
         raise StoreCorrupt(f"a record of the buffer has {len(data) - reader.at} bytes behind its end")
-    return Record(number, at, unit, rules)
+    return Record(number, at, unit, rules), reader.heads_length
 
 
 def front_of(data: bytes) -> tuple[int, float, int]:
@@ -171,19 +168,13 @@ def front_of(data: bytes) -> tuple[int, float, int]:
     return number, at, messages
 
 
-def unpacked_length(data: bytes) -> int:
-    """What a record takes in memory once it is decoded, as it says; `decode` believes no more than 16 MiB of heads."""
-    begin = _FRONT.size + _COUNT.size
-    packed = data[begin : begin + 8] if data[4:5] == bytes([PACKED_VERSION]) else b""
-    return len(data) + total_of(packed)
-
-
 class _Reader:
     """Where in a record the reading is."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
         self.at = at
+        self.heads_length = 0
 
     def count(self) -> int:
         value: int = _COUNT.unpack_from(self._data, self.at)[0]
@@ -217,8 +208,11 @@ class _Reader:
 
     def heads(self) -> list[bytes]:
         """Version 2: the heads of all runs."""
-        bounds, heads = unpack(self.raw(), MOST_TOGETHER)
-        return [heads[begin:end] for begin, end in pairwise(struct.unpack(f"={len(bounds) // 4}I", bounds))]
+        return self._counted(record_heads.read(self.raw()))
+
+    def _counted(self, heads: list[bytes]) -> list[bytes]:
+        self.heads_length += sum(map(len, heads))
+        return heads
 
     def column(self, count: int) -> tuple[int, ...]:
         code = _CODES.get(self.bytes_of(1)[0])
@@ -234,7 +228,7 @@ class _Reader:
         puts = Puts(queue, manager, key, priority, bool(flags & 1), retain=bool(flags & RETAIN))
         lengths: Sequence[int]
         if heads is None:
-            own = [self.raw() for _ in self.times()]
+            own = self._counted([self.raw() for _ in self.times()])
             rows = list(_ROW.iter_unpack(self.bytes_of(_ROW.size * self.count())))
             puts.heads, lengths = [own[place] for place, _ in rows], [length for _, length in rows]
         else:

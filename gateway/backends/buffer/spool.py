@@ -18,11 +18,11 @@ from gateway.backends.buffer.record import (
     EPOCH_BITS,
     Record,
     decode,
+    decode_and_measure,
     encode,
     front_of,
     messages_of,
     parts_of,
-    unpacked_length,
 )
 from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.backends.embedded.store.alike import new_packing
@@ -40,7 +40,7 @@ PART_ROWS, PART_BYTES = 200, 1 << 20
 _INTENT_PIECE = 4 << 20
 _FIRST_PAGE = 32
 _PAGE_BYTES, _PAGE_ENTRIES, _PAGE_MESSAGES = 8 << 20, 500, 20_000
-"""Of each no more in memory at a time, whatever the records take there once their heads are unpacked."""
+"""Of each no more in memory at a time, whatever the records take there once their heads are whole."""
 _HEAD = mqmd.build(persistence=1)
 
 
@@ -215,10 +215,12 @@ class Spool:
         found = self.store.fetch(line.queue, line.key, limit or _most_entries(line), line.behind or None)
         page, size = list[Entry](), 0
         for stored in found:
-            size += unpacked_length(stored.data)
+            assert isinstance(stored.token, int)  # noqa: S101 -- the embedded store's are
+            record, unpacked = decode_and_measure(stored.data)
+            size += len(stored.data) + unpacked
             if page and size > _PAGE_BYTES:
                 break
-            page.append(_entry(stored))
+            page.append(Entry(stored.token, len(stored.data), messages_of(record.unit), record))
         return page
 
     def done(self, line: Line, entries: Sequence[Entry]) -> Takes:
@@ -274,12 +276,6 @@ def _most_entries(line: Line) -> int:
 
 def _rule_of(record: Record) -> str:
     return record.rules[0] if record.rules else ""
-
-
-def _entry(stored: Stored) -> Entry:
-    assert isinstance(stored.token, int)  # noqa: S101 -- the embedded store's are
-    record = decode(stored.data)
-    return Entry(stored.token, len(stored.data), messages_of(record.unit), record)
 
 
 def _totals(entries: Sequence[Entry]) -> tuple[int, int]:
