@@ -239,6 +239,50 @@ class _Library:
         return True
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads cannot be kept on a core here")
+def test_the_parked_thread_is_kept_near_only_while_it_is_waited_for() -> None:
+    libc = ctypes.CDLL(None)
+    at_once, after = (ctypes.cast(call, ctypes.c_void_p).value or 0 for call in (libc.getpid, libc.usleep))
+    made = calls._made
+    assert made is not None
+    carrier = made(at_once, at_once, after)  # MQCMIT takes as many microseconds as the number of the connection
+    row = (1, 0, True, [HEAD], [b"x"], 0, bytes(184), bytes(184), None, b"")
+    everywhere, left = os.sched_getaffinity(0), set[int]()
+
+    def park() -> None:
+        carrier.wait(60.0)
+        left.update(os.sched_getaffinity(0))
+
+    parked = threading.Thread(target=park)
+    parked.start()
+    until = time.monotonic() + 30
+
+    def post(connection: int) -> int:
+        while not (answer := carrier.post(connection, None, None, b"", [row], True)):
+            assert time.monotonic() < until, "nobody parks"
+        return answer
+
+    try:
+        while post(0) != calls.THROUGH or carrier.take(False) is None:
+            assert time.monotonic() < until, "nothing is prompt"
+            while carrier.take(False) is None and time.monotonic() < until:
+                pass
+        assert parked.native_id is not None
+        assert len(os.sched_getaffinity(parked.native_id)) == 1
+        assert post(300_000) == calls.POSTED, "three tenths of a second are too long to wait for"
+        assert os.sched_getaffinity(parked.native_id) == everywhere
+        while carrier.take(False) is None:
+            assert time.monotonic() < until
+        while post(0) != calls.THROUGH or carrier.take(False) is None:
+            assert time.monotonic() < until, "it is not prompt again"
+            while carrier.take(False) is None and time.monotonic() < until:
+                pass
+    finally:
+        carrier.wake()
+        parked.join(30)
+    assert left == everywhere
+
+
 def test_a_prompt_unit_is_waited_for_and_one_that_hangs_holds_nobody_up() -> None:
     library = _Library()
     descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

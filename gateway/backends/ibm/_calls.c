@@ -10,14 +10,21 @@
  * that one wakes, calls, tells the reactor through a descriptor and parks again, and never needs the lock. Only what the
  * queue manager refuses brings it back to Python. Knows no units, queues or reason codes but one: no message available.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <errno.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
 #define MD_LENGTH 364
 #define PMO_LENGTH 184
@@ -35,20 +42,14 @@
 #define CC_FAILED 2
 #define RC_NO_MESSAGE 2033
 #define LONGEST_WAIT 1000000.0
-#define PROMPT 50000 /* nanoseconds: units that take less are waited for where they are posted ... */
-#define PATIENCE 100000 /* ... so long at most */
-#define SPIN 25000 /* nanoseconds of it without sleeping: going to sleep and being woken takes longer than most units */
-#define FEW 20 /* rows: while more are under way there is something to be read meanwhile */
+#define AROUND 3 /* calls of a unit besides its puts */
+/* A unit is waited for where it is posted, nanoseconds: */
+#define PROMPT 50000 /* if it is small and its calls take less, */
+#define FEW 20 /* rows (while more are under way there is something to be read meanwhile), */
+#define LONG 100000 /* or if they take less than this, and less than to wake a thread on another core and be woken by it; */
+#define PATIENCE 200000 /* and never for longer. */
+#define MEASURE 256 /* one of so many that are waited for because waking takes long is not: whether it still does */
 #define MOST_LEFT_OUT 1024
-
-/* Between two looks at memory that another core writes to. */
-#if defined(__x86_64__) || defined(__i386__)
-#define breathe() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define breathe() __asm__ volatile("yield")
-#else
-#define breathe() ((void)0)
-#endif
 
 typedef void (*put_call)(int32_t, int32_t, void *, void *, int32_t, void *, int32_t *, int32_t *);
 typedef void (*get_call)(int32_t, int32_t, void *, void *, int32_t, void *, int32_t *, int32_t *, int32_t *);
@@ -97,9 +98,17 @@ typedef struct {
     sem_t wakes, through;
     atomic_int state;
     atomic_int attended; /* the reactor waits for `through`: whoever makes this 0 has the word */
-    atomic_long took;    /* nanoseconds of a unit's calls, the mean of the last few */
-    attempts waits, spins; /* for what was posted; spinning is in vain where the other thread has no core to run on */
-    int parked;            /* with the interpreter's lock */
+    atomic_long each;    /* nanoseconds of a call, the mean of the last few units */
+    atomic_long woken;   /* nanoseconds until the other thread is awake on a core of its own, likewise */
+    long posted;         /* when; 0: it is kept near */
+    unsigned unmeasured;
+    attempts waits;      /* for what was posted */
+    int parked;          /* with the interpreter's lock, as all to do with `near` */
+#ifdef __linux__
+    pid_t thread; /* the one that is parked */
+    int near;     /* the core it is kept on; -1: it runs where it likes */
+    cpu_set_t anywhere;
+#endif
     /* the unit */
     int32_t connection;
     int commits;
@@ -423,18 +432,31 @@ static void tried(attempts *of, int well)
     of->left_out = 0;
 }
 
-/* Whether what was posted is through before it pays to sleep. */
-static int spin(Carrier *self)
+#ifdef __linux__
+/* To wake a thread on another core takes an interrupt: on a virtual machine longer than a small unit of work. On the
+ * same core it is a change of threads. So while units are waited for, the parked thread is kept on the core of the one
+ * that waits, which does not use it meanwhile. */
+static void keep_near(Carrier *self)
 {
-    long until = now() + SPIN;
-    do {
-        for (int i = 0; i < 16; i++) {
-            if (sem_trywait(&self->through) == 0) return 1;
-            breathe();
-        }
-    } while (now() < until);
-    return 0;
+    int core = sched_getcpu();
+    if (core == self->near || core < 0 || core >= CPU_SETSIZE) return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    if (self->near < 0 && sched_getaffinity(self->thread, sizeof self->anywhere, &self->anywhere) != 0) return;
+    if (sched_setaffinity(self->thread, sizeof one, &one) == 0) self->near = core;
 }
+
+static void let_run(Carrier *self)
+{
+    if (self->near < 0) return;
+    self->near = -1;
+    sched_setaffinity(self->thread, sizeof self->anywhere, &self->anywhere);
+}
+#else
+static void keep_near(Carrier *Py_UNUSED(self)) {}
+static void let_run(Carrier *Py_UNUSED(self)) {}
+#endif
 
 /* Wait a moment for what was posted. */
 static void attend(Carrier *self)
@@ -445,14 +467,6 @@ static void attend(Carrier *self)
     if (until.tv_nsec >= 1000000000L) {
         until.tv_sec++;
         until.tv_nsec -= 1000000000L;
-    }
-    if (is_worth(&self->spins)) {
-        int through = spin(self);
-        tried(&self->spins, through);
-        if (through) {
-            tried(&self->waits, 1);
-            return;
-        }
     }
     while (sem_timedwait(&self->through, &until) != 0) {
         if (errno == EINTR) continue;
@@ -467,20 +481,33 @@ static void attend(Carrier *self)
 
 static int is_prompt(Carrier *self)
 {
-    return self->n_rows <= FEW && atomic_load(&self->took) < PROMPT && is_worth(&self->waits);
+    long takes = (long)(self->n_rows + AROUND) * atomic_load(&self->each);
+    if (takes >= LONG) return 0;
+    if (self->n_rows <= FEW && takes < PROMPT) return is_worth(&self->waits);
+    if (takes >= 2 * atomic_load(&self->woken) || ++self->unmeasured % MEASURE == 0) return 0;
+    return is_worth(&self->waits);
+}
+
+static void averaged(atomic_long *mean, long value)
+{
+    long so_far = atomic_load(mean);
+    atomic_store(mean, so_far + (value - so_far) / 8);
 }
 
 PyDoc_STRVAR(post_doc,
 "post(connection, marker, taken, offered, runs, commit) -> int\n\n"
 "Have the thread that is parked make these calls. 0: it is not parked, or what it did last was not looked at; 1: the\n"
 "descriptor will say when they are made; 2: they are, since they take no time lately. A call that hangs holds nobody\n"
-"up: this waits a tenth of a millisecond at most.");
+"up: this waits a fifth of a millisecond at most.");
 
 static PyObject *post(Carrier *self, PyObject *args)
 {
     if (!self->parked || atomic_load(&self->state) != IDLE) return PyLong_FromLong(0);
     if (load(self, args) < 0) return NULL;
     int waits = is_prompt(self);
+    if (waits) keep_near(self);
+    else let_run(self);
+    self->posted = waits ? 0 : now();
     atomic_store(&self->attended, waits);
     atomic_store(&self->state, POSTED);
     sem_post(&self->wakes);
@@ -488,8 +515,10 @@ static PyObject *post(Carrier *self, PyObject *args)
         Py_BEGIN_ALLOW_THREADS
         attend(self);
         Py_END_ALLOW_THREADS
+        if (atomic_load(&self->state) == CARRIED) return PyLong_FromLong(2);
+        let_run(self);
     }
-    return PyLong_FromLong(waits && atomic_load(&self->state) == CARRIED ? 2 : 1);
+    return PyLong_FromLong(1);
 }
 
 /* Park until there is something for Python to do. */
@@ -501,9 +530,10 @@ static enum back park(Carrier *self, const struct timespec *until)
             return TIMED_OUT;
         }
         if (atomic_load(&self->state) != POSTED) return WOKEN;
-        long began = now(), took = atomic_load(&self->took);
+        long began = now();
+        if (self->posted) averaged(&self->woken, began - self->posted);
         carry_out(self);
-        atomic_store(&self->took, took + (now() - began - took) / 8);
+        averaged(&self->each, (now() - began) / (long)(self->went + AROUND));
         int refused = self->stage != DONE;
         tell_reactor(self, refused ? STOPPED : CARRIED);
         if (refused) return REFUSED;
@@ -525,6 +555,9 @@ static PyObject *wait_for(Carrier *self, PyObject *args)
     until.tv_sec += nanoseconds / 1000000000;
     until.tv_nsec = nanoseconds % 1000000000;
     enum back back;
+#ifdef __linux__
+    self->thread = (pid_t)syscall(SYS_gettid);
+#endif
     self->parked = 1;
     do {
         Py_BEGIN_ALLOW_THREADS
@@ -532,6 +565,7 @@ static PyObject *wait_for(Carrier *self, PyObject *args)
         Py_END_ALLOW_THREADS
     } while (back != REFUSED && atomic_load(&self->state) == POSTED); /* posted while it waited for the lock */
     self->parked = 0;
+    let_run(self);
     return PyLong_FromLong(back);
 }
 
@@ -577,8 +611,11 @@ static PyObject *new_carrier(PyTypeObject *type, PyObject *args, PyObject *keywo
     self->get = (get_call)(uintptr_t)gets;
     self->commit = (commit_call)(uintptr_t)commits;
     self->told = -1;
-    self->waits.every = self->spins.every = 1;
-    atomic_store(&self->took, PROMPT); /* until it is known */
+#ifdef __linux__
+    self->near = -1;
+#endif
+    self->waits.every = 1;
+    atomic_store(&self->each, PROMPT); /* until it is known */
     sem_init(&self->wakes, 0, 0);
     sem_init(&self->through, 0, 0);
     return (PyObject *)self;
