@@ -1,13 +1,26 @@
-"""Reading from IBM MQ without ever holding up the reactor for long: see `backends.ibm.patience`."""
+"""Reading from IBM MQ without ever holding up the reactor for long: see `backends.ibm.patience`.
+
+What the broker reads of its own state lies in the buffer and is there at once. Of IBM MQ it wants to know where
+messages come from and how long they may be; whoever asks for that while devices are served waits for a fraction of a
+second at most. An answer that comes later is there for who asks again, without another question.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
 
 from gateway.backends.buffer.link import Reads
-from gateway.backends.ibm.patience import Patience
+from gateway.backends.ibm.patience import Patience, Unanswered
+from gateway.errors import MQError
+from gateway.ports.asking import found_or_raised
 from gateway.ports.batch import Scheduler, Stored, Token
 from gateway.ports.sources import Backout, Incomplete, Subscribed
+
+BRIEF_SECONDS = 0.5
+LATE_SECONDS = 60.0
+"""So long an answer that came late is taken for what would be found now: what was not told is tried again after 10."""
+_T = TypeVar("_T")
 
 
 class PatientReads:
@@ -18,6 +31,10 @@ class PatientReads:
         self._reads = reads
         self._patience = Patience(scheduler, silent=silent)
         self._call = self._patience.call
+        self._scheduler = scheduler
+        self._late: dict[Hashable, tuple[float, object]] = {}
+        """Answers, and when they came, that nobody has waited for."""
+        self._looking = False
 
     @property
     def silent(self) -> Callable[[str], None]:
@@ -27,6 +44,38 @@ class PatientReads:
     @silent.setter
     def silent(self, silent: Callable[[str], None]) -> None:
         self._patience.silent = silent
+
+    def _briefly(self, what: Hashable, read: Callable[[], _T]) -> _T:
+        """What is read. Unanswered after a moment; the call goes on, and `what` names its answer."""
+
+        def question() -> _T | MQError:
+            found: _T | MQError = found_or_raised(read)
+            self._late[what] = self._scheduler.monotonic(), found
+            return found
+
+        since, late = self._late.pop(what, (0.0, None))
+        if late is None or self._scheduler.monotonic() - since > LATE_SECONDS:
+            try:
+                late = self._call(question, BRIEF_SECONDS)
+            except Unanswered:
+                self._look_later()
+                raise
+            self._late.pop(what, None)
+        if isinstance(late, MQError):
+            raise late
+        return late  # type: ignore[return-value]
+
+    def _look_later(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self._scheduler.later(self._patience.seconds, self._look)
+
+    def _look(self) -> None:
+        """A call that was not waited for: has it come back?"""
+        self._looking = False
+        silence = self._patience.silence()
+        if silence >= self._patience.seconds:
+            self._patience.silent(f"the queue manager has not answered for {silence:.0f} s")
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """See `Reads`."""
@@ -42,15 +91,15 @@ class PatientReads:
 
     def max_length(self, queue: str) -> int:
         """See `Reads`."""
-        return self._call(lambda: self._reads.max_length(queue))
+        return self._briefly((queue, "length"), lambda: self._reads.max_length(queue))
 
     def backout(self, queue: str) -> Backout:
         """See `Reads`."""
-        return self._call(lambda: self._reads.backout(queue))
+        return self._briefly((queue, "backout"), lambda: self._reads.backout(queue))
 
     def subscribe(self, name: str, topic: str) -> Subscribed:
         """See `Reads`."""
-        return self._call(lambda: self._reads.subscribe(name, topic))
+        return self._briefly((name, topic, "subscription"), lambda: self._reads.subscribe(name, topic))
 
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
         """See `Reads`; from memory."""

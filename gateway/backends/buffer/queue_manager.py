@@ -303,9 +303,12 @@ class BufferedQueueManager:
         return self._reads.incomplete(queue)
 
     def backout(self, queue: str) -> Backout:
-        """What happens there to messages that cannot be delivered; the last answer while IBM MQ is away."""
-        if self._tube.progress is not None or queue not in self._backouts:
+        """What happens there to messages that cannot be delivered; the last answer while IBM MQ gives none."""
+        try:
             self._backouts[queue] = self._there().backout(queue)
+        except MQError:
+            if queue not in self._backouts:
+                raise
         return self._backouts[queue]
 
     def subscribe(self, name: str, topic: str) -> Subscribed:
