@@ -217,7 +217,7 @@ class IbmQueueManager:
     def _begin(self, unit: Unit, done: Done) -> None:
         if not self._heard:
             self._listen()
-        if self._queue:
+        if self._queue.order:
             self._start_units(self._queue.add(Submission(unit, done)))
             return
         worker = self._workers[0]  # nobody is busy

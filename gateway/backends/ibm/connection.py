@@ -74,7 +74,7 @@ class Connection:
         self._put_options: dict[tuple[bool, bool, int], Callable[[], bytes]] = {}
         self._put_packed: dict[tuple[bool, bool, int], bytes] = {}
         self._plain: dict[tuple[str, str, bool, bool], tuple[int, bytes, bytes]] = {}  # without a key, under syncpoint
-        self._marker: MarkerCalls | None = None
+        self.marked: MarkerCalls | None = None  # what `marker` has made: its queue is open
         self.carrier: Carrier | None = None
         """Makes the calls of many puts at one go, where it is compiled."""
         self._trusted: set[tuple[str, str]] = set()
@@ -133,7 +133,7 @@ class Connection:
         self._handles.clear()
         self._no_identity.clear()
         self._plain.clear()
-        self._marker = None
+        self.marked = None
 
     def _open(self, descriptor: bytes, options: int, queue: str) -> int:
         try:
@@ -215,11 +215,11 @@ class Connection:
 
     def marker(self, queue: str, key: bytes, expiry: int, fence: bool) -> MarkerCalls:
         """`exchange` as the carrier wants it, without the MsgIds; `fence`: stop if the old one is gone."""
-        if self._marker is None:
+        if self.marked is None:
             md = keyed_md(state_md(expiry), 0, True, NO_ID, key)  # noqa: FBT003 -- persistent
             options = self._packed(asynchronous=True, identity=False)
-            self._marker = fence, self.input(queue), match_md(), self._drop_one(), self.output(queue), md, options
-        return self._marker
+            self.marked = fence, self.input(queue), match_md(), self._drop_one(), self.output(queue), md, options
+        return self.marked
 
     def new_id(self) -> bytes:
         """The MsgId of a new marker."""

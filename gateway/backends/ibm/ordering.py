@@ -82,17 +82,15 @@ class Queue:
     def __init__(self, workers: int) -> None:
         self._partition = Partition(workers)
         self._waiting: deque[Submission] = deque()
-        self._order: deque[Submission] = deque()
+        self.order: deque[Submission] = deque()
+        """Those that have not been told, finished or not."""
         self._alone: Submission | None = None
         """The only one under way, as long as there is no other: it needs no partition."""
 
-    def __len__(self) -> int:
-        return len(self._order)
-
     def add(self, submission: Submission) -> Sequence[Submission]:
         """A new one; those that can be started now, `worker` filled in."""
-        self._order.append(submission)
-        if len(self._order) == 1:
+        self.order.append(submission)
+        if len(self.order) == 1:
             self._alone, submission.worker = submission, 0
             return (submission,)
         if self._alone is not None:
@@ -106,13 +104,13 @@ class Queue:
         submission.outcome = outcome
         if submission is self._alone:
             self._alone = None
-            self._order.clear()
+            self.order.clear()
             return [submission], ()
         if submission.worker is not None:
             self._partition.release(submission.worker, submission.lanes)
         told = []
-        while self._order and self._order[0].outcome is not None:
-            told.append(self._order.popleft())
+        while self.order and self.order[0].outcome is not None:
+            told.append(self.order.popleft())
         return told, self._start()
 
     def _start(self) -> Sequence[Submission]:

@@ -60,14 +60,19 @@ class Posting:
 
     def _post(self, unit: Unit, connection: Connection) -> int:
         """Nothing is opened here: a call that hangs must not hang the reactor."""
-        if self._marker.offered is not None or not connection.has_open(MARKERS):
+        if self._marker.offered is not None:
             return LEFT
+        marker = connection.marked
+        if marker is None:
+            if not connection.has_open(MARKERS):
+                return LEFT
+            marker = self._marker.calls(connection)
         if not at_one_go(unit, self._can_status):
             return LEFT
         runs = connection.runs(unit.puts, can_status=self._can_status, open_too=False)
         if runs is None:
             return LEFT
-        marker, offered = self._marker.calls(connection), connection.new_id()
+        offered = connection.new_id()
         handle, settled = connection.session.handle, self._marker.settled
         posted = self._carrier.post(handle, marker, settled, offered, runs, True)  # noqa: FBT003 -- and commit
         if posted != LEFT:

@@ -96,7 +96,7 @@ def test_order_holds_for_every_lane_and_every_outcome(
         told += [numbers[id(each)] for each in tell]
         start(started)
     assert told == list(range(len(wanted)))
-    assert len(queue) == 0
+    assert not queue.order
 
 
 # Identifiers and structures
