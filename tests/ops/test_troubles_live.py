@@ -54,7 +54,7 @@ def probe(gateway: Running, topic: str) -> subprocess.CompletedProcess[str]:
     ("topic", "queue", "breaks", "says", "cure"),
     [
         ("waits/x", "SHUT", "ALTER QLOCAL(SHUT) PUT(DISABLED)", "put is inhibited", "ALTER QLOCAL(SHUT) PUT(ENABLED)"),
-        ("full/x", "FULL", "", "it is full (1 messages)", "ALTER QLOCAL(FULL) MAXDEPTH(100)"),
+        ("full/x", "FULL", "", "it is full (1 message)", "ALTER QLOCAL(FULL) MAXDEPTH(100)"),
     ],
 )
 def test_a_queue_that_refuses_is_named_until_it_is_cured(

@@ -27,6 +27,8 @@ class Subscriber:
         self.bench, self.version, self.name = bench, version, name
         self.device: Device | None = None
         self.known = False
+        self.unsure = False
+        """Whether there is a session it cannot know: the broker was killed while it made one, or CONNACK was lost."""
         self.wanted: dict[str, int] = {}
         """Filters acknowledged, with the granted QoS."""
         self.ever: set[str] = set()
@@ -39,8 +41,10 @@ class Subscriber:
         return self.device is not None and not self.device.wire.closed
 
     def connect(self) -> None:
-        if self.online:
+        if self.device is not None:
             self.device.drop()
+            unread = [packet[1] for packet in self.inbox + self.device.take() if packet[0] >> 4 == p.CONNACK]
+            self.unsure |= not self.known and any(not connack.reason for connack in unread)
         self.inbox.clear()
         self.device = self.bench.device(self.version, self.name).connect(clean=False)
 
@@ -54,10 +58,13 @@ class Subscriber:
         packet = self.inbox.pop(0)
         kind = packet[0] >> 4
         if kind == p.CONNACK:
-            assert packet[1].reason == 0
-            if self.version != p.V31:
+            if packet[1].reason:
+                assert packet[1].reason == (0x88 if self.version == p.V5 else 3)
+                assert not self.online
+                return True
+            if self.version != p.V31 and not self.unsure:
                 assert packet[1].session_present is self.known, "the session was forgotten, or remembered too early"
-            self.known = True
+            self.known, self.unsure = True, False
         elif kind == p.PUBLISH:
             self.published(packet)
         elif kind == p.PUBREL:
@@ -235,12 +242,43 @@ class Sessions(RuleBasedStateMachine):
         for one in [*self.subscribers, *self.publishers]:
             if one.device is not None:
                 one.device.wire.closed = True
+        for one in self.subscribers:
+            one.unsure = not one.known
         self.bench.kill()
 
     @rule()
     def wait(self):
         self.bench.clock.advance(1)
         self.bench.engine.tick()
+
+    @rule()
+    def wait_for_long(self):
+        """Who has no CONNACK by then is refused."""
+        self.bench.advance(11)
+
+    @rule(who=st.integers(0, 1))
+    def make_a_session_that_is_not_committed(self, who):
+        self.end(who)
+        self.bench.queues.automatic = False
+        self.subscribers[who].connect()
+
+    def end(self, who):
+        """A session ends with the connection of a clean one, whatever the last one had waiting."""
+        subscriber = self.subscribers[who]
+        if subscriber.online:
+            subscriber.device.drop()
+        gone = self.bench.device(subscriber.version, subscriber.name).connect(clean=True)
+        self.settle()
+        assert [packet[1].session_present for packet in gone.take() if packet[0] >> 4 == p.CONNACK] == [False]
+        rows = self.bench.queues.rows.get("MQGATE.OUT", {}).values()
+        assert not [row for row in rows if row[1] == key_of(subscriber.name)], "of the session that is over"
+        gone.drop()
+        self.settle()
+        subscriber.device, subscriber.known, subscriber.unsure = None, False, False
+        subscriber.wanted.clear()
+        subscriber.unreleased.clear()
+        for owed in self.owed.values():
+            owed.pop(subscriber, None)
 
     @invariant()
     def qos_2_is_never_doubled(self):
@@ -326,23 +364,9 @@ class FarSessions(Sessions):
 
     @rule(who=st.integers(0, 1))
     def begin_anew(self, who):
-        """Once in order, then with a clean session, whatever the last one had waiting."""
-        subscriber = self.subscribers[who]
-        if subscriber.online:
-            subscriber.device.drop()
-        gone = self.bench.device(subscriber.version, subscriber.name).connect(clean=True)
-        self.settle()
-        assert [packet[1].session_present for packet in gone.take() if packet[0] >> 4 == p.CONNACK] == [False]
-        rows = self.bench.queues.rows.get("MQGATE.OUT", {}).values()
-        assert not [row for row in rows if row[1] == key_of(subscriber.name)], "of the session that is over"
-        gone.drop()
-        self.settle()
-        subscriber.device, subscriber.known = None, False
-        subscriber.wanted.clear()
-        subscriber.unreleased.clear()
-        for owed in self.owed.values():
-            owed.pop(subscriber, None)
-        subscriber.connect()
+        """Once in order, then with a clean session."""
+        self.end(who)
+        self.subscribers[who].connect()
         self.settle()
 
 
