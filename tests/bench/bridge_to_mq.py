@@ -5,6 +5,10 @@ the gateway a message counts when its PUBACK is there, which is after MQCMIT; fo
 on the queue, because mosquitto acknowledges before anything has been put. Both figures are given for the latter.
 Rounds alternate and medians are compared; beside them stands the processor time a message costs, all processes of a
 side together, which says more on a machine that others use too.
+
+The load comes from the generator in C where `run.py` finds one, otherwise from the one below: in Python the devices of
+ten messages in flight need as much processor time as half of the gateway, so that every ratio comes nearer to 1. The
+one in C also says what bounds both sides: a server that parses and answers at once, and does nothing else.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import mqi_clients
 from free_ports import free_port
+from run import load_generator
 
 from gateway.mqtt import client
 
@@ -73,8 +78,18 @@ def wait_for(port: int) -> None:
     raise SystemExit(f"nobody listens on {port}")
 
 
-def publish(port: int, seconds: float, devices: int, window: int) -> float:
+def publish(port: int, seconds: float, devices: int, window: int, generator: Path | None = None) -> float:
     """Acknowledgements a second of `devices` publishers with `window` messages in flight each."""
+    if generator is None:
+        return published(port, seconds, devices, window)
+    words = f"pub --port {port} --pubs {devices} --window {window} --qos 1 --size 256 --topic bench/a --warmup 0"
+    command = [str(generator), *words.split(), "--seconds", str(seconds)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(json.loads(done.stdout.splitlines()[-1])["pub_rate"])
+
+
+def published(port: int, seconds: float, devices: int, window: int) -> float:
+    """The same from this process."""
     body = b"\0\7bench/a"
     packets = [_publish(body + number.to_bytes(2, "big") + b"x" * 256) for number in range(1, window + 1)]
     chooser, tails = selectors.DefaultSelector(), {}
@@ -158,6 +173,15 @@ def _spent(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+class Load(NamedTuple):
+    """What is sent in a round."""
+
+    seconds: float
+    devices: int
+    window: int
+    generator: Path | None
+
+
 class Measured(NamedTuple):
     """One side in one round: messages a second acknowledged and on the queue, processor microseconds for each."""
 
@@ -166,18 +190,18 @@ class Measured(NamedTuple):
     cost: float
 
 
-def _measured(port: int, processes: list[int], seconds: float, devices: int, window: int) -> Measured:
-    before = sum(map(_spent, processes))
-    rate = publish(port, seconds, devices, window)
+def _measured(port: int, processes: list[int], load: Load) -> Measured:
+    before, seconds = sum(map(_spent, processes)), load.seconds
+    rate = publish(port, seconds, load.devices, load.window, load.generator)
     return Measured(rate, rate, (sum(map(_spent, processes)) - before) / (rate * seconds) * 1e6)
 
 
-def bridged(folder: Path, seconds: float, devices: int, window: int) -> Measured:
+def bridged(folder: Path, load: Load) -> Measured:
     """Both processes between the devices and the queue."""
     environment = mqi_clients.program_environment("memory:QM1", *mqi_clients.BRIDGE)
     del environment["MQGATE_MQI_QUEUES"]
     with mosquitto(folder) as (port, process):
-        command = [sys.executable, "-c", BRIDGE_PROGRAM, str(port), str(seconds)]
+        command = [sys.executable, "-c", BRIDGE_PROGRAM, str(port), str(load.seconds)]
         bridge = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert bridge.stdin is not None
         assert bridge.stdout is not None
@@ -185,30 +209,58 @@ def bridged(folder: Path, seconds: float, devices: int, window: int) -> Measured
         time.sleep(1)  # its subscription
         bridge.stdin.write("go\n")
         bridge.stdin.flush()
-        found = _measured(port, [process, bridge.pid], seconds, devices, window)
+        found = _measured(port, [process, bridge.pid], load)
         return found._replace(arrived=float(json.loads(bridge.stdout.readline())))
+
+
+@contextmanager
+def answerer(generator: Path) -> Iterator[tuple[int, int]]:
+    port = free_port()
+    server = subprocess.Popen([str(generator), "limit", "--port", str(port)], stdout=subprocess.DEVNULL)
+    try:
+        wait_for(port)
+        yield port, server.pid
+    finally:
+        server.kill()
+        server.wait()
+
+
+def bound(load: Load) -> float:
+    """What devices get that are answered at once."""
+    if load.generator is None:
+        return 0.0
+    with answerer(load.generator) as (port, process):
+        return _measured(port, [process], load).acknowledged
+
+
+def _told(bound: float) -> str:
+    return f"; answered at once, and nothing put, {bound:.0f}" if bound else ""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--python-load", action="store_true", help="not the generator in C")
     given = parser.parse_args()
     os.environ.pop("MQGATE_MQI", None)
-    print("QoS 1, 256 bytes, a second; load average", os.getloadavg()[0])
+    generator = None if given.python_load else load_generator()
+    by = "Python" if generator is None else "C"
+    print(f"QoS 1, 256 bytes, a second; load by the generator in {by}; load average", os.getloadavg()[0])
     for devices, window in CASES:
-        own, others = [], []
+        load, own, others, bounds = Load(given.seconds, devices, window, generator), [], [], []
         for _ in range(given.rounds):
             with tempfile.TemporaryDirectory() as folder, gateway(Path(folder)) as (port, process):
-                own.append(_measured(port, [process], given.seconds, devices, window))
+                own.append(_measured(port, [process], load))
             with tempfile.TemporaryDirectory() as folder:
-                others.append(bridged(Path(folder), given.seconds, devices, window))
+                others.append(bridged(Path(folder), load))
+            bounds.append(bound(load))
         _, ours, cost = (statistics.median(column) for column in zip(*own, strict=True))
         accepted, arrived, theirs = (statistics.median(column) for column in zip(*others, strict=True))
         print(
             f"{devices:3} devices, {window:3} in flight: gateway {ours:8.0f} ({cost:.0f} us each); mosquitto with"
             f" mq-bridge {arrived:8.0f} on the queue ({theirs:.0f} us each; {accepted:.0f} acknowledged):"
-            f" {ours / max(arrived, 1):.2f} times"
+            f" {ours / max(arrived, 1):.2f} times{_told(statistics.median(bounds))}"
         )
 
 

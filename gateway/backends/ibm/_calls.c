@@ -512,9 +512,7 @@ static PyObject *post(Carrier *self, PyObject *args)
     atomic_store(&self->state, POSTED);
     sem_post(&self->wakes);
     if (waits) {
-        Py_BEGIN_ALLOW_THREADS
-        attend(self);
-        Py_END_ALLOW_THREADS
+        attend(self); /* with the interpreter's lock: whoever else takes it now may keep it for much longer than this */
         if (atomic_load(&self->state) == CARRIED) return PyLong_FromLong(2);
         let_run(self);
     }
