@@ -194,9 +194,9 @@ class BufferMachine(RuleBasedStateMachine):
 
     def _again(self, op: Op) -> None:
         """It was refused: nothing of it was committed, and it is as if it were sent now."""
-        if op.kind != "stage":
-            self.order.remove(op)
-            self.order.append(op)
+        for sent in (self.ops, self.order) if op.kind != "stage" else (self.ops,):
+            sent.remove(op)
+            sent.append(op)
         self._send(op)
 
     def _restart(self) -> None:
@@ -211,7 +211,7 @@ class BufferMachine(RuleBasedStateMachine):
         refused, self.refused = self.refused, []
         held = {stored.data: stored.token for _, stored in self.rig.queue_manager.load("MQGATE.STAGED")}
         self.staged = held
-        for op in self.ops:
+        for op in list(self.ops):
             if op.done or op in refused:
                 continue
             if (op.kind == "stage" and op.body in held) or (op.kind == "release" and op.body not in held):
