@@ -95,9 +95,14 @@ def head(number: int) -> bytes:
     return mqmd.build(persistence=1, format=b"MQHRF2  ") + folders
 
 
+def units_of(size: int) -> int:
+    """Commits take their time: not too many of them."""
+    return min(MESSAGES // size, 4000)
+
+
 def units(heads: list[bytes], size: int) -> Iterator[Unit]:
     coming = cycle(heads)
-    for _ in range(MESSAGES // size):
+    for _ in range(units_of(size)):
         yield Unit([Puts("APP.Q", heads=list(islice(coming, size)), bodies=[TAIL] * size)])
 
 
@@ -108,7 +113,7 @@ def records(folder: Path, topics: int, size: int) -> tuple[float, float, float]:
         spool = Spool(store)
         heads, count, began = [head(number) for number in range(topics)], 0, 0.0
         for unit in units(heads, size):
-            if count * 10 >= MESSAGES and not began:
+            if count * 10 >= units_of(size) * size and not began:
                 first, began = count, time.process_time()
             numbered = spool.records_of(unit, ["bench"], 1e9)
             puts = spool.puts_of(numbered)
