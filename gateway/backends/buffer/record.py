@@ -215,11 +215,12 @@ class _Reader:
         return heads
 
     def column(self, count: int) -> tuple[int, ...]:
-        code = _CODES.get(self.bytes_of(1)[0])
-        if code is None:
+        width = self.bytes_of(1)[0]
+        if width not in _CODES:
             raise ValueError("a column has numbers of 1, 2 or 4 bytes")
-        column = struct.Struct(f"<{count}{code}")
-        return column.unpack(self.bytes_of(column.size))
+        values = struct.unpack_from(f"<{count}{_CODES[width]}", self._data, self.at)
+        self.at += width * count
+        return values
 
     def puts(self, heads: list[bytes] | None) -> tuple[Puts, str]:
         """A run and its rule; `heads` are the record's, in version 1 the run has its own."""
