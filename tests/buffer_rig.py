@@ -50,6 +50,8 @@ class Mq:
         self.links: list[FakeLink] = []
         self.commits = 0
         self.consumed: list[str] = []
+        self.guessed: set[str] = set()
+        """Queues whose length is not known, only what is usual."""
 
     def go(self) -> None:
         self.alive = False
@@ -95,6 +97,9 @@ class Mq:
     def max_length(self, queue: str) -> int:
         self._check()
         return self.queue_manager.max_length(queue)
+
+    def knows_length(self, queue: str) -> bool:
+        return queue not in self.guessed
 
     def claim(self, queue: str, key: bytes, limit: int) -> list[Stored]:
         return self.fetch(queue, key, limit)

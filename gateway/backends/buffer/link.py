@@ -76,6 +76,9 @@ class Reads(Protocol):
     def max_length(self, queue: str) -> int:
         """See `BatchQueueManager`."""
 
+    def knows_length(self, queue: str) -> bool:
+        """Whether the last answer of `max_length` was the queue manager's own."""
+
     def gather(self, queue: str, *, groups: bool) -> None:
         """See `Gathers`."""
 

@@ -93,6 +93,10 @@ class PatientReads:
         """See `Reads`."""
         return self._briefly((queue, "length"), lambda: self._reads.max_length(queue))
 
+    def knows_length(self, queue: str) -> bool:
+        """See `Reads`; from memory."""
+        return self._reads.knows_length(queue)
+
     def backout(self, queue: str) -> Backout:
         """See `Reads`."""
         return self._briefly((queue, "backout"), lambda: self._reads.backout(queue))

@@ -321,7 +321,10 @@ class BufferedQueueManager:
             return self.store.max_length(queue)
         if queue not in self._lengths and self._tube.progress is not None:
             with suppress(MQError):
-                self._lengths[queue] = self._reads.max_length(queue)
+                found = self._reads.max_length(queue)
+                if self._reads.knows_length(queue):
+                    self._lengths[queue] = found
+                return found
         return self._lengths.get(queue, MAX_LENGTH)
 
     def _there(self) -> Reads:

@@ -348,6 +348,10 @@ class IbmQueueManager:
         self._reader.subscribe(name, topic, SUBSCRIPTIONS, key)
         return Subscribed(SUBSCRIPTIONS, key)
 
+    def knows_length(self, queue: str) -> bool:
+        """Whether `max_length` is what the queue manager has said, and not what is usual."""
+        return queue in self._lengths
+
     def max_length(self, queue: str) -> int:
         """The longest message data `queue` takes: the queue's limit and the queue manager's."""
         known = self._lengths.get(queue)

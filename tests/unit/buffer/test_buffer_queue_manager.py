@@ -534,6 +534,20 @@ def test_reading_while_mq_is_away(rig: Rig) -> None:
         rig.queue_manager.depth("APP.Q")
 
 
+def test_a_length_that_is_only_usual_is_not_kept(rig: Rig) -> None:
+    """Only the connection for reading is broken: the next one who asks hears what is so."""
+    rig.mq.guessed.add("APP.Q")
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) MAXMSGL(5000)")
+    assert rig.queue_manager.max_length("APP.Q") == 5000
+    rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) MAXMSGL(6000)")
+    assert rig.queue_manager.max_length("APP.Q") == 6000
+    rig.mq.guessed.clear()
+    assert rig.queue_manager.max_length("APP.Q") == 6000
+    rig.mq.go()
+    rig.run()
+    assert rig.queue_manager.max_length("APP.Q") == 6000
+
+
 def test_sources_are_asked_for_while_mq_is_there(rig: Rig) -> None:
     rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) BOTHRESH(3) BOQNAME(OTHER.Q)")
     assert rig.queue_manager.backout("APP.Q") == (3, "OTHER.Q")
