@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -122,6 +122,18 @@ def _publish(rest: bytes) -> bytes:
 
 
 @contextmanager
+def serving(port: int, command: list[str], **options: Any) -> Iterator[int]:
+    """A server from when it listens: its process."""
+    server = subprocess.Popen(command, **options)
+    try:
+        wait_for(port)
+        yield server.pid
+    finally:
+        server.kill()
+        server.wait()
+
+
+@contextmanager
 def gateway(folder: Path) -> Iterator[tuple[int, int]]:
     port = free_port()
     (folder / "map.yaml").write_text("version: 1\nto_mq:\n  - {name: all, topic: 'bench/#', queue: TELEMETRY}\n")
@@ -137,13 +149,8 @@ def gateway(folder: Path) -> Iterator[tuple[int, int]]:
     del environment["MQGATE_MQI_QUEUES"]
     environment["PYTHONPATH"] += f":{Path(__file__).parents[2]}"
     command = [sys.executable, "-m", "gateway", "run", "-c", str(folder / "gateway.yaml")]
-    server = subprocess.Popen(command, env=environment, cwd=folder)
-    try:
-        wait_for(port)
-        yield port, server.pid
-    finally:
-        server.kill()
-        server.wait()
+    with serving(port, command, env=environment, cwd=folder) as process:
+        yield port, process
 
 
 @contextmanager
@@ -152,15 +159,9 @@ def mosquitto(folder: Path) -> Iterator[tuple[int, int]]:
     (folder / "mosquitto.conf").write_text(
         f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nmax_inflight_messages 0\n"
     )
-    server = subprocess.Popen(
-        ["mosquitto", "-c", str(folder / "mosquitto.conf")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        wait_for(port)
-        yield port, server.pid
-    finally:
-        server.kill()
-        server.wait()
+    command = ["mosquitto", "-c", str(folder / "mosquitto.conf")]
+    with serving(port, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        yield port, process
 
 
 CASES = ((10, 1), (100, 1), (10, 10), (10, 100))
@@ -216,13 +217,8 @@ def bridged(folder: Path, load: Load) -> Measured:
 @contextmanager
 def answerer(generator: Path) -> Iterator[tuple[int, int]]:
     port = free_port()
-    server = subprocess.Popen([str(generator), "limit", "--port", str(port)], stdout=subprocess.DEVNULL)
-    try:
-        wait_for(port)
-        yield port, server.pid
-    finally:
-        server.kill()
-        server.wait()
+    with serving(port, [str(generator), "limit", "--port", str(port)], stdout=subprocess.DEVNULL) as process:
+        yield port, process
 
 
 def bound(load: Load) -> float:
