@@ -91,6 +91,8 @@ class Committer:
         self._trial_in = self._trial_gap = FIRST_TRIAL
         self._keeping = False
         """The next step of the store's own work is to come."""
+        self._unfinished = False
+        """The last step was not the end of it."""
         self._asking = False
         self._owes_house = False
         """A frame of the writer's thread has arrived: the store's own work has its turn, however many units wait."""
@@ -215,17 +217,16 @@ class Committer:
             return
         try:
             frame = self._store.maintain(self._scheduler.now())
-            if frame is None:
-                if not self._store.under_maintenance:
+            self._unfinished = frame is not None or self._store.under_maintenance
+            if frame is not None:
+                if self._threaded:
+                    self._fly(_Flight(HOUSEKEEPING, frame))
                     return
-            elif self._threaded:
-                self._fly(_Flight(HOUSEKEEPING, frame))
-                return
-            else:
                 self._write_own(frame)
         except StoreError:  # the disk is full or failing: the next commit says so to whom it concerns
+            self._unfinished = False
             return
-        if not self._keeping:
+        if self._unfinished and not self._keeping:
             self._keeping = self._asking = True
             self._scheduler.soon(self._keep_on)
             self._asking = False
@@ -241,15 +242,13 @@ class Committer:
     def _keep_on(self) -> None:
         with self._entered():
             self._keeping = False
-            if self._asking:  # a scheduler that calls at once: the next commit takes the next step
+            if self._asking or self._closed:  # a scheduler that calls at once: the next commit takes the next step
                 return
-            if self._closed:
-                return
-            if not self._threaded and self._scheduler.monotonic() - self._last_unit < QUIET_SECONDS:
+            if self._threaded or self._scheduler.monotonic() - self._last_unit >= QUIET_SECONDS:
+                self.run()
+            elif self._unfinished:
                 self._keeping = True
                 self._scheduler.later(QUIET_SECONDS, self._keep_on)
-            else:
-                self.run()
 
     def settle(self) -> None:
         """Wait for the frame that is on its way and let its effects be seen."""

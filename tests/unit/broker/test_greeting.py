@@ -72,6 +72,13 @@ def listener(bench: Bench) -> Device:
     return device
 
 
+def refused(bench: Bench, device: Device, reason: int) -> None:
+    """In the end; then the queue manager is back."""
+    bench.advance(TOO_LONG)
+    assert connack(device).reason == reason
+    answers(bench)
+
+
 def payloads(device: Device) -> list[bytes]:
     return [packet[4] for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
 
@@ -158,9 +165,7 @@ def test_a_session_is_what_it_was(bench: Bench, stays: bool, clock: str) -> None
     sender.publish("news", b"3", 1, 3)  # for a session that a client has, perhaps
     if clock == "before":
         bench.queues.land()
-    bench.advance(TOO_LONG)
-    assert connack(device).reason == 0x88
-    answers(bench)
+    refused(bench, device, 0x88)
     (after,) = records(bench)
     assert {**after, "since": 0, "sent": 0} == {**before, "since": 0, "sent": 0}
     bench.kill()
@@ -175,9 +180,7 @@ def test_a_clean_start_that_is_refused_has_ended_what_was_before(bench: Bench) -
     away(bench)
     silent(bench)
     device = bench.device(5, "dev").connect(clean=True)
-    bench.advance(TOO_LONG)
-    assert connack(device).reason == 0x88
-    answers(bench)
+    refused(bench, device, 0x88)
     assert records(bench) == []
     assert bench.queues.depth("MQGATE.OUT") == 0
     assert not connack(bench.device(5, "dev").connect(clean=False)).session_present
@@ -187,9 +190,7 @@ def test_a_refused_connect_publishes_no_will(bench: Bench) -> None:
     hears = listener(bench)
     silent(bench)
     device = bench.device(4, "dev").connect(clean=False, will=WILL)
-    bench.advance(TOO_LONG)
-    assert connack(device).reason == 3
-    answers(bench)
+    refused(bench, device, 3)
     bench.advance(2)
     assert payloads(hears) == []
     assert bench.queues.depth("MQGATE.WILLS") == 0
@@ -200,9 +201,7 @@ def test_the_will_that_waited_before_it_still_does(bench: Bench) -> None:
     bench.device(5, "dev").connect(clean=False, will=DELAYED).drop()
     silent(bench)
     device = bench.device(5, "dev").connect(clean=False)
-    bench.advance(TOO_LONG)
-    assert connack(device).reason == 0x88
-    answers(bench)
+    refused(bench, device, 0x88)
     assert payloads(hears) == []
     bench.advance(31)
     assert payloads(hears) == [b"dev"]

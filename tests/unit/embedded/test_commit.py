@@ -123,6 +123,20 @@ def test_the_stores_own_work_takes_one_step_a_unit_and_goes_on_by_itself_when_no
     assert len(steps) == 9
 
 
+def test_nobody_looks_for_more_when_the_stores_own_work_is_done_while_units_come(monkeypatch):
+    rig, steps = Rig(), []
+    monkeypatch.setattr(type(rig.store), "under_maintenance", property(lambda _store: len(steps) < 3))
+    rig.store.maintain = lambda _now: steps.append(1)
+    for _ in range(5):
+        rig.submit("one", "1")
+        rig.scheduler.run()
+        rig.scheduler.advance(commit.QUIET_SECONDS / 2)
+    assert len(steps) == 5
+    assert not rig.committer._keeping
+    rig.scheduler.advance(1.0)
+    assert len(steps) == 5
+
+
 def test_housekeeping_that_fails_rests_until_a_unit_is_written():
     rig = Rig()
     gate, _writing = rig.on_a_slow_disk()
