@@ -1,4 +1,4 @@
-"""Shared test set-up: `tests` is importable (strategies_*.py); Hypothesis has a CI and a long profile."""
+"""Shared test set-up: the modules of `tests/support` can be imported; Hypothesis has a CI and a long profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 # What CI says depends on the change alone; new examples are looked for by the long form, and by MQGATE_EXPLORE=1.
 settings.register_profile(

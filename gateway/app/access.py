@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.backends.access.gatekeeper import Gatekeeper, acl_of
+from gateway.access.gatekeeper import Gatekeeper, acl_of
 from gateway.config.model import Settings
 from gateway.ports.access import Access
 from gateway.ports.batch import Scheduler

@@ -15,8 +15,6 @@ from gateway.backends.buffer import adoption
 from gateway.backends.buffer.ibm_link import IbmLink
 from gateway.backends.buffer.queue_manager import BUFFERING, CONNECTED, STATE_QUEUES, BufferedQueueManager
 from gateway.backends.buffer.spool import ADOPTED, COPIED
-from gateway.backends.embedded.journal import StoreOptions
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
@@ -24,15 +22,17 @@ from gateway.backends.ibm.examining import Problem
 from gateway.backends.ibm.identifiers import NewId, message_ids
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.worker import Backoff
-from gateway.broker.failures import run_of
-from gateway.broker.route import Policy
-from gateway.broker.router import policy_in
+from gateway.broker.publish.route import Policy
+from gateway.broker.publish.router import policy_in
+from gateway.broker.refused.failures import run_of
 from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, MQError
 from gateway.observe import logs
 from gateway.ports.batch import Puts, Scheduler, Takes, Token
 from gateway.ports.counters import NO_ROUTE, Counters
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.journal import StoreOptions
 from gateway.routing.table import Table
 
 if TYPE_CHECKING:

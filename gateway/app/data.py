@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from gateway.backends.embedded.journal_store import JournalStore
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
-from gateway.pipeline.owner import Owner, QueueManagerJournal
-from gateway.pipeline.service import JSON, PipelineService, Reply
+from gateway.pipeline.source.owner import Owner, QueueManagerJournal
+from gateway.pipeline.source.service import JSON, PipelineService, Reply
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.store.journal_store import JournalStore
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway

@@ -30,17 +30,15 @@ from gateway.app.spans import open_spans
 from gateway.app.stopping import Stopping
 from gateway.app.watching import Watch, watched_files
 from gateway.backends.buffer.queue_manager import BUFFERING, BufferedQueueManager
-from gateway.backends.embedded.journal import StoreOptions
-from gateway.backends.embedded.mqi.front import Front
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
-from gateway.broker.consumers import Consumers
+from gateway.broker.deliver.consumers import Consumers
 from gateway.broker.engine import Engine
-from gateway.broker.recovery import recover
-from gateway.broker.router import Router
+from gateway.broker.publish.router import Router
+from gateway.broker.sessions.recovery import recover
 from gateway.config.changes import Change, changes
 from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError
+from gateway.mqi.front import Front
 from gateway.net import http, mqi
 from gateway.net.api import Guard
 from gateway.net.hub import Hub
@@ -55,6 +53,8 @@ from gateway.observe.reports import Reports
 from gateway.observe.service import ServiceManager
 from gateway.ports.batch import BatchQueueManager
 from gateway.ports.counters import LATENCY_BUCKETS, Counters, Names
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.journal import StoreOptions
 from gateway.routing.table import Table
 
 log = logs.get("mqgate")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from gateway.app.resources import certificate_ends
 from gateway.app.sights import queue_names
 from gateway.backends.buffer.queue_manager import STATES
-from gateway.backends.embedded.inspection import Inspection
 from gateway.observe.metrics import Gauges, Read, build_info
 from gateway.ports.counters import ROUTE, Counters
+from gateway.queue_manager.inspection import Inspection
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.observe import logs
 
 if TYPE_CHECKING:
-    from gateway.broker.consumers import Consumers
+    from gateway.broker.deliver.consumers import Consumers
     from gateway.ports.sources import Incomplete
 
 PATIENCE_SECONDS = 10.0

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from gateway.app.inquiries import Inquiries
 from gateway.app.sights import FarSights, Sights
-from gateway.backends.embedded.inspection import Inspection
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.model import Settings
 from gateway.ports.batch import Scheduler
 from gateway.ports.inspection import Inspects
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.inspection import Inspection
 from gateway.routing.table import Table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from gateway.observe import health
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
-    from gateway.broker.parking import Parked
+    from gateway.broker.refused.parking import Parked
 
 WARN_BEFORE_SECONDS = 14 * 86_400
 """As the alert about certificates."""

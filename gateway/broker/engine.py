@@ -10,22 +10,26 @@ from collections.abc import Callable
 from operator import add
 from typing import Any
 
-from gateway.broker import accounting, early, runs, settling, shedding, singles
-from gateway.broker.connecting import Connecting
-from gateway.broker.delivery import Delivery
-from gateway.broker.failures import Failures
-from gateway.broker.holding import Holding
+from gateway.broker import accounting
+from gateway.broker.deliver import settling
+from gateway.broker.deliver.delivery import Delivery
 from gateway.broker.limits import Limits
-from gateway.broker.owning import owning_of
-from gateway.broker.parking import Parking
 from gateway.broker.pings import Pings
-from gateway.broker.publishing import Publishing
-from gateway.broker.putting import Putting
-from gateway.broker.retained import Retained
-from gateway.broker.router import Router
-from gateway.broker.staging import Staging
-from gateway.broker.subscribing import Subscribing
-from gateway.broker.sys_topics import SysTopics
+from gateway.broker.publish import runs, singles
+from gateway.broker.publish.holding import Holding
+from gateway.broker.publish.publishing import Publishing
+from gateway.broker.publish.putting import Putting
+from gateway.broker.publish.retained import Retained
+from gateway.broker.publish.router import Router
+from gateway.broker.publish.staging import Staging
+from gateway.broker.refused import shedding
+from gateway.broker.refused.failures import Failures
+from gateway.broker.refused.parking import Parking
+from gateway.broker.sessions import early
+from gateway.broker.sessions.connecting import Connecting
+from gateway.broker.sessions.ownership import owning_of
+from gateway.broker.sessions.subscribing import Subscribing
+from gateway.broker.sessions.sys_topics import SysTopics
 from gateway.broker.tracing import Hop
 from gateway.broker.turn import Turn
 from gateway.broker.writing import Writing

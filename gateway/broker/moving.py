@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.ports.batch import Moves, Puts, Token, Unit
 
 if TYPE_CHECKING:
-    from gateway.broker.route import Policy
+    from gateway.broker.publish.route import Policy
     from gateway.session.connection import Connection
     from gateway.session.held import Held
     from gateway.session.session import Session

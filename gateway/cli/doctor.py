@@ -70,10 +70,10 @@ def examine(config: str | None) -> Iterator[Found]:
 
 
 def _compiled() -> Found:
-    from gateway.backends.embedded.store import rows
     from gateway.backends.ibm import calls
-    from gateway.broker import runs
+    from gateway.broker.publish import runs
     from gateway.net import wire
+    from gateway.queue_manager.store import rows
 
     parts = {"publications": runs.compiled(), "sockets": wire.compiled(), "rows of the store": rows.compiled()}
     parts["calls to IBM MQ"] = calls.compiled()
@@ -169,8 +169,8 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
 def _buffer(path: Path, max_bytes: int) -> Found:
     """The buffer's directory, and what waits there for IBM MQ."""
     from gateway.backends.buffer.spool import ASIDE, ENTRIES
-    from gateway.backends.embedded.mqi.threads import ThreadScheduler
-    from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+    from gateway.mqi.threads import ThreadScheduler
+    from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     there = path
     while not there.exists():

@@ -13,10 +13,10 @@ from typing import Any
 import click
 from rich.progress import Progress
 
-from gateway.backends.embedded.journal import inspection
 from gateway.cli.reach import data_directory, read_settings, show_json
 from gateway.config.counting import counted
 from gateway.errors import StoreError
+from gateway.queue_manager.journal import inspection
 
 
 @click.group()

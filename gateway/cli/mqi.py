@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from gateway.backends.embedded.mqi.build import BuildFailed, instructions
-from gateway.backends.embedded.mqi.build import build as built
+from gateway.mqi.build import BuildFailed, instructions
+from gateway.mqi.build import build as built
 
 
 @click.group()

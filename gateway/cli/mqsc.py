@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.cli.reach import LocalClock, Reach, data_directory, read_settings, remote
 from gateway.errors import StoreError, StoreInUse
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 
 @click.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gateway.backends.access.passwords import hash_password, read_password_file, write_password_file
+from gateway.access.passwords import hash_password, read_password_file, write_password_file
 from gateway.errors import ConfigurationError
 
 

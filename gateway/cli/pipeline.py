@@ -56,7 +56,7 @@ def _drain(
     from gateway.app.ibm import connect_settings
     from gateway.app.site import private
     from gateway.backends.ibm.driver import load
-    from gateway.pipeline.draining import Draining, connector, open_journal
+    from gateway.pipeline.drain.draining import Draining, connector, open_journal
 
     ibm = settings.queue_manager.ibm
     connect = connector(load(ibm.driver), connect_settings(settings, ibm))
@@ -85,9 +85,9 @@ def _drain(
 def _served(draining: Any, folder: Path, given: dict[str, Any]) -> Any:
     """The journal over HTTP while this process owns it."""
     from gateway.app.site import own_token
-    from gateway.pipeline.drain_server import serve
-    from gateway.pipeline.owner import Owner
-    from gateway.pipeline.service import PipelineService
+    from gateway.pipeline.drain.drain_server import serve
+    from gateway.pipeline.source.owner import Owner
+    from gateway.pipeline.source.service import PipelineService
 
     token = own_token(folder)
     if given["token_file"] is not None:

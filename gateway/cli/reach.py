@@ -19,10 +19,10 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from gateway.backends.embedded.mqi.threads import ThreadScheduler
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
+from gateway.mqi.threads import ThreadScheduler
 from gateway.net.api import OPERATOR, Call, Endpoint, Problem
 from gateway.ports.inspection import Inspects
 
@@ -166,7 +166,7 @@ def _patient(scheduler: ThreadScheduler, inquiries: Inquiries) -> Apart:
 
 @contextmanager
 def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
-    from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+    from gateway.queue_manager.embedded import EmbeddedQueueManager
 
     embedded = settings.queue_manager.embedded
     name = embedded.name if embedded is not None else "MQGATE"
@@ -184,7 +184,7 @@ def _opened(settings: Settings, directory: Path) -> Iterator[Reach]:
 
 
 def _local(queue_manager: Any) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
-    from gateway.backends.embedded.inspection import Inspection
+    from gateway.queue_manager.inspection import Inspection
 
     dead = getattr(queue_manager, "dead_letter_queue", "SYSTEM.DEAD.LETTER.QUEUE")
     return _asking(Inspection(queue_manager), dead)

@@ -10,7 +10,7 @@ import click
 
 from gateway.config.counting import counted
 from gateway.errors import ConfigurationError, MqgateError
-from gateway.pipeline.job import Job
+from gateway.pipeline.jobs.job import Job
 
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
@@ -22,7 +22,7 @@ def pipeline() -> None:
 
 def job_of(file: Path) -> Job:
     """The job in a file; its errors end the command with 1."""
-    from gateway.pipeline.job_file import read_job
+    from gateway.pipeline.jobs.job_file import read_job
 
     try:
         return read_job(file)
@@ -40,10 +40,10 @@ def job_of(file: Path) -> Job:
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report at the end.")
 def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, report: Path | None) -> None:
     """Run a job, here or under spark-submit."""
-    from gateway.pipeline.metrics_server import serve_metrics
-    from gateway.pipeline.progress import Shown
-    from gateway.pipeline.run import run_job
-    from gateway.pipeline.status import job_status, metrics_text
+    from gateway.pipeline.jobs.metrics_server import serve_metrics
+    from gateway.pipeline.jobs.progress import Shown
+    from gateway.pipeline.jobs.run import run_job
+    from gateway.pipeline.jobs.status import job_status, metrics_text
 
     job = job_of(file)
     server = serve_metrics(metrics_bind, metrics_port, lambda: metrics_text(job_status(job))) if metrics_port else None
@@ -64,7 +64,7 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
 @click.option("--sql", is_flag=True, help="Show the checks of silver tables as SQL.")
 def check(file: Path, sql: bool) -> None:
     """Validate a job file: every error at once."""
-    from gateway.pipeline.silver_sql import checks, payload_schema, typed_value
+    from gateway.pipeline.jobs.silver_sql import checks, payload_schema, typed_value
 
     job = job_of(file)
     click.echo(f"{file}: job {job.name}: {len(job.silver)} silver and {len(job.gold)} gold tables")
@@ -81,7 +81,7 @@ def check(file: Path, sql: bool) -> None:
 @click.option("--json", "as_json", is_flag=True)
 def status(file: Path, as_json: bool) -> None:
     """Cursors, lag, last batch, restarts of a job."""
-    from gateway.pipeline.status import job_status, status_lines
+    from gateway.pipeline.jobs.status import job_status, status_lines
 
     try:
         found = job_status(job_of(file))
@@ -100,7 +100,7 @@ def report(file: Path, output: Path) -> None:
 
 
 def _write_report(job: Job, output: Path) -> None:
-    from gateway.pipeline.report import make_report
+    from gateway.pipeline.jobs.report import make_report
 
     output.write_text(make_report(job), encoding="utf-8")
     click.echo(f"wrote {output}")
@@ -110,8 +110,8 @@ def _write_report(job: Job, output: Path) -> None:
 @FILE
 def compact(file: Path) -> None:
     """Merge small files and delete what is older than its retention."""
-    from gateway.pipeline.compaction import compact as merge
-    from gateway.pipeline.compaction import expire
+    from gateway.pipeline.land.compaction import compact as merge
+    from gateway.pipeline.land.compaction import expire
 
     job = job_of(file)
     for table, count in merge(job).items():
@@ -128,7 +128,7 @@ def compact(file: Path) -> None:
 @click.option("--txn", default="", help="A name: the same one again puts nothing twice.")
 def replay(file: Path, table: str, queue: str, where: str, txn: str) -> None:
     """Quarantined rows or dead letters back to a queue."""
-    from gateway.pipeline.replay import replay_rows
+    from gateway.pipeline.jobs.replay import replay_rows
 
     try:
         count = replay_rows(job_of(file), table, queue, where, txn)
@@ -161,10 +161,10 @@ def move_group(file: Path, name: str, cursor: int) -> None:
 
 def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
     """Through the gateway, or in its store when it does not run. The same code answers in both cases."""
-    from gateway.pipeline.options import Options
-    from gateway.pipeline.owner import opened
-    from gateway.pipeline.remote import RemoteAccess
-    from gateway.pipeline.service import PipelineService
+    from gateway.pipeline.source.options import Options
+    from gateway.pipeline.source.owner import opened
+    from gateway.pipeline.source.remote import RemoteAccess
+    from gateway.pipeline.source.service import PipelineService
 
     source = job.source
     try:
@@ -186,7 +186,7 @@ def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("mqgate-pipeline.zip"), show_default=True)
 def package(output: Path) -> None:
     """The data source as one file for spark-submit --py-files."""
-    from gateway.pipeline.shipping import write_package
+    from gateway.pipeline.source.shipping import write_package
 
     click.echo(f"wrote {output}: {write_package(output)} modules")
 
@@ -195,6 +195,6 @@ def package(output: Path) -> None:
 @click.option("--indent", default=2)
 def schema(indent: int) -> None:
     """The JSON Schema of job files, for editors."""
-    from gateway.pipeline.job_file import job_schema
+    from gateway.pipeline.jobs.job_file import job_schema
 
     click.echo(json.dumps(json.loads(job_schema()), indent=indent))

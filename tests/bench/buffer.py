@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import mqi_clients
 from ibm_rig import HEAD, OBJECTS, BatchRig, BufferRig, Rig
 
 from gateway.backends.buffer.spool import Spool
-from gateway.backends.embedded.mqi.threads import ThreadScheduler
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.mq import mqmd, rfh2
+from gateway.mqi.threads import ThreadScheduler
 from gateway.ports.batch import Puts, Takes, Unit
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 BODY, BATCH, BATCHES = b"x" * 256, 200, 50
 
@@ -36,7 +36,7 @@ class Manager:
     def __init__(self, folder: Path) -> None:
         self.socket = folder / "s"
         (folder / "objects").write_text(OBJECTS + "\nALTER QLOCAL(APP.Q) MAXDEPTH(9000000)")
-        command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(folder / "qm"), "--name", "QM1"]
+        command = [sys.executable, "-m", "gateway.mqi.serve", str(folder / "qm"), "--name", "QM1"]
         self._command = [
             *command,
             "--socket",

@@ -15,14 +15,14 @@ from broker_harness import Clock
 from gateway.app.access import access_of
 from gateway.app.limits import limits_of
 from gateway.app.mappings import read_table
-from gateway.backends.embedded.journal import StoreOptions
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.broker.engine import Engine
-from gateway.broker.recovery import recover
-from gateway.broker.router import Router
+from gateway.broker.publish.router import Router
+from gateway.broker.sessions.recovery import recover
 from gateway.config.load import load_settings
 from gateway.mqtt import client, writer
 from gateway.ports.counters import Counters, Names
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.journal import StoreOptions
 from gateway.session.connection import Connection
 
 

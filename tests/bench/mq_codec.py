@@ -85,7 +85,7 @@ def reading(*, with_ibmmq: bool) -> None:
 
 
 def _ibmmq() -> Callable[[], object]:
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
     import mqi_clients
 
     mqi_clients.load_bindings()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import mqi_clients
 from ibm_rig import HEAD, OBJECTS, Rig
@@ -76,7 +76,7 @@ class Program:
 def process(folder: Path) -> Iterator[None]:
     """The queue manager as a process of its own, as it would be: two interpreters, not one lock."""
     (folder / "objects").write_text(OBJECTS + "\nALTER QLOCAL(APP.Q) MAXDEPTH(9999999)")
-    command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(folder / "data"), "--name", "QM1"]
+    command = [sys.executable, "-m", "gateway.mqi.serve", str(folder / "data"), "--name", "QM1"]
     command += ["--socket", str(folder / "mqi.sock"), "--user", "app:pw", "--objects", str(folder / "objects")]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None

@@ -20,19 +20,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from pipeline_figures import Found, as_json, shown
 from pipeline_live import Ingesting, Serving
 from strategies_pipeline import Fleet, write_journal
 
-from gateway.pipeline.access import LocalAccess
-from gateway.pipeline.arrow_stream import read_stream, stream_bytes
-from gateway.pipeline.columns import COLUMNS
-from gateway.pipeline.job_file import parse_job
-from gateway.pipeline.listener import messages_of
-from gateway.pipeline.rows import RowDecoder
-from gateway.pipeline.run import JobRun
-from gateway.pipeline.spark_session import make_session
+from gateway.pipeline.jobs.job_file import parse_job
+from gateway.pipeline.jobs.listener import messages_of
+from gateway.pipeline.jobs.run import JobRun
+from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.source.arrow_stream import read_stream, stream_bytes
+from gateway.pipeline.source.columns import COLUMNS
+from gateway.pipeline.source.reach import LocalAccess
+from gateway.pipeline.source.rows import RowDecoder
 
 TICKS = os.sysconf("SC_CLK_TCK")
 Case = Callable[[], object]
@@ -223,7 +223,7 @@ class Bench:
     def gaps(self) -> None:
         from pyspark.sql import functions as f
 
-        from gateway.pipeline.gold import gap_step
+        from gateway.pipeline.jobs.gold import gap_step
 
         rows = self.load(columns="seq,client_id,put_ts,payload")
         rows = rows.withColumn("n", f.get_json_object(f.col("payload").cast("string"), "$.n").cast("bigint"))

@@ -16,13 +16,13 @@ from typing import Any, Self
 from free_ports import free_port
 from strategies_pipeline import Fleet
 
-from gateway.backends.embedded.store.unit import LanePuts, StoreUnit
-from gateway.pipeline.drain_server import serve
-from gateway.pipeline.draining import LockedJournal, open_journal
-from gateway.pipeline.job_file import parse_job
-from gateway.pipeline.manifest import Manifest
-from gateway.pipeline.owner import Owner
-from gateway.pipeline.service import PipelineService
+from gateway.pipeline.drain.drain_server import serve
+from gateway.pipeline.drain.draining import LockedJournal, open_journal
+from gateway.pipeline.jobs.job_file import parse_job
+from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.source.owner import Owner
+from gateway.pipeline.source.service import PipelineService
+from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 TOKEN = "bench"
 TICK = 0.05
@@ -62,7 +62,7 @@ class Serving:
 
     def landed(self, spark: Any, lake: Path, seconds: float) -> list[float]:
         """How long each message took from its put to a file that can be read; the first quarter warms up."""
-        from gateway.pipeline.run import JobRun
+        from gateway.pipeline.jobs.run import JobRun
 
         token = self.folder.parent / "token"
         token.write_text(TOKEN)
@@ -141,7 +141,7 @@ class Ingesting:
         done = subprocess.run(
             [sys.executable, "-c", LOAD, str(self.port), str(seconds)],
             cwd=Path(__file__).parent, capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[1]}"},
+            env={**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[1] / 'support'}"},
         )  # fmt: skip
         return float(done.stdout)
 

@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from strategies_embedded import ManualScheduler, md
 
-from gateway.backends.embedded.mqi.threads import ThreadScheduler
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.mqi.threads import ThreadScheduler
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 BODY = b"x" * 64
 HEAD = md(persistence=1) + b"R" * 200

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time, thread_time
 
-from gateway.backends.embedded.journal import Store, StoreOptions
-from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"MD  " + b"m" * 360 + b"RFH " + b"r" * 196
 BODY = 64

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from strategies_embedded import MqiRig, md
 
-from gateway.backends.embedded.descriptor import Descriptor
 from gateway.mq import pcf
 from gateway.ports.mqi import ObjectDescriptor
+from gateway.queue_manager.verbs.descriptor import Descriptor
 
 
 @pytest.fixture(params=["memory", "embedded"])

@@ -12,11 +12,11 @@ import mqi_clients
 import pytest
 from ibm_rig import HEAD, OBJECTS, STATE, BatchRig, Rig, over, served
 
-from gateway.backends.embedded.mqi.threads import ThreadScheduler
 from gateway.backends.ibm import worker
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.errors import MQError
+from gateway.mqi.threads import ThreadScheduler
 from gateway.ports.batch import Moves, Outcome, Puts, Replace, Takes, Unit
 
 pytestmark = pytest.mark.mqi

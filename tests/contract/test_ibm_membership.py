@@ -12,13 +12,13 @@ import mqi_clients
 import pytest
 from ibm_rig import HEAD, OBJECTS, BatchRig, served
 
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.ports.batch import Outcome, Puts, Takes, Unit
 from gateway.ports.ownership import GATEWAYS
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 pytestmark = pytest.mark.mqi
 LEASE = 2.0

@@ -9,8 +9,8 @@ import os
 import pytest
 from strategies_embedded import md, refused
 
-from gateway.backends.embedded.descriptor import Descriptor
 from gateway.mq import pcf
+from gateway.queue_manager.verbs.descriptor import Descriptor
 
 GROUP, SEQUENCE, OFFSET = 4, 8, 16
 IN_GROUP, LAST, SEGMENT, LAST_SEGMENT = 8, 16, 2, 4

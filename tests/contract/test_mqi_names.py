@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from strategies_embedded import md, refused
 
-from gateway.backends.embedded.descriptor import Descriptor, text
 from gateway.mq import situations, xqh
 from gateway.ports.mqi import ObjectDescriptor
+from gateway.queue_manager.verbs.descriptor import Descriptor, text
 
 DEFINITIONS = """
 DEFINE QLOCAL(QM2) USAGE(XMITQ)

@@ -22,7 +22,7 @@ from certificates import Authority
 from gateways import RunningGateway
 from OpenSSL import SSL
 
-from gateway.backends.access.passwords import hash_password, write_password_file
+from gateway.access.passwords import hash_password, write_password_file
 from gateway.mqtt import client, writer
 from gateway.mqtt.packets import Connect, Disconnect, Subscribe, Subscription, Unsubscribe, Will
 from gateway.net.device import Device

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from gateways import RunningGateway
 
-from gateway.backends.access.passwords import hash_password, write_password_file
+from gateway.access.passwords import hash_password, write_password_file
 from gateway.errors import ProtocolError
 from gateway.net.device import Device
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from gateways import RunningGateway
 from pydantic import BaseModel, SecretStr
 
-from gateway.backends.access.passwords import hash_password, write_password_file
+from gateway.access.passwords import hash_password, write_password_file
 from gateway.config.model import Settings
 from gateway.mqtt import client
 from gateway.mqtt.packets import Will

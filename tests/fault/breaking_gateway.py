@@ -76,14 +76,14 @@ def before(owner: Any, name: str, call: Callable[..., None]) -> None:
 
 
 def install(wire: Wire) -> None:
-    from gateway.backends.embedded.journal.files import DurableFile
-    from gateway.backends.embedded.journal.store import Store
-    from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
     from gateway.backends.ibm.client import IbmQueueManager
     from gateway.backends.ibm.worker import Worker
-    from gateway.broker import releasing, runs
     from gateway.broker.engine import Engine
-    from gateway.broker.staging import Staging
+    from gateway.broker.publish import releasing, runs
+    from gateway.broker.publish.staging import Staging
+    from gateway.queue_manager.embedded import EmbeddedQueueManager
+    from gateway.queue_manager.journal.files import DurableFile
+    from gateway.queue_manager.journal.store import Store
 
     under_way = threading.Event()
     """A unit with messages for the queue has been submitted to the embedded queue manager and is not committed."""
@@ -169,10 +169,6 @@ def run(asked: dict[str, Any]) -> None:
 
 def main() -> None:
     sys.path.insert(0, os.environ["MQGATE_BREAK_ROOT"])
-    import gateway.app.gateway
-    import gateway.app.ibm
-    import gateway.backends.embedded.mqi.front
-    import gateway.cli.run  # noqa: F401 -- loaded once for all
 
     assert "twisted.internet.reactor" not in sys.modules, "the reactor belongs to the child"
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -14,8 +14,8 @@ import random
 import sys
 from pathlib import Path
 
-from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
-from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 OPTIONS = StoreOptions(segment_bytes=256 * 1024, spare_segments=2, cache_bytes=50_000)

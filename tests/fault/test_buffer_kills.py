@@ -21,7 +21,7 @@ from gateways import RunningGateway
 from schedulers import ManualScheduler
 from stubborn import Stubborn
 
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(7200 if os.environ.get("MQGATE_LONG") else 240)]
 ROOT = Path(__file__).parents[2]

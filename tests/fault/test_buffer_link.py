@@ -12,9 +12,9 @@ from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy, at_call
 from ibm_rig import HEAD, OBJECTS, BufferRig, behind_proxy, served
 
 from gateway.backends.buffer import tube
-from gateway.backends.embedded.mqi.wire import Verb
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.mqi.wire import Verb
 from gateway.ports.batch import Puts, Replace, Takes, Unit
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 pytestmark = pytest.mark.mqi
 

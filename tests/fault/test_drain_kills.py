@@ -21,16 +21,16 @@ import pytest
 from free_ports import free_port
 from ibm_rig import Rig, ServingProcess
 
-from gateway.backends.embedded.journal.store import Store
-from gateway.backends.embedded.store.unit import StoreUnit
 from gateway.mq import mqmd
-from gateway.pipeline.failpoint import POINTS
 from gateway.pipeline.failures import QueueUnreachable
-from gateway.pipeline.groups import Group
-from gateway.pipeline.options import Options
-from gateway.pipeline.owner import StoreJournal
-from gateway.pipeline.remote import RemoteAccess
+from gateway.pipeline.land.failpoint import POINTS
+from gateway.pipeline.source.groups import Group
+from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.owner import StoreJournal
+from gateway.pipeline.source.remote import RemoteAccess
 from gateway.ports.batch import Puts, Unit
+from gateway.queue_manager.journal.store import Store
+from gateway.queue_manager.store.unit import StoreUnit
 
 pytestmark = [pytest.mark.mqi, pytest.mark.timeout(600)]
 

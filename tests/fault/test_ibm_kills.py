@@ -23,8 +23,8 @@ from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy
 from gateways import RunningGateway
 from ibm_rig import HEAD, OBJECTS, Rig, ServingProcess
 
-from gateway.backends.embedded.mqi.wire import Verb
 from gateway.errors import MqgateError
+from gateway.mqi.wire import Verb
 from gateway.net.device import Device
 from gateway.ports.batch import Puts, Replace, Unit
 

@@ -13,8 +13,8 @@ import pytest
 from frame_proxy import CUT_AFTER, CUT_BEFORE, at_call
 from ibm_rig import HEAD, Rig, ServingProcess, behind_proxy, served
 
-from gateway.backends.embedded.mqi.wire import Verb
 from gateway.backends.ibm.work import Marker
+from gateway.mqi.wire import Verb
 from gateway.ports.batch import Outcome, Puts, Replace, Takes, Unit
 
 pytestmark = pytest.mark.mqi

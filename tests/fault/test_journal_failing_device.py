@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from journal_calls import commit, listed
 
-from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
-from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreUnavailable
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 OPTIONS = StoreOptions(segment_bytes=1 << 20, spare_segments=1, background=False, cache_bytes=0)

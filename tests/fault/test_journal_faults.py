@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from journal_calls import commit, listed
 
-from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
-from gateway.backends.embedded.journal.pace import Pace
-from gateway.backends.embedded.journal.ring import Ring
-from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreCorrupt, StoreUnavailable
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.journal.pace import Pace
+from gateway.queue_manager.journal.ring import Ring
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 OPTIONS = StoreOptions(segment_bytes=128 * 1024, spare_segments=2, direct=False, background=False, cache_bytes=0)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.journal import Store, StoreOptions
+from gateway.queue_manager.journal import Store, StoreOptions
 
 CHILD = Path(__file__).with_name("journal_child.py")
 FAILPOINTS = [
@@ -112,6 +112,6 @@ def test_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a", "a:1", "x:3,a:2"])
 def test_failpoints_are_parsed(text: str) -> None:
-    from gateway.backends.embedded.journal.failpoint import parse
+    from gateway.queue_manager.journal.failpoint import parse
 
     assert parse(text)["a"] in {1, 2}

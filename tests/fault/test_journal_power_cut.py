@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.journal import Store, StoreOptions
-from gateway.backends.embedded.journal.layout import BLOCK, header_area
-from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreCorrupt
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.journal.layout import BLOCK, header_area
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 SECTOR = 512

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
-from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 LONG = bool(os.environ.get("MQGATE_LONG"))
 SECONDS = 600.0 if LONG else 1.5

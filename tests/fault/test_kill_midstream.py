@@ -13,9 +13,9 @@ import pytest
 from gateways import RunningGateway
 from schedulers import ManualScheduler
 
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import MqgateError
 from gateway.net.device import Device
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 PUBLISHERS = 20
 ROUNDS = 40 if os.environ.get("MQGATE_LONG") else 3

@@ -26,9 +26,9 @@ MESSAGES = 6000
 DRIVER = """
 import sys
 from pathlib import Path
-from gateway.pipeline.job_file import read_job
-from gateway.pipeline.run import JobRun
-from gateway.pipeline.spark_session import make_session
+from gateway.pipeline.jobs.job_file import read_job
+from gateway.pipeline.jobs.run import JobRun
+from gateway.pipeline.jobs.spark_session import make_session
 
 job = read_job(Path(sys.argv[1]))
 spark = make_session("cluster", job.spark)
@@ -64,7 +64,7 @@ def daemon(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
     """One of Spark's own processes."""
     import pyspark
 
-    from gateway.pipeline.java import find_java
+    from gateway.pipeline.jobs.java import find_java
 
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
@@ -96,10 +96,10 @@ def master(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture(params=[False])
 def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The journal over HTTP, or over TLS, as a gateway's administration port or a drainer serves it."""
-    from gateway.pipeline.drain_server import serve
-    from gateway.pipeline.draining import open_journal
-    from gateway.pipeline.owner import Owner
-    from gateway.pipeline.service import PipelineService
+    from gateway.pipeline.drain.drain_server import serve
+    from gateway.pipeline.drain.draining import open_journal
+    from gateway.pipeline.source.owner import Owner
+    from gateway.pipeline.source.service import PipelineService
 
     write_journal(tmp_path / "j", MESSAGES, Fleet(devices=20))
     (tmp_path / "token").write_text("secret\n")
@@ -135,8 +135,8 @@ def seqs(lake: Path, table: str) -> list[int]:
 
 
 def test_executors_are_killed(tmp_path: Path, master: str, served: str) -> None:
-    from gateway.pipeline.manifest import Manifest
-    from gateway.pipeline.shipping import write_package
+    from gateway.pipeline.land.manifest import Manifest
+    from gateway.pipeline.source.shipping import write_package
 
     lake, package, marker = tmp_path / "lake", tmp_path / "mqgate-pipeline.zip", tmp_path / "fired"
     write_package(package)
@@ -185,8 +185,8 @@ silver:
 def test_the_packaged_job_is_submitted_and_reads_over_tls(tmp_path: Path, master: str, served: str) -> None:
     import pyspark
 
-    from gateway.pipeline.java import find_java
-    from gateway.pipeline.shipping import write_package
+    from gateway.pipeline.jobs.java import find_java
+    from gateway.pipeline.source.shipping import write_package
 
     write_package(tmp_path / "mqgate-pipeline.zip")
     given = {"url": served, "token": tmp_path / "token", "ca": tmp_path / "ca.pem", "lake": tmp_path / "lake"}

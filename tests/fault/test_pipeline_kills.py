@@ -22,7 +22,7 @@ import pytest
 from strategies_pipeline import Fleet, write_journal
 
 from gateway.errors import StoreInUse
-from gateway.pipeline.failpoint import POINTS
+from gateway.pipeline.land.failpoint import POINTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]
 
@@ -35,14 +35,14 @@ STEP = 240
 RUN = """
 from pathlib import Path
 import sys
-from gateway.pipeline.job_file import read_job
-from gateway.pipeline.run import run_job
+from gateway.pipeline.jobs.job_file import read_job
+from gateway.pipeline.jobs.run import run_job
 {patch}
 job = read_job(Path(sys.argv[1]))
 run_job(job, once=True)
 if len(sys.argv) > 2:
     import json
-    from gateway.pipeline.spark_session import make_session
+    from gateway.pipeline.jobs.spark_session import make_session
     spark = make_session("count", job.spark)
     counted = {{}}
     for table in ("bronze", "readings"):
@@ -272,11 +272,11 @@ def test_two_drivers_of_one_job(tmp_path: Path) -> None:
 
 NO_MANIFEST = """
 import secrets
-from gateway.pipeline import landing
+from gateway.pipeline.land import landing
 named, own = landing.range_id, secrets.token_hex(4)
 landing.range_id = lambda pieces: named(pieces) + own
 landing.Landing.clear = lambda self, keep="": []
-from gateway.pipeline.ranges import Landed
+from gateway.pipeline.source.ranges import Landed
 Landed.missing = lambda self, pieces: pieces
 Landed.next = lambda self, name: 0
 """
@@ -295,7 +295,7 @@ def test_the_counting_notices_doubled_rows(tmp_path: Path) -> None:
 
 
 EAGER = """
-from gateway.pipeline import source
+from gateway.pipeline.source.source import source
 _planned = source.QueueStreamReader._planned
 def planned(self, start, limit):
     end = _planned(self, start, limit)
@@ -330,5 +330,5 @@ def test_the_counting_notices_lost_rows(tmp_path: Path) -> None:
 
 def test_points_are_those_of_the_code() -> None:
     folder = Path(__file__).parents[2] / "gateway/pipeline"
-    text = "".join(path.read_text() for path in folder.glob("*.py") if path.name != "failpoint.py")
+    text = "".join(path.read_text() for path in folder.rglob("*.py") if path.name != "failpoint.py")
     assert [point for point in POINTS if f'failpoint("{point}")' not in text] == []

@@ -37,10 +37,10 @@ def job(tmp_path: Path) -> Iterator[Path]:
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
     from free_ports import free_port
 
-    from gateway.pipeline.drain_server import serve
-    from gateway.pipeline.draining import open_journal
-    from gateway.pipeline.owner import Owner
-    from gateway.pipeline.service import PipelineService
+    from gateway.pipeline.drain.drain_server import serve
+    from gateway.pipeline.drain.draining import open_journal
+    from gateway.pipeline.source.owner import Owner
+    from gateway.pipeline.source.service import PipelineService
 
     write_journal(tmp_path / "j", MESSAGES, Fleet(devices=20))
     (tmp_path / "token").write_text("secret\n")
@@ -57,7 +57,7 @@ def job(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def yarn(tmp_path: Path) -> Iterator[YarnStandIn]:
-    from gateway.pipeline.java import find_java
+    from gateway.pipeline.jobs.java import find_java
 
     with YarnStandIn(tmp_path / "yarn", find_java(os.environ, tmp_path)) as cluster:
         yield cluster
@@ -67,7 +67,7 @@ def submitted(yarn: YarnStandIn, job: Path, mode: str) -> subprocess.Popen[bytes
     """spark-submit, as docs/howto/pipeline.md has it."""
     import pyspark
 
-    from gateway.pipeline.shipping import write_package
+    from gateway.pipeline.source.shipping import write_package
 
     folder, home = job.parent, Path(pyspark.__file__).parent
     write_package(folder / "mqgate-pipeline.zip")
@@ -97,7 +97,7 @@ def told(folder: Path) -> str:
 def test_the_packaged_job(yarn: YarnStandIn, job: Path, mode: str) -> None:
     import pyarrow.parquet as pq
 
-    from gateway.pipeline.manifest import Manifest
+    from gateway.pipeline.land.manifest import Manifest
 
     lake, killed = job.parent / "lake", False
     process = submitted(yarn, job, mode)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from strategies_embedded import SMALL, ManualScheduler, md
 
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 KILLS = 60 if os.environ.get("MQGATE_LONG") else 4
 
@@ -25,7 +25,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from strategies_embedded import SMALL, ManualScheduler, md
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.errors import MQError
 from gateway.ports.batch import Puts, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
@@ -85,7 +85,7 @@ def test_units_of_work_survive_being_killed(tmp_path):
 
 
 def _run_and_kill(path: Path, first: int, seconds: float) -> list[str]:
-    program = PROGRAM.format(tests=str(Path(__file__).parents[1]), path=str(path), first=first)
+    program = PROGRAM.format(tests=str(Path(__file__).parents[1] / "support"), path=str(path), first=first)
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from bridge_estate import BACKENDS, Estate, estate, wait
 
-from gateway.broker.parking import MAX_ROWS, MAX_UNANSWERED
+from gateway.broker.refused.parking import MAX_ROWS, MAX_UNANSWERED
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 

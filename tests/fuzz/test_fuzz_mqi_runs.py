@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import ManualScheduler
 
-from gateway.backends.embedded.mqi.front import Front
-from gateway.backends.embedded.mqi.wire import HEADER, MAGIC, NO_REPLY, PROTOCOL_VERSION, Verb
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
+from gateway.mqi.front import Front
+from gateway.mqi.wire import HEADER, MAGIC, NO_REPLY, PROTOCOL_VERSION, Verb
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 OBJECTS = "DEFINE QLOCAL(A) MAXDEPTH(12)\nDEFINE QLOCAL(B) MAXMSGL(4)"
 ASYNC = mq.MQPMO_ASYNC_RESPONSE

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import ManualScheduler
 
-from gateway.backends.embedded.mqi.front import Front
-from gateway.backends.embedded.mqi.wire import HEADER, MAGIC, PROTOCOL_VERSION, Frames, Verb
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
+from gateway.mqi.front import Front
+from gateway.mqi.wire import HEADER, MAGIC, PROTOCOL_VERSION, Frames, Verb
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 ROUNDS = 3000 if os.environ.get("MQGATE_LONG") else 150
 

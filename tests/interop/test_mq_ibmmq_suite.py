@@ -51,7 +51,7 @@ def developer_queue_manager(folder: Path, check_client: str) -> Iterator[Path]:
     """What the suite expects: QM1 with the users `admin` and `app`, as in IBM's container for developers."""
     (folder / "objects.mqsc").write_text(OBJECTS)
     socket = folder / "s"
-    command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(folder / "data"), "--name", "QM1"]
+    command = [sys.executable, "-m", "gateway.mqi.serve", str(folder / "data"), "--name", "QM1"]
     command += ["--socket", str(socket), "--objects", str(folder / "objects.mqsc"), "--check-client", check_client]
     command += ["--user", "admin:password", "--user", "app:password", "--administrator", "admin"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)

@@ -13,9 +13,9 @@ import pytest
 from running_gateway import TOKEN, Running, publish, running
 
 from gateway.pipeline.failures import LeaseHeld, PipelineError
-from gateway.pipeline.groups import Group
-from gateway.pipeline.options import Options
-from gateway.pipeline.remote import RemoteAccess
+from gateway.pipeline.source.groups import Group
+from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.remote import RemoteAccess
 
 pytestmark = pytest.mark.ops
 QUEUE = "MQGATE.DEFAULT"

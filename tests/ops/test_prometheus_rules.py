@@ -11,8 +11,8 @@ import pytest
 import yaml
 from ops_machine import DEPLOY, ROOT, program, run
 
-from gateway.pipeline import draining
-from gateway.pipeline.status import metrics_text
+from gateway.pipeline.drain import draining
+from gateway.pipeline.jobs.status import metrics_text
 from gateway.ports.counters import CATALOGUE
 
 pytestmark = pytest.mark.ops

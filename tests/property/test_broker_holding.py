@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moving_queues import MovingBench
 
-from gateway.broker import runs
+from gateway.broker.publish import runs
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 

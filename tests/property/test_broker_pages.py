@@ -11,7 +11,7 @@ from broker_harness import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.broker import consumers, pages
+from gateway.broker.deliver import consumers, pages
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.mqtt import packets as p

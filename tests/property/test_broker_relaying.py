@@ -10,7 +10,7 @@ from broker_harness import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.broker import relaying, settling
+from gateway.broker.deliver import relaying, settling
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.bridge.assembly import NO_TAILS
-from gateway.broker import runs
-from gateway.broker.route import HOT, Route
+from gateway.broker.publish import runs
+from gateway.broker.publish.route import HOT, Route
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import MQMD_LENGTH

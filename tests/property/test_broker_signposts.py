@@ -7,7 +7,7 @@ from broker_harness import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.broker import signposts
+from gateway.broker.publish import shared_routes
 from gateway.config.security import AclEntry
 from gateway.mqtt import packets as p
 from gateway.routing.acl import Acl, Subject
@@ -93,7 +93,7 @@ def test_the_third_client_of_a_topic_is_led_by_its_signpost(monkeypatch):
 
 
 def test_topics_without_end_fill_no_memory(monkeypatch):
-    monkeypatch.setattr(signposts, "MAX_SIGNPOSTS", 20)
+    monkeypatch.setattr(shared_routes, "MAX_SIGNPOSTS", 20)
     bench = Bench(MAPPING)
     devices = [bench.device(4, f"c{number}").connect() for number in range(3)]
     for number in range(50):

@@ -10,7 +10,7 @@ from broker_harness import Bench
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.broker import runs, singles
+from gateway.broker.publish import runs, singles
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 
@@ -146,7 +146,7 @@ def test_so_is_one_whose_length_takes_two_bytes(size):
 
 @pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
 def test_what_the_compiled_function_cannot_use_is_an_error():
-    from gateway.broker import _singles
+    from gateway.broker.publish import _singles
 
     side = Side()
     good = [[], lambda _route: ([], [], set()), {}, {}, singles.PUBACKS, 0.0, 0, 100]
@@ -168,7 +168,7 @@ def test_what_the_compiled_function_cannot_use_is_an_error():
 @pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
 @pytest.mark.parametrize("columns", [None, (), ([], []), ([], (), set()), ([], [], [])])
 def test_columns_that_are_none_change_nothing(columns):
-    from gateway.broker import _singles
+    from gateway.broker.publish import _singles
 
     side = Side()
     connection = side.devices[1].connection

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from gateway.backends.buffer import heads as heads_of_records
 from gateway.backends.buffer import record as records
 from gateway.backends.buffer.record import PACKED_VERSION, VERSION, Record, decode, decode_and_measure, encode, front_of
-from gateway.backends.embedded.store import alike
 from gateway.errors import StoreCorrupt
 from gateway.ports.batch import Puts, Unit
+from gateway.queue_manager.store import alike
 
 WORD = st.text("abc0123456789", max_size=12).map(str.encode)
 MADE = st.builds(

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from strategies_embedded import MqiRig, md, refused
 
-from gateway.backends.embedded.descriptor import Descriptor
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
+from gateway.queue_manager.verbs.descriptor import Descriptor
 
 DEPTH = 12
 

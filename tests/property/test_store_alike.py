@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.backends.embedded.store import alike, rows
+from gateway.queue_manager.store import alike, rows
 
 HEAD = b"MD  " + bytes(300) + b"<mqps><Top>plant/%s/line/%s</Top></mqps>" + bytes(4) + b"<mqtt><clientId>%s</clientId>"
 WORD = st.text("abc0123456789", max_size=12).map(str.encode)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from gateway.backends.embedded.journal.decode import (
+from gateway.errors import StoreCorrupt
+from gateway.queue_manager.journal.decode import (
     Links,
     LostLanes,
     expand_heads,
@@ -20,7 +21,7 @@ from gateway.backends.embedded.journal.decode import (
     rows_of,
     sections_of,
 )
-from gateway.backends.embedded.journal.encode import (
+from gateway.queue_manager.journal.encode import (
     Columns,
     Dictionary,
     FrameHead,
@@ -29,12 +30,11 @@ from gateway.backends.embedded.journal.encode import (
     encode_links,
     frame_length,
 )
-from gateway.backends.embedded.journal.layout import FRAME_LENGTH, Kind, padded
-from gateway.backends.embedded.journal.recovery import changes_of
-from gateway.backends.embedded.store import rows as rows_in_c
-from gateway.backends.embedded.store.alike import new_packing
-from gateway.backends.embedded.store.index import MoveRun, TokenRun
-from gateway.errors import StoreCorrupt
+from gateway.queue_manager.journal.layout import FRAME_LENGTH, Kind, padded
+from gateway.queue_manager.journal.recovery import changes_of
+from gateway.queue_manager.store import rows as rows_in_c
+from gateway.queue_manager.store.alike import new_packing
+from gateway.queue_manager.store.index import MoveRun, TokenRun
 
 IDS = st.binary(min_size=24, max_size=24)
 U64 = st.integers(0, 2**64 - 1)
@@ -248,7 +248,7 @@ def test_a_frame_of_a_later_release_is_refused_by_its_version(monkeypatch: pytes
     """It is whole, so it is neither damage nor a torn tail: that is what an older release says of packed heads."""
     with pytest.raises(StoreCorrupt, match="frame 3 has format 3, this program reads 2 and older: use the release"):
         frame_at(memoryview(packed_frame(version=3)), 0, 7, 3)
-    monkeypatch.setattr("gateway.backends.embedded.journal.decode.VERSIONS", (1,))
+    monkeypatch.setattr("gateway.queue_manager.journal.decode.VERSIONS", (1,))
     with pytest.raises(StoreCorrupt, match="frame 3 has format 2, this program reads 1 and older: use the release"):
         frame_at(memoryview(packed_frame()), 0, 7, 3)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.backends.embedded.store import alike
-from gateway.backends.embedded.store.known import Known, KnownInPython, known
+from gateway.queue_manager.store import alike
+from gateway.queue_manager.store.known import Known, KnownInPython, known
 
 KINDS = [KnownInPython, known]
 MOST = 1 << 20

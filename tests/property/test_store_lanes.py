@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.backends.embedded.store import lanes
-from gateway.backends.embedded.store.index import consecutive, neighbours, spans, visible
-from gateway.backends.embedded.store.lanes import Lane, Queue, Released, cut_run
-from gateway.backends.embedded.store.numbers import Numbers
+from gateway.queue_manager.store import lanes
+from gateway.queue_manager.store.index import consecutive, neighbours, spans, visible
+from gateway.queue_manager.store.lanes import Lane, Queue, Released, cut_run
+from gateway.queue_manager.store.numbers import Numbers
 
 ACTIONS = st.lists(
     st.tuples(

@@ -13,8 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
-from gateway.backends.embedded.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
 
 pytestmark = pytest.mark.timeout(1800 if os.environ.keys() & {"MQGATE_LONG", "MQGATE_EXPLORE"} else 120)
 OPTIONS = StoreOptions(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.backends.embedded.store import rows
-from gateway.backends.embedded.store.unit import Message
+from gateway.queue_manager.store import rows
+from gateway.queue_manager.store.unit import Message
 
 COMPILED = rows.make_messages is not rows.messages_in_python
 TOKENS = st.integers(0, (1 << 64) - 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.pipeline.spark_session import UNCHECKED_ARROW
+from gateway.pipeline.jobs.spark_session import UNCHECKED_ARROW
 
 HERE = Path(__file__).parent
 SHORT_LIVED = {
@@ -35,7 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for module in ("pyspark", "pyarrow", "numpy"):
         pytest.importorskip(module, reason=f"{module} is not installed: pip install '.[spark]'")
     from gateway.pipeline.failures import JavaMissing
-    from gateway.pipeline.spark_session import make_session
+    from gateway.pipeline.jobs.spark_session import make_session
 
     os.environ["TZ"] = "UTC"
     try:

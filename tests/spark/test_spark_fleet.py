@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from free_ports import free_port
 
-from gateway.pipeline.job_file import parse_job
+from gateway.pipeline.jobs.job_file import parse_job
 
 DEVICES, READINGS = 10, 25
 JOB = """
@@ -83,7 +83,7 @@ def payload(device: int, n: int) -> bytes:
 
 def test_gold_is_what_the_devices_sent(spark: Any, gateway: tuple[Path, int, int], tmp_path: Path) -> None:
     publish = pytest.importorskip("paho.mqtt.publish", reason="paho-mqtt is not installed")
-    from gateway.pipeline.run import JobRun
+    from gateway.pipeline.jobs.run import JobRun
 
     data, mqtt, admin = gateway
     job = parse_job("job.yaml", JOB.format(data=data, admin=admin, lake=tmp_path / "lake"))

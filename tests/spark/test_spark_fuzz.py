@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from strategies_pipeline import SMALL, Fleet, put, reading
 
-from gateway.backends.embedded.journal.store import Store
-from gateway.pipeline.job_file import parse_job
+from gateway.pipeline.jobs.job_file import parse_job
+from gateway.queue_manager.journal.store import Store
 
 MESSAGES = 40_000 if os.environ.get("MQGATE_LONG") else 1_000
 MQMD_LENGTH = 364
@@ -92,7 +92,7 @@ def failed_tasks(spark: Any) -> int:
 @pytest.mark.parametrize("seed", [1])
 def test_every_message_is_a_row_of_every_table(spark: Any, tmp_path: Path, seed: int) -> None:
     pytest.importorskip("cbor2", reason="cbor2 is not installed: pip install '.[spark]'")
-    from gateway.pipeline.run import JobRun
+    from gateway.pipeline.jobs.run import JobRun
 
     chance, fleet = random.Random(seed), Fleet(devices=40, payload=reading)
     heads, bodies = fleet.batch(MESSAGES)

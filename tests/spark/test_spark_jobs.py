@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from strategies_pipeline import EPOCH_MS, SMALL, Fleet, descriptor, put, reading, write_journal
 
-from gateway.backends.embedded.journal.store import Store
 from gateway.mq import dlh, mqmd
-from gateway.pipeline.job_file import parse_job
-from gateway.pipeline.owner import Owner, StoreJournal
-from gateway.pipeline.service import PipelineService
+from gateway.pipeline.jobs.job_file import parse_job
+from gateway.pipeline.source.owner import Owner, StoreJournal
+from gateway.pipeline.source.service import PipelineService
+from gateway.queue_manager.journal.store import Store
 
 JOB = """
 version: 1
@@ -63,7 +63,7 @@ def table(spark: Any, lake: Path, name: str) -> list[Any]:
 @pytest.fixture(scope="module")
 def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """40 readings of 100 devices in two batches; 7 misses three, 8 is silent for 20 seconds; two dead letters."""
-    from gateway.pipeline.run import JobRun
+    from gateway.pipeline.jobs.run import JobRun
 
     work = tmp_path_factory.mktemp("job")
     fleet = Fleet(payload=sent)
@@ -151,9 +151,9 @@ def test_silence_dead_letters_and_latency(spark: Any, lake: Path) -> None:
 
 
 def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
-    from gateway.pipeline.compaction import compact
-    from gateway.pipeline.report import make_report
-    from gateway.pipeline.status import job_status, metrics_text, status_lines
+    from gateway.pipeline.jobs.report import make_report
+    from gateway.pipeline.jobs.status import job_status, metrics_text, status_lines
+    from gateway.pipeline.land.compaction import compact
 
     job = parse_job("job.yaml", JOB.format(path=lake.parent / "j", lake=lake))
     page = make_report(job)
@@ -168,14 +168,14 @@ def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
     job = job.model_copy(update={"retention": job.retention.model_copy(update={"compact_files": 1})})
     assert compact(job) == {}, "the newest batches are left alone"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gateway.pipeline.compaction.YOUNGEST_KEPT", 0)
+        patched.setattr("gateway.pipeline.land.compaction.YOUNGEST_KEPT", 0)
         assert compact(job)["readings"] == 2
     assert sorted(row.seq for row in table(spark, lake, "readings")) == before
 
 
 def test_cbor_and_a_late_row(spark: Any, tmp_path: Path) -> None:
     cbor2 = pytest.importorskip("cbor2", reason="cbor2 is not installed: pip install '.[spark]'")
-    from gateway.pipeline.run import JobRun
+    from gateway.pipeline.jobs.run import JobRun
 
     def payload(device: int, n: int) -> bytes:
         at = 0 if n == 5 else n * 1000
@@ -271,7 +271,7 @@ def test_a_running_gateway_over_http(spark: Any, tmp_path: Path) -> None:
 
 def test_a_batch_of_which_a_part_has_landed(spark: Any, tmp_path: Path) -> None:
     """As after a deleted checkpoint: the tasks write all of it, and only what is missing becomes part of the table."""
-    from gateway.pipeline.run import JobRun
+    from gateway.pipeline.jobs.run import JobRun
 
     write_journal(tmp_path / "j", 500)
     text = (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from strategies_pipeline import SMALL, Fleet, descriptor, put, reading, write_journal
 
-from gateway.backends.embedded.journal.store import Store
 from gateway.mq import mqmd
-from gateway.pipeline.owner import opened
+from gateway.pipeline.source.owner import opened
+from gateway.queue_manager.journal.store import Store
 
 
 def load(spark: Any, path: Path, **options: str) -> Any:
@@ -185,7 +185,7 @@ def test_messages_restored_byte_for_byte(spark: Any, tmp_path: Path) -> None:
 def test_a_second_driver_is_refused(spark: Any, tmp_path: Path) -> None:
     journal = tmp_path / "j"
     write_journal(journal, 10)
-    from gateway.pipeline.groups import Group
+    from gateway.pipeline.source.groups import Group
 
     with opened(journal) as owner:
         owner.acquire(Group("test", "TELEMETRY.*"), "elsewhere:1", 60.0)
@@ -197,10 +197,10 @@ def test_messages_taken_by_somebody_else_are_noticed(spark: Any, tmp_path: Path)
     from pyspark.sql.streaming.datasource import ReadMaxRows
     from strategies_pipeline import commit
 
-    from gateway.backends.embedded.store.unit import LaneTakes, StoreUnit
-    from gateway.pipeline.columns import COLUMNS, spark_schema
-    from gateway.pipeline.options import Options
-    from gateway.pipeline.source import QueueStreamReader
+    from gateway.pipeline.source.columns import COLUMNS, spark_schema
+    from gateway.pipeline.source.options import Options
+    from gateway.pipeline.source.source import QueueStreamReader
+    from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 
     store = Store.open(tmp_path, clock=time.time, options=SMALL)
     tokens = put(store, "TELEMETRY.A", *Fleet().batch(100))
@@ -217,9 +217,9 @@ def test_messages_taken_by_somebody_else_are_noticed(spark: Any, tmp_path: Path)
 
 def test_a_logged_batch_that_lies_before_the_beginning_is_empty(spark: Any, tmp_path: Path) -> None:
     """The checkpoint kept its first offset and lost what came after; the job begins behind what it has landed."""
-    from gateway.pipeline.columns import COLUMNS, spark_schema
-    from gateway.pipeline.options import Options
-    from gateway.pipeline.source import QueueStreamReader
+    from gateway.pipeline.source.columns import COLUMNS, spark_schema
+    from gateway.pipeline.source.options import Options
+    from gateway.pipeline.source.source import QueueStreamReader
 
     write_journal(tmp_path, 300)
     given = {"path": str(tmp_path), "queue": "TELEMETRY.A", "startingSeq": "241"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gateway.broker import wills
+from gateway.broker.sessions import wills
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.backends.embedded.inspection import correl_id_of, hex_of
 from gateway.bridge.message import read_message
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, mqmd, rfh2
@@ -18,6 +17,7 @@ from gateway.mq.rfh2_folder import folder
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.ports.batch import Outcome, Puts, Unit
 from gateway.ports.inspection import Inspects, QueueRow, Seen
+from gateway.queue_manager.inspection import correl_id_of, hex_of
 
 PREVIEW = 80
 _SYSTEM, _STATE = "SYSTEM.", "MQGATE."

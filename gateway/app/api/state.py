@@ -11,12 +11,12 @@ from gateway.app.data import pipeline_state
 from gateway.app.gauges import inflight, totals_of
 from gateway.app.resources import certificate_ends
 from gateway.app.troubles import troubles_of
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.config.changes import is_live
 from gateway.config.load import display
 from gateway.errors import ConfigurationError
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.observe import health, logs
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
 

@@ -10,9 +10,9 @@ from gateway.backends.buffer.link import Reads
 from gateway.backends.buffer.progress import Destination, Progress
 from gateway.backends.buffer.spool import Spool
 from gateway.backends.buffer.tube import Tube
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.ports.batch import Scheduler
 from gateway.ports.counters import Counters
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 
 class Drain:

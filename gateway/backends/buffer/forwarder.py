@@ -19,7 +19,7 @@ from gateway.backends.buffer.progress import Destination, Progress
 from gateway.backends.buffer.record import Record, joined, left_of, messages_of, rows_of
 from gateway.backends.buffer.spool import Entry, Line
 from gateway.bridge import deadletter
-from gateway.broker.failures import TOO_LONG
+from gateway.broker.refused.failures import TOO_LONG
 from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
 from gateway.ports.batch import Failure, Outcome, Puts, Takes, Unit

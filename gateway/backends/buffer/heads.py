@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from gateway.backends.embedded.store.alike import MOST_TOGETHER, Packing, unpack
+from gateway.queue_manager.store.alike import MOST_TOGETHER, Packing, unpack
 
 PACKED, DEFLATED = 1, 2
 FEW_ROWS = 64

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from gateway.broker.failures import CONFIGURATION, DEAD_LETTER_NOW, RETRY_RUN, TOO_LONG
-from gateway.broker.route import Policy
+from gateway.broker.publish.route import Policy
+from gateway.broker.refused.failures import CONFIGURATION, DEAD_LETTER_NOW, RETRY_RUN, TOO_LONG
 
 Act = Literal["wait", "aside", "segment", "dead_letter", "drop"]
 PolicyOf = Callable[[str], Policy | None]

@@ -25,12 +25,12 @@ from gateway.backends.buffer.progress import Progress, decode
 from gateway.backends.buffer.spool import Identity, Spool
 from gateway.backends.buffer.tube import Tube
 from gateway.backends.buffer.units import Units
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import MQError, StoreCorrupt
 from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.counters import Counters
 from gateway.ports.sources import Backout, Incomplete, Subscribed
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 CONNECTED, BUFFERING, DRAINING = "connected", "buffering", "draining"
 STATES = (CONNECTED, BUFFERING, DRAINING)

@@ -14,10 +14,10 @@ from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 from gateway.backends.buffer import heads as record_heads
-from gateway.backends.embedded.store.alike import NoPacking, Packing
 from gateway.errors import StoreCorrupt
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
+from gateway.queue_manager.store.alike import NoPacking, Packing
 
 EYECATCHER = b"MQGB"
 VERSION, PACKED_VERSION = 1, 2

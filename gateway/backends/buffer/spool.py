@@ -24,11 +24,11 @@ from gateway.backends.buffer.record import (
     messages_of,
     parts_of,
 )
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
-from gateway.backends.embedded.store.alike import new_packing
 from gateway.errors import StoreUnavailable
 from gateway.mq import mqmd
 from gateway.ports.batch import Outcome, Puts, Replace, Stored, Takes, Unit
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.store.alike import new_packing
 
 ENTRIES = "MQGATE.BUFFER.ENTRIES"
 ASIDE = "MQGATE.BUFFER.ASIDE"

@@ -15,7 +15,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from gateway.backends.embedded.journal import failpoint
 from gateway.backends.ibm.calls import LEFT, THROUGH
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
@@ -35,6 +34,7 @@ from gateway.ports.asking import Answer, found_or_raised
 from gateway.ports.batch import Collecting, Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.ownership import Letter
 from gateway.ports.sources import Backout, Incomplete, Subscribed
+from gateway.queue_manager.journal import failpoint
 
 _STOP_SECONDS = 10.0
 _BRIEF_SECONDS = 0.5

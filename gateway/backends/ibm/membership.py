@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from gateway.backends.embedded.journal import failpoint
 from gateway.backends.ibm.connection import FIRST_LENGTH, Connection, state_put
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
@@ -28,6 +27,7 @@ from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.ownership import GATEWAYS, Letter, beat_key, entry_key, letter_key
+from gateway.queue_manager.journal import failpoint
 
 _WAIT_MILLISECONDS, _SOON_MILLISECONDS = 500, 50
 _BROWSE = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES

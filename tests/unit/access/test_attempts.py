@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.backends.access.attempts import (
+from gateway.access.attempts import (
     DELAY_FROM,
     DELAY_MOST,
     FORGET_SECONDS,

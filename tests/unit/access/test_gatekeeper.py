@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from schedulers import ManualScheduler
 
-from gateway.backends.access import gatekeeper
-from gateway.backends.access.gatekeeper import Gatekeeper
+from gateway.access import gatekeeper
+from gateway.access.gatekeeper import Gatekeeper
 from gateway.config.load import load_settings
 from gateway.errors import ConfigurationError
 from gateway.mqtt import client
@@ -77,7 +77,7 @@ def test_with_naming_off_a_certificate_is_no_identity(tmp_path: Path) -> None:
 
 def test_too_many_checks_at_once_are_told_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     access = keeper(tmp_path, "{anonymous: false, authenticator: 'os.path:join'}")
-    monkeypatch.setattr("gateway.backends.access.attempts.MAX_PENDING", 0)
+    monkeypatch.setattr("gateway.access.attempts.MAX_PENDING", 0)
     assert decide(access, "alice", b"x").reason == 0x89
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.access.passwords import hash_password, read_password_file, verify, write_password_file
+from gateway.access.passwords import hash_password, read_password_file, verify, write_password_file
 from gateway.errors import ConfigurationError
 
 

@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from gateway.backends.access.scram import Exchange, ScramError, keys_of
+from gateway.access.scram import Exchange, ScramError, keys_of
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 USERS = {"user": keys_of(b"pencil", SALT)}

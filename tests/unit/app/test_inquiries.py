@@ -12,7 +12,7 @@ import pytest
 
 from gateway.app import inquiries as module
 from gateway.app.inquiries import MOST, Inquiries
-from gateway.backends.embedded.mqi.threads import ThreadScheduler
+from gateway.mqi.threads import ThreadScheduler
 from gateway.net.api import Problem
 
 Question = Callable[[], tuple[int, object]]

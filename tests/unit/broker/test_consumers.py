@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from broker_harness import Bench, Device
 
-from gateway.broker.reporting import Feedback
+from gateway.broker.deliver.reporting import Feedback
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import PropertyValue, folder
 from gateway.mqtt import properties as prop

@@ -1,5 +1,5 @@
-"""gateway.broker.greeting: a CONNECT whose unit of work does not come back is refused in the end, and has changed
-nothing, whenever that unit is committed after all.
+"""gateway.broker.sessions.greeting: a CONNECT whose unit of work does not come back is refused in the end and has
+changed nothing, whenever that unit is committed after all.
 """
 
 from __future__ import annotations

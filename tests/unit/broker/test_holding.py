@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from moving_queues import MovingBench
 
-from gateway.broker import holding, runs
+from gateway.broker.publish import holding, runs
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import Stored

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker_harness import Bench, Device
 
-from gateway.broker.parking import Parked
+from gateway.broker.refused.parking import Parked
 
 MAPPING = """
 version: 1

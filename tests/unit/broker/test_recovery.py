@@ -1,11 +1,11 @@
-"""gateway.broker.recovery and delivery: what a kill at the worst moment leaves, packet by packet."""
+"""gateway.broker.sessions.recovery and delivery: what a kill at the worst moment leaves, packet by packet."""
 
 from __future__ import annotations
 
 import pytest
 from broker_harness import Bench
 
-from gateway.broker.recovery import end_of_ids
+from gateway.broker.sessions.recovery import end_of_ids
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
 

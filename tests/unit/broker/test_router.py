@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker_harness import Bench
 
-from gateway.broker import router
+from gateway.broker.publish import router
 
 
 def test_first_levels_are_forgotten_and_routes_looked_up_again(monkeypatch):

@@ -1,4 +1,4 @@
-"""gateway.broker.sharing and delivery: shared subscriptions are fair, and lose nothing when a member goes."""
+"""gateway.broker.sessions.sharing and delivery: shared subscriptions are fair, and lose nothing when a member goes."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from broker_harness import Bench
 
-from gateway.broker import parking, shedding
+from gateway.broker.refused import parking, shedding
 from gateway.mqtt import writer
 
 MAPPING = """

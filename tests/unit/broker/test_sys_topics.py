@@ -1,4 +1,4 @@
-"""gateway.broker.sys_topics: the broker's state under the usual names."""
+"""gateway.broker.sessions.sys_topics: the broker's state under the usual names."""
 
 from __future__ import annotations
 

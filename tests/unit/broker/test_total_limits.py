@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from broker_harness import Bench
 
-from gateway.broker.consumers import BATCH, PATIENCE
+from gateway.broker.deliver.consumers import BATCH, PATIENCE
 from gateway.mq import mqmd
 
 MAPPING = """

@@ -9,10 +9,10 @@ from buffer_rig import puts, settle
 from schedulers import ManualScheduler
 
 from gateway.backends.buffer.spool import Spool
-from gateway.backends.embedded.journal import StoreOptions
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.cli import doctor
 from gateway.ports.batch import Unit
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.journal import StoreOptions
 
 SMALL = StoreOptions("BUFFER", segment_bytes=4 << 20, spare_segments=1)
 

@@ -16,7 +16,7 @@ from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
 from gateway.backends.ibm.client import SUBSCRIPTIONS
 from gateway.backends.ibm.examining import STATE_QUEUES as ALL_STATE_QUEUES
 from gateway.backends.ibm.work import MARKERS
-from gateway.broker.route import Policy
+from gateway.broker.publish.route import Policy
 from gateway.errors import MQError
 from gateway.mq import dlh, grouping, mqmd
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit

@@ -11,13 +11,13 @@ from schedulers import ManualScheduler
 
 from gateway.backends.buffer import spool as spools
 from gateway.backends.buffer.spool import ENTRIES, Spool
-from gateway.backends.embedded.journal import StoreOptions
-from gateway.backends.embedded.memory import MemoryStore
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
-from gateway.backends.embedded.store import rows
 from gateway.errors import StoreCorrupt
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Unit
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.journal import StoreOptions
+from gateway.queue_manager.store import rows
+from gateway.queue_manager.store.memory import MemoryStore
 
 compiled = pytest.mark.skipif(not rows.compiled(), reason="heads are packed where there was a compiler")
 DESCRIPTOR = mqmd.build(persistence=1)

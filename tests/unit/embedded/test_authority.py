@@ -8,9 +8,9 @@ import pwd
 import pytest
 from strategies_embedded import MqiRig, md, refused
 
-from gateway.backends.embedded.authority import RIGHTS, _covers, expanded
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions, SubscriptionDescriptor
+from gateway.queue_manager.objects.authority import RIGHTS, _covers, expanded
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import threading
 import pytest
 from strategies_embedded import ManualScheduler, md, refused
 
-from gateway.backends.embedded import commit
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import StoreUnavailable
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
+from gateway.queue_manager.batch import commit
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 
 def unit(*texts):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies_embedded import md
 
-from gateway.backends.embedded import delivery, descriptor
 from gateway.ports.mqi import Got
+from gateway.queue_manager.verbs import descriptor, message_data
 
 CCSIDS = st.sampled_from([0, 37, 500, 819, 1200, 1208, 60000])
 ENCODINGS = st.sampled_from([0, 273, 546, 785])
@@ -29,8 +29,8 @@ def described(got: Got) -> tuple[int, int]:
 def test_whatever_arrives(form, data, source, target, room, accept):
     before = md(format=form, ccsid=source[0], encoding=source[1])
     got = Got(before, data, len(data), "Q")
-    delivery.convert(got, md(ccsid=target[0], encoding=target[1]), room, 1208, accept=accept)
-    taken = delivery.fitted(got, room, accept=accept)
+    message_data.convert(got, md(ccsid=target[0], encoding=target[1]), room, 1208, accept=accept)
+    taken = message_data.fitted(got, room, accept=accept)
     assert len(got.data) <= room
     assert (got.comp_code == 1) == (got.reason != 0)
     assert taken is (got.reason != 2080)
@@ -43,6 +43,6 @@ def test_whatever_arrives(form, data, source, target, room, accept):
 def test_text_that_shrinks_into_the_buffer_is_whole():
     text = "größe".encode()
     got = Got(md(format=b"MQSTR", ccsid=1208), text, len(text), "Q")
-    delivery.convert(got, md(ccsid=819), 5, 1208, accept=True)
-    assert delivery.fitted(got, 5, accept=True)
+    message_data.convert(got, md(ccsid=819), 5, 1208, accept=True)
+    assert message_data.fitted(got, 5, accept=True)
     assert (got.data, got.length, got.reason) == ("größe".encode("latin-1"), 5, 0)

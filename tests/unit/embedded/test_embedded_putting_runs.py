@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import ManualScheduler
 
-from gateway.backends.embedded import putting_runs
-from gateway.backends.embedded.connection import Connection
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.verbs import async_puts
+from gateway.queue_manager.verbs.connection import Connection
 
 OBJECTS = """
 DEFINE QLOCAL(PLAIN) DEFPRTY(3) DEFPSIST(YES)
@@ -127,7 +127,7 @@ def test_the_ordinary_run_is_one_row_of_columns() -> None:
     md = mqmd.build(persistence=1)
     mds = [md[:48] + struct.pack(">24s", b"%024d" % i) + md[72:] for i in range(1, 11)]
     options = PutOptions(mq.MQPMO_SYNCPOINT | mq.MQPMO_ASYNC_RESPONSE, 0, (), publication_level=9)
-    assert putting_runs.put_run(connection, connection.handles()[0], mds, options, [b"x"] * 10)
+    assert async_puts.put_run(connection, connection.handles()[0], mds, options, [b"x"] * 10)
     assert [len(puts.heads) for puts in connection.work.unit.puts] == [10]
     assert connection.work.messages == 10
     connection.commit()

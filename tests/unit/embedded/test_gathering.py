@@ -8,11 +8,11 @@ import random
 import pytest
 from strategies_embedded import SMALL, ManualScheduler
 
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.mq import grouping, mqmd
 from gateway.ports.batch import Outcome, Puts, Stored, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 from gateway.ports.sources import MAX_GROUP, Gathers
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 GROUP = b"one group".ljust(24, b"\0")
 COD, COMPLETE = 0x800, 0x10000

@@ -170,7 +170,7 @@ def test_users_and_passwords():
 def test_every_attribute_is_in_the_reference():
     from pathlib import Path
 
-    from gateway.backends.embedded.attributes import TABLES
+    from gateway.queue_manager.objects.attributes import TABLES
 
     text = (Path(__file__).parents[3] / "docs/reference/mqsc.md").read_text()
     for kind, table in TABLES.items():

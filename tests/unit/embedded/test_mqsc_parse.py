@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.backends.embedded.mqsc_parse import MqscSyntaxError, Parameter, commands, parse
+from gateway.queue_manager.commands.mqsc_parse import MqscSyntaxError, Parameter, commands, parse
 
 
 def one(text):

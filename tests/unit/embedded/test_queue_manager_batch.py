@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from strategies_embedded import SMALL, ManualScheduler, md, refused
 
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.mq import xqh
 from gateway.ports.batch import Moves, Moving, Outcome, Puts, Replace, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 
 class Rig:

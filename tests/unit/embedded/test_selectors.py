@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies_embedded import md
 
-from gateway.backends.embedded.selectors import compile_selector
 from gateway.errors import MQError
 from gateway.mq import properties
+from gateway.queue_manager.verbs.selectors import compile_selector
 
 MD, DATA = properties.with_properties(
     md(priority=5, format=b"MQSTR"),

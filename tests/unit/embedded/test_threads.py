@@ -9,11 +9,11 @@ from collections import Counter
 import pytest
 from strategies_embedded import SMALL, md
 
-from gateway.backends.embedded.mqi.threads import ThreadScheduler
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import MQError
+from gateway.mqi.threads import ThreadScheduler
 from gateway.ports.batch import Puts, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 PRODUCERS, EACH = 4, 60
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from schedulers import ManualScheduler
 
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, STATE_QUEUES
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy" / "mq"

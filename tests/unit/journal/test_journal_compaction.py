@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
-from gateway.backends.embedded.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 SEGMENT = 256 * 1024

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.backends.embedded.journal import Store, StoreOptions
-from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 OPTIONS = StoreOptions(segment_bytes=256 * 1024, direct=False, background=False)

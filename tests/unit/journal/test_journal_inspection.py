@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.journal import Store, StoreOptions
-from gateway.backends.embedded.journal.inspection import (
+from gateway.errors import StoreInUse, StoreUnavailable
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.journal.inspection import (
     FrameRecord,
     Problem,
     Salvaged,
@@ -17,9 +18,8 @@ from gateway.backends.embedded.journal.inspection import (
     dump,
     salvage,
 )
-from gateway.backends.embedded.journal.layout import BLOCK, FrameFlag
-from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
-from gateway.errors import StoreInUse, StoreUnavailable
+from gateway.queue_manager.journal.layout import BLOCK, FrameFlag
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 OPTIONS = StoreOptions(segment_bytes=64 * 1024, spare_segments=1, direct=False, background=False)

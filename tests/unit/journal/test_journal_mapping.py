@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from strategies_pipeline import SMALL, commit, put
 
-from gateway.backends.embedded.journal.layout import BLOCK, header_area
-from gateway.backends.embedded.journal.mapping import MappedSegment, slots_in
-from gateway.backends.embedded.journal.store import Store
-from gateway.backends.embedded.store.unit import LaneTakes, StoreUnit
+from gateway.queue_manager.journal.layout import BLOCK, header_area
+from gateway.queue_manager.journal.mapping import MappedSegment, slots_in
+from gateway.queue_manager.journal.store import Store
+from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 
 FIRST_FRAME = 2 * header_area(SMALL.segment_bytes) + BLOCK
 """Where it ends."""
@@ -48,7 +48,7 @@ def test_a_pinned_segment_keeps_its_bytes(tmp_path: Path, pinned: bool) -> None:
 def test_nobody_else_maps_files() -> None:
     """The journal's package is the one door to the store's files."""
     root = Path(__file__).parents[3] / "gateway"
-    door = root / "backends/embedded/journal"
+    door = root / "queue_manager/journal"
     for path in root.rglob("*.py"):
         if door in path.parents:
             continue

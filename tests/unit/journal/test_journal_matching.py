@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from gateway.backends.embedded.journal import Store, StoreOptions
-from gateway.backends.embedded.store.place import id_prefix, msg_id, number_of
-from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.store.place import id_prefix, msg_id, number_of
+from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 
 BLANK = bytes(364)
 OPTIONS = StoreOptions("QM1", segment_bytes=256 * 1024, direct=False, background=False, cache_bytes=4_000)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.journal.files import ZEROING_STEP
-from gateway.backends.embedded.journal.pace import CATCHING_UP, Pace
-from gateway.backends.embedded.journal.ring import Ring, RingOptions
+from gateway.queue_manager.journal.files import ZEROING_STEP
+from gateway.queue_manager.journal.pace import CATCHING_UP, Pace
+from gateway.queue_manager.journal.ring import Ring, RingOptions
 
 SEGMENT = 4 * ZEROING_STEP
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.journal import Store, StoreOptions
-from gateway.backends.embedded.journal.inspection import Problem, Salvaged, Verdict, check, dump, salvage
-from gateway.backends.embedded.journal.layout import PACKED_VERSION, VERSION
-from gateway.backends.embedded.store import rows
-from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreCorrupt
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.journal.inspection import Problem, Salvaged, Verdict, check, dump, salvage
+from gateway.queue_manager.journal.layout import PACKED_VERSION, VERSION
+from gateway.queue_manager.store import rows
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 OPTIONS = StoreOptions(segment_bytes=64 * 1024, spare_segments=1, direct=False, background=False)
 HEADS = [b"M" * 300 + b"<Top>plant/lima/line/%d/temperature</Top>" % line + bytes(200) for line in range(120)]
@@ -101,7 +101,7 @@ def test_an_older_release_refuses_and_changes_nothing(tmp_path: Path, monkeypatc
     store.close()
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.segment")}
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.backends.embedded.journal.decode.VERSIONS", (VERSION,))
+        patched.setattr("gateway.queue_manager.journal.decode.VERSIONS", (VERSION,))
         with pytest.raises(StoreCorrupt, match="frame 2 has format 2, this program reads 1 and older: use the release"):
             opened(tmp_path)
         problem, verdict = check(tmp_path)

@@ -7,9 +7,9 @@ from struct import pack
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from gateway.backends.embedded.journal.layout import BLOCK, header_area
-from gateway.backends.embedded.journal.segment import Listed, SegmentHeader, decode_header, encode_header, read_header
 from gateway.errors import StoreCorrupt
+from gateway.queue_manager.journal.layout import BLOCK, header_area
+from gateway.queue_manager.journal.segment import Listed, SegmentHeader, decode_header, encode_header, read_header
 
 HEADER = SegmentHeader(
     7,

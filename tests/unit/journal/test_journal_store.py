@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
-from gateway.backends.embedded.journal.ring import KEPT_LISTINGS
-from gateway.backends.embedded.journal.segment import listing_room
-from gateway.backends.embedded.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreError, StoreInUse, StoreUnavailable
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.journal.ring import KEPT_LISTINGS
+from gateway.queue_manager.journal.segment import listing_room
+from gateway.queue_manager.store.unit import Backout, LaneMoves, LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364 + b"R" * 40
 NOW = 1_700_000_000.25

@@ -9,8 +9,8 @@ from collections import deque
 from pathlib import Path
 from queue import SimpleQueue
 
-from gateway.backends.embedded.journal import Prepared, Store, StoreOptions
-from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
+from gateway.queue_manager.journal import Prepared, Store, StoreOptions
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 OPTIONS = StoreOptions(segment_bytes=256 * 1024, spare_segments=2, cache_bytes=100_000)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.journal import Store, StoreOptions
-from gateway.backends.embedded.store.unit import LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreUnavailable
+from gateway.queue_manager.journal import Store, StoreOptions
+from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364
 OPTIONS = StoreOptions(segment_bytes=256 * 1024, background=False, cache_bytes=20_000, volatile_bytes=50_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 import mqi_clients
 import pytest
 
-from gateway.backends.embedded.mqi.build import BuildFailed, build, instructions
+from gateway.mqi.build import BuildFailed, build, instructions
 
 pytestmark = pytest.mark.mqi
 

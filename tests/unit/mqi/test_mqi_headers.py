@@ -8,9 +8,9 @@ from pathlib import Path
 import mqi_clients
 import pytest
 
-from gateway.backends.embedded.mqi.headers import assertions, headers
-from gateway.backends.embedded.mqi.prototypes import BAG_PROTOTYPES, NAMES, PROTOTYPES
 from gateway.mq.layout import LITTLE, STRUCTURES, codec, defaults, unpack
+from gateway.mqi.headers import assertions, headers
+from gateway.mqi.prototypes import BAG_PROTOTYPES, NAMES, PROTOTYPES
 
 pytestmark = pytest.mark.mqi
 

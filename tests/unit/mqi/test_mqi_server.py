@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.backends.embedded.mqi.server import MqiServer
-from gateway.backends.embedded.mqi.threads import ThreadScheduler
-from gateway.backends.embedded.mqi.wire import HEADER, MAGIC, PROTOCOL_VERSION, Verb
-from gateway.backends.embedded.queue_manager import EmbeddedQueueManager
 from gateway.errors import MqgateError
+from gateway.mqi.server import MqiServer
+from gateway.mqi.threads import ThreadScheduler
+from gateway.mqi.wire import HEADER, MAGIC, PROTOCOL_VERSION, Verb
+from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 
 def _blob(data: bytes) -> bytes:
@@ -189,7 +189,7 @@ def test_nothing_runs_after_the_end() -> None:
 
 def test_it_says_when_it_is_ready_and_keeps_messages(tmp_path: Path) -> None:
     (tmp_path / "objects.mqsc").write_text("DEFINE QLOCAL(A) DEFPSIST(YES) REPLACE\n")
-    command = [sys.executable, "-m", "gateway.backends.embedded.mqi.serve", str(tmp_path / "qm"), "--name", "QM1"]
+    command = [sys.executable, "-m", "gateway.mqi.serve", str(tmp_path / "qm"), "--name", "QM1"]
     command += ["--objects", str(tmp_path / "objects.mqsc")]
     for expected in (2033, 0):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

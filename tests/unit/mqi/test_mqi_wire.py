@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.backends.embedded.mqi.wire import (
+from gateway.mq import constants as mq
+from gateway.mqi.wire import (
     HEADER,
     LONGEST_FRAME,
     FrameError,
@@ -19,7 +20,6 @@ from gateway.backends.embedded.mqi.wire import (
     decode_properties,
     encode_properties,
 )
-from gateway.mq import constants as mq
 from gateway.ports.mqi import Property
 
 TYPES = {

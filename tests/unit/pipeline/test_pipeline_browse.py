@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 
 from gateway.pipeline.failures import QueueUnreachable, WrongOption
-from gateway.pipeline.source import MqQueueDataSource
+from gateway.pipeline.source.source import MqQueueDataSource
 
 pytestmark = [pytest.mark.mqi, pytest.mark.filterwarnings("default")]
 HEADER = rfh2.build([folder("usr", {"site": "lima"})], format_name=b"MQSTR   ")

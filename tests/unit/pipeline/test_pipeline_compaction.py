@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline import compaction
-from gateway.pipeline.batch import rows_in
-from gateway.pipeline.job import Job
-from gateway.pipeline.job_file import parse_job
-from gateway.pipeline.landing import Landing
+from gateway.pipeline.jobs.batch import rows_in
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.job_file import parse_job
+from gateway.pipeline.land import compaction
+from gateway.pipeline.land.landing import Landing
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline.decoders import decoder
+from gateway.pipeline.decode.decoders import decoder
 from gateway.pipeline.failures import WrongOption
 
 

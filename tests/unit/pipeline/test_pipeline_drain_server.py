@@ -18,14 +18,14 @@ from certificates import Authority
 from free_ports import free_port
 from strategies_pipeline import write_journal
 
-from gateway.pipeline.drain_server import MAX_BODY, serve
-from gateway.pipeline.draining import open_journal
+from gateway.pipeline.drain.drain_server import MAX_BODY, serve
+from gateway.pipeline.drain.draining import open_journal
 from gateway.pipeline.failures import LeaseHeld, QueueUnreachable
-from gateway.pipeline.groups import Group
-from gateway.pipeline.options import Options
-from gateway.pipeline.owner import Owner
-from gateway.pipeline.remote import RemoteAccess
-from gateway.pipeline.service import PipelineService
+from gateway.pipeline.source.groups import Group
+from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.owner import Owner
+from gateway.pipeline.source.remote import RemoteAccess
+from gateway.pipeline.source.service import PipelineService
 
 Started = Callable[..., str]
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from strategies_pipeline import SMALL
 
-from gateway.backends.embedded.journal.store import Store
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
-from gateway.pipeline import drainer
-from gateway.pipeline.drained_queue import Got
-from gateway.pipeline.drainer import Drainer
-from gateway.pipeline.failpoint import POINTS
-from gateway.pipeline.owner import StoreJournal
+from gateway.pipeline.drain import drainer
+from gateway.pipeline.drain.drained_queue import Got
+from gateway.pipeline.drain.drainer import Drainer
+from gateway.pipeline.land.failpoint import POINTS
+from gateway.pipeline.source.owner import StoreJournal
+from gateway.queue_manager.journal.store import Store
 
 
 class Killed(BaseException):
@@ -127,9 +127,9 @@ def test_another_message_with_the_msgid_of_one_in_doubt(tmp_path: Path, monkeypa
 def test_what_differs_in_every_message_stands_in_columns(tmp_path: Path) -> None:
     """Heads are shared, and the message is what it was when it is read back."""
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
-    from gateway.pipeline.access import LocalAccess
-    from gateway.pipeline.columns import COLUMNS
-    from gateway.pipeline.rows import RowDecoder
+    from gateway.pipeline.source.columns import COLUMNS
+    from gateway.pipeline.source.reach import LocalAccess
+    from gateway.pipeline.source.rows import RowDecoder
 
     front = rfh2.build([folder("usr", {"site": "lima"})], format_name=b"MQSTR   ")
     queue = Queue(0)

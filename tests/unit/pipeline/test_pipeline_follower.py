@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies_pipeline import SMALL, Fleet, commit, put, write_journal
 
-from gateway.backends.embedded.journal.store import Store
-from gateway.backends.embedded.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 from gateway.errors import StoreInUse
-from gateway.pipeline.access import LocalAccess, shares
 from gateway.pipeline.failures import QueueUnreachable
-from gateway.pipeline.follower import Follower
-from gateway.pipeline.groups import Group
-from gateway.pipeline.lookup import Lookup, Run, matching
-from gateway.pipeline.owner import opened
+from gateway.pipeline.source.follower import Follower
+from gateway.pipeline.source.groups import Group
+from gateway.pipeline.source.lookup import Lookup, Run, matching
+from gateway.pipeline.source.owner import opened
+from gateway.pipeline.source.reach import LocalAccess, shares
+from gateway.queue_manager.journal.store import Store
+from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 
 
 def numbers(lookup: Lookup, queues: str = "*", low: int = 0, high: int | None = None) -> list[int]:

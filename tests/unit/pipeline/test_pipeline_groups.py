@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from gateway.pipeline import groups
 from gateway.pipeline.failures import LeaseHeld, LeaseLost, WrongOption
-from gateway.pipeline.groups import Group
+from gateway.pipeline.source import groups
+from gateway.pipeline.source.groups import Group
 
 WANTED = Group("g", "A.*", consume=True, delay=600.0)
 

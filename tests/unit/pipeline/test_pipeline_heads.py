@@ -8,7 +8,7 @@ from strategies_pipeline import descriptor, device_template
 
 from gateway.mq import dlh, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
-from gateway.pipeline.heads import decode_head, moment, put_micros
+from gateway.pipeline.decode.heads import decode_head, moment, put_micros
 
 
 def test_a_device_message() -> None:

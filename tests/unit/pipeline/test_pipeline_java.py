@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline import java
 from gateway.pipeline.failures import JavaMissing
+from gateway.pipeline.jobs import java
 
 
 @pytest.fixture(autouse=True)

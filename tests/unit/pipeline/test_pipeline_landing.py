@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gateway.pipeline.failures import LeaseLost
-from gateway.pipeline.landing import Batch, Landing
-from gateway.pipeline.manifest import Manifest
-from gateway.pipeline.ranges import Pieces
+from gateway.pipeline.land.landing import Batch, Landing
+from gateway.pipeline.land.manifest import Manifest
+from gateway.pipeline.source.ranges import Pieces
 
 
 def rows(file: Path) -> int:
@@ -134,8 +134,8 @@ def test_a_driver_that_was_thought_dead_lands_nothing(tmp_path: Path) -> None:
 
 
 def test_records_are_folded_when_there_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.pipeline.manifest.FOLD_AT", 8)
-    monkeypatch.setattr("gateway.pipeline.manifest.FOLD_KEEPS", 4)
+    monkeypatch.setattr("gateway.pipeline.land.manifest.FOLD_AT", 8)
+    monkeypatch.setattr("gateway.pipeline.land.manifest.FOLD_KEEPS", 4)
     monkeypatch.setattr(Manifest.fold, "__defaults__", (4,))
     where = landing(tmp_path)
     for number in range(30):

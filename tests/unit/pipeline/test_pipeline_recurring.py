@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gateway.pipeline.recurring import come_back
+from gateway.pipeline.decode.recurring import come_back
 
 REMEMBERED = 32_768
 

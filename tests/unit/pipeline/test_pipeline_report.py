@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pipeline.plots import bar_plot, line_plot, nice, short
-from gateway.pipeline.status import metrics_text, status_lines
+from gateway.pipeline.jobs.plots import bar_plot, line_plot, nice, short
+from gateway.pipeline.jobs.status import metrics_text, status_lines
 
 STATUS: dict[str, Any] = {
     "job": "plant",

@@ -17,16 +17,16 @@ pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spar
 
 import io
 
-from gateway.backends.embedded.journal.store import Store
-from gateway.backends.embedded.store.known import KnownInPython
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
-from gateway.pipeline.access import LocalAccess
-from gateway.pipeline.arrow_stream import read_stream, stream_bytes
-from gateway.pipeline.columns import COLUMNS, RAW_COLUMNS, select_columns
-from gateway.pipeline.heads import decode_head
-from gateway.pipeline.messages import encode_part, read_parts, write_part
-from gateway.pipeline.rows import RowDecoder
+from gateway.pipeline.decode.heads import decode_head
+from gateway.pipeline.source.arrow_stream import read_stream, stream_bytes
+from gateway.pipeline.source.columns import COLUMNS, RAW_COLUMNS, select_columns
+from gateway.pipeline.source.messages import encode_part, read_parts, write_part
+from gateway.pipeline.source.reach import LocalAccess
+from gateway.pipeline.source.rows import RowDecoder
+from gateway.queue_manager.journal.store import Store
+from gateway.queue_manager.store.known import KnownInPython
 
 ALL = (*COLUMNS, *RAW_COLUMNS)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -140,7 +140,7 @@ def test_damaged_messages_where_values_are_cut_out(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gateway.pipeline.rows.FEW_HEADS", 4)
+        patched.setattr("gateway.pipeline.source.rows.FEW_HEADS", 4)
         damaged_among_good(tmp_path_factory.mktemp("store"), data)
 
 
@@ -252,7 +252,7 @@ def test_heads_are_known_from_task_to_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, varying: bool, compiled: bool
 ) -> None:
     if not compiled:
-        monkeypatch.setattr("gateway.backends.embedded.store.known._kind", KnownInPython)
+        monkeypatch.setattr("gateway.queue_manager.store.known._kind", KnownInPython)
     heads, bodies = Fleet(devices=700, varying=varying).batch(2100)
     stored(tmp_path, heads, bodies)
     decoder = RowDecoder("MQGATE", ALL)
@@ -263,9 +263,9 @@ def test_heads_are_known_from_task_to_task(
 
 @pytest.mark.parametrize("varying", [False, True])
 def test_what_is_forgotten_is_met_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, varying: bool) -> None:
-    monkeypatch.setattr("gateway.pipeline.head_table.KNOWN", 120)
-    monkeypatch.setattr("gateway.pipeline.head_table.REMEMBERED", 60)
-    monkeypatch.setattr("gateway.pipeline.rows.FEW_HEADS", 20)
+    monkeypatch.setattr("gateway.pipeline.decode.head_table.KNOWN", 120)
+    monkeypatch.setattr("gateway.pipeline.decode.head_table.REMEMBERED", 60)
+    monkeypatch.setattr("gateway.pipeline.source.rows.FEW_HEADS", 20)
     few, many = Fleet(devices=5).batch(200), Fleet(devices=150, varying=varying).batch(600)
     heads, bodies = few[0] + many[0] + few[0], few[1] + many[1] + few[1]
     stored(tmp_path, heads, bodies)
@@ -277,7 +277,7 @@ def test_what_is_forgotten_is_met_anew(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_chunks_read_ahead_of_the_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their numbers mean nothing any more when the decoder has forgotten some heads meanwhile."""
-    monkeypatch.setattr("gateway.pipeline.head_table.KNOWN", 10)
+    monkeypatch.setattr("gateway.pipeline.decode.head_table.KNOWN", 10)
     heads, bodies = Fleet(devices=40).batch(400)
     stored(tmp_path, heads, bodies)
     decoder, access = RowDecoder("MQGATE", ALL), LocalAccess(tmp_path)

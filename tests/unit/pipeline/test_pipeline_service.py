@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from strategies_pipeline import SMALL, write_journal
 
-from gateway.backends.embedded.journal.store import Store
-from gateway.pipeline.owner import Owner, StoreJournal
-from gateway.pipeline.service import PipelineService
+from gateway.pipeline.source.owner import Owner, StoreJournal
+from gateway.pipeline.source.service import PipelineService
+from gateway.queue_manager.journal.store import Store
 
 
 @pytest.fixture

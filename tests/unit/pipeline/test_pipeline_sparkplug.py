@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pipeline.sparkplug import SparkplugError, decode_payload
+from gateway.pipeline.decode.sparkplug import SparkplugError, decode_payload
 
 
 def varint(value: int) -> bytes:

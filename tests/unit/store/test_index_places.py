@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.backends.embedded.store import place
+from gateway.queue_manager.store import place
 
 NUMBERS = st.integers(1, place.NUMBER_MASK)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.backends.embedded.store.cleaning import excess, victim
-from gateway.backends.embedded.store.lanes import Lane, Queue
-from gateway.backends.embedded.store.place import ROW_BITS, VOLATILE, frame_of
-from gateway.backends.embedded.store.space import BIG_ROW, Extent, Space
+from gateway.queue_manager.store.cleaning import excess, victim
+from gateway.queue_manager.store.lanes import Lane, Queue
+from gateway.queue_manager.store.place import ROW_BITS, VOLATILE, frame_of
+from gateway.queue_manager.store.space import BIG_ROW, Extent, Space
 
 SIZE = 1000
 

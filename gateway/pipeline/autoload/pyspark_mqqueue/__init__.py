@@ -1,5 +1,5 @@
 """Spark looks for packages named pyspark_* with a DefaultSource: so `format("mqqueue")` needs no registration."""
 
-from gateway.pipeline.source import MqQueueDataSource as DefaultSource
+from gateway.pipeline.source.source import MqQueueDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,0 +1,334 @@
+"""Pages of plain messages from a queue to devices: what is the same for all messages with one head is done once, and
+what is the same for all that a session gets of a page, once a session. Each session gets its messages in the order of
+the queue. Whatever is not plain is left to `Handover.message`, one at a time and with the same result, which the tests
+compare. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.bridge.repeated import Known, are_numbers, header_length, is_opened, stripped
+from gateway.broker.deliver import copying
+from gateway.broker.publish.route import Receiver
+from gateway.errors import Refused
+from gateway.ports.batch import MQMD_LENGTH
+from gateway.ports.sources import Page
+from gateway.session.outflow import Item
+from gateway.session.publication import Publication
+from gateway.session.session import Session
+
+if TYPE_CHECKING:
+    from gateway.broker.deliver.consumers import Source, Taken
+    from gateway.broker.deliver.handover import Handover
+
+
+_LONG = 16_384
+"""Payloads that are longer are looked at alone: not every session can store them."""
+
+
+class _Head(NamedTuple):
+    """What messages with one head become."""
+
+    known: Known
+    receivers: tuple[Receiver, ...]
+
+
+class _Stretch(NamedTuple):
+    """Messages that become the same but for their payloads."""
+
+    head: _Head
+    rows: Sequence[int]
+    """Where they are on the page."""
+    payloads: list[bytes]
+
+
+class _Shape:
+    """How the headers of messages with one head lie: in the head, or up to the packet identifier."""
+
+    __slots__ = ("cut", "data", "head", "md", "rest")
+
+    def __init__(self, head: bytes) -> None:
+        self.md = head[:MQMD_LENGTH]
+        self.data = head[MQMD_LENGTH:]
+        length = header_length(self.md, self.data)
+        self.cut = length - len(self.data)
+        """So many bytes of the header are in the bodies; -1: more than the packet identifier is."""
+        self.rest = b""
+        """What of the head is payload."""
+        if length < 0 or (self.cut > 0 and not is_opened(self.data)):
+            self.cut = -1
+        elif self.cut < 0:
+            self.cut, self.rest = 0, self.data[length:]
+        self.head: _Head | None = None
+
+
+class _Wanted:
+    """What a session is to have of a page."""
+
+    __slots__ = ("heads", "items", "messages", "rows", "size", "unsorted")
+
+    def __init__(self) -> None:
+        self.unsorted = False
+        self.rows: list[int] = []
+        """Where they are on the page."""
+        self.messages = 0
+        self.size = 0
+        self.items: list[Item] = []
+        self.heads: list[bytes] = []
+        """What stores each item, for a durable session."""
+
+    def sort(self) -> None:
+        """Into the order of the queue."""
+        order = sorted(range(len(self.rows)), key=self.rows.__getitem__)
+        self.items = [self.items[at] for at in order]
+        self.heads = [self.heads[at] for at in order] if self.heads else []
+
+
+def hand_over(handover: Handover, source: Source, page: Page) -> Taken:
+    """Hand over a page; which messages each rule took."""
+    return _Passing(handover, source, page).run()
+
+
+class _Passing:
+    """One page on its way."""
+
+    def __init__(self, handover: Handover, source: Source, page: Page) -> None:
+        self.handover = handover
+        self.engine = handover.engine
+        self.source = source
+        self.page = page
+        self.heads: dict[Known, _Head | None] = {}
+        self.shapes: dict[int, _Shape] = {}
+        """By the identity of the head: the page keeps it alive."""
+        self.until = 0
+        """The end of the run of messages with one head that was looked at last."""
+        self.taken: Taken = {}
+
+    def run(self) -> Taken:
+        """From the front to the back."""
+        end = len(self.page.tokens)
+        by_head = self._by_head()
+        if by_head:
+            if not self._together(by_head):
+                self._one_by_one(0, end)
+        else:
+            self._from_the_front(end)
+        return self.taken
+
+    def _by_head(self) -> list[_Stretch]:
+        """All of the page, if all is plain and nobody gets any of it at QoS 0: that goes to the wire in this order."""
+        heads, found = self.page.heads, list[_Stretch]()
+        rows: defaultdict[int, list[int]] = defaultdict(list)
+        for row, head in enumerate(heads):
+            rows[id(head)].append(row)
+        for some in rows.values():
+            shape = self._shape(heads[some[0]])
+            if shape.cut < 0 or not self._same(shape, some, found) or not _stored(found[-1].head):
+                return []
+        return found
+
+    def _shape(self, head: bytes) -> _Shape:
+        shape = self.shapes.get(id(head))
+        if shape is None:
+            shape = self.shapes[id(head)] = _Shape(head)
+        return shape
+
+    def _from_the_front(self, end: int) -> None:
+        """What is plain together, as far as it goes, and what is not one by one."""
+        row, again = 0, False
+        while row < end:
+            stretches, stop = self._stretches(row)
+            if not stretches:  # the first of its kind makes those behind it plain, or none
+                stop = self._one_by_one(row, self.until if again else row + 1)
+                again = not again and stop < self.until
+            else:
+                again = False
+                if not self._together(_merged(stretches)):
+                    self._one_by_one(row, stop)
+            row = stop
+
+    def _end_of_run(self, row: int) -> int:
+        """The number of the next message with another head."""
+        if row >= self.until:
+            heads = self.page.heads
+            head, end = heads[row], len(heads)
+            while row < end and heads[row] is head:
+                row += 1
+            self.until = row
+        return self.until
+
+    def _stretches(self, row: int) -> tuple[list[_Stretch], int]:
+        """From this message on as far as all are plain, and where that ends."""
+        found: list[_Stretch] = []
+        heads = self.page.heads
+        end = len(heads)
+        while row < end:
+            head, first = heads[row], row
+            row = self._end_of_run(first)
+            shape = self._shape(head)
+            if shape.cut < 0 or not self._same(shape, range(first, row), found):
+                stop = self._each(shape, first, row, found)
+                if stop < row:
+                    return found, stop
+        return found, row
+
+    def _same(self, shape: _Shape, rows: Sequence[int], found: list[_Stretch]) -> bool:
+        """Messages whose headers are the same but for the packet identifier."""
+        cut, bodies = shape.cut, self.page.bodies
+        payloads = [bodies[row] for row in rows]
+        if cut and not are_numbers(stripped(payloads, cut), cut):
+            return False
+        if shape.head is None:
+            rules, repeated = self.source.rules, self.handover.repeated
+            known = (
+                repeated.find_numbered(rules, shape.md, shape.data)
+                if cut
+                else repeated.find(rules, shape.md, shape.data)
+            )
+            shape.head = None if known is None else self._look(known)
+            if shape.head is None:
+                return False
+        if cut:
+            payloads = [body[cut:] for body in payloads]
+        elif shape.rest:
+            payloads = [shape.rest + body for body in payloads]
+        found.append(_Stretch(shape.head, rows, payloads))
+        return True
+
+    def _each(self, shape: _Shape, first: int, last: int, found: list[_Stretch]) -> int:
+        """Messages whose headers are in their bodies; the number of the first that is not plain."""
+        md, data, bodies = shape.md, shape.data, self.page.bodies
+        rules, find = self.source.rules, self.handover.repeated.find
+        for row in range(first, last):
+            whole = data + bodies[row]
+            known = find(rules, md, whole)
+            head = None if known is None else self._look(known)
+            if known is None or head is None:
+                return row
+            found.append(_Stretch(head, (row,), [whole[known.start :]]))
+        return last
+
+    def _look(self, known: Known) -> _Head | None:
+        """Who gets such messages; None when it takes a look at each."""
+        if known in self.heads:
+            return self.heads[known]
+        made = self.heads[known] = self._found(known)
+        return made
+
+    def _found(self, known: Known) -> _Head | None:
+        made, handover = known.made, self.handover
+        if made.retain or (made.gateway and made.gateway == handover.gateway):
+            return None
+        try:
+            receivers, shared = handover.receivers(made)
+        except Refused:
+            return None
+        if shared or not receivers:
+            return None
+        if len(receivers) == 1 and not min(made.qos, receivers[0].qos) and receivers[0].session.connection is None:
+            return None  # nobody hears it: counted, and reported where that was asked for
+        return _Head(known, receivers)
+
+    def _one_by_one(self, row: int, end: int) -> int:
+        """The long way."""
+        for stored in self.page.stored(row, end):
+            rule = self.handover.message(self.source, stored)
+            self.taken.setdefault(rule, []).append(stored.token)
+        return end
+
+    # -- together --
+
+    def _together(self, stretches: list[_Stretch]) -> bool:
+        """Hand over plain messages; False, with nothing done, when somebody has no room for all of his."""
+        if any(max(map(len, payloads)) > _LONG for _, _, payloads in stretches):
+            return False
+        wanted = self._wanted(stretches)
+        if not self._room(wanted):
+            return False
+        for (known, receivers), rows, payloads in stretches:
+            made = known.made
+            self._account(known, rows, len(receivers))
+            publications = [
+                Publication(known.topic, payload, made.qos, False, known.block)  # noqa: FBT003 -- not retained
+                for payload in payloads
+            ]
+            for receiver in receivers:
+                qos = min(made.qos, receiver.qos)
+                if qos:
+                    one = wanted[receiver.session]
+                    one.unsorted = bool(one.rows)
+                    one.rows += rows
+                    self._add(one, receiver, known, publications, qos)
+                else:
+                    copying.send(self.engine, receiver, publications)
+        for session, one in wanted.items():
+            if one.unsorted:
+                one.sort()
+            if session.durable:
+                copying.store(self.engine, session, one.items, one.heads, one.size)
+            else:
+                self.engine.turn.deliveries.append((session, one.items, None, 0))
+        return True
+
+    def _wanted(self, stretches: list[_Stretch]) -> dict[Session, _Wanted]:
+        """How much it is for each session that must not lose any."""
+        wanted: dict[Session, _Wanted] = {}
+        for (known, receivers), _, payloads in stretches:
+            count, size = len(payloads), sum(map(len, payloads))
+            for receiver in receivers:
+                if not min(known.made.qos, receiver.qos):
+                    continue
+                one = wanted.get(receiver.session)
+                if one is None:
+                    one = wanted[receiver.session] = _Wanted()
+                one.messages += count
+                one.size += size
+        return wanted
+
+    def _room(self, wanted: dict[Session, _Wanted]) -> bool:
+        """Whether there is room for all of it, in each session and in all of them."""
+        limits = self.engine.limits
+        messages = sum(one.messages for one in wanted.values())
+        size = sum(one.size for one in wanted.values())
+        return self.engine.delivery.waiting.room(limits, size, messages) and all(
+            copying.room(self.engine, session, one.size, one.messages) for session, one in wanted.items()
+        )
+
+    def _account(self, known: Known, rows: Sequence[int], copies: int) -> None:
+        counters, rule, tokens = self.engine.counters, known.rule.name, self.page.tokens
+        self.taken.setdefault(rule, []).extend([tokens[row] for row in rows])
+        counters.route_matched[rule] += len(rows)
+        counters.mqtt_publish_sent[rule, known.made.qos] += len(rows) * copies
+
+    def _add(self, one: _Wanted, receiver: Receiver, known: Known, publications: list[Publication], qos: int) -> None:
+        """Copies for a session."""
+        sub_ids = receiver.sub_ids
+        items = [Item(publication, qos, False, sub_ids) for publication in publications]  # noqa: FBT003 -- not retained
+        one.items += items
+        if receiver.session.durable:
+            one.heads += [copying.prefix(self.engine, known.prefixes, items[0])] * len(items)
+
+
+def _merged(stretches: list[_Stretch]) -> list[_Stretch]:
+    """Those that become the same as one, in the order in which they begin. Not where somebody gets any of them at QoS
+    0: these go to the wire in this order."""
+    alike: dict[int, list[_Stretch]] = {}
+    for one in stretches:
+        alike.setdefault(id(one.head), []).append(one)
+    if len(alike) == len(stretches):
+        return stretches
+    if not all(_stored(some[0].head) for some in alike.values()):
+        return stretches
+    return [
+        _Stretch(some[0].head, [*chain(*[one.rows for one in some])], [*chain(*[one.payloads for one in some])])
+        for some in alike.values()
+    ]
+
+
+def _stored(head: _Head) -> bool:
+    """Whether nobody gets it at QoS 0."""
+    return bool(head.known.made.qos) and all(receiver.qos for receiver in head.receivers)

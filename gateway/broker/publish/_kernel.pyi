@@ -1,0 +1,56 @@
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from gateway.broker.publish.route import Route
+from gateway.broker.turn import Run, Stretch
+from gateway.ports.batch import Token
+from gateway.session.session import Session
+
+Prepared: TypeAlias = dict[Run, tuple[Run, list[bytes], list[bytes], list[Stretch] | None]]
+
+class Topics(dict[bytes, Route]): ...
+
+def routes(type_: type[Route], /) -> None: ...
+def take(
+    data: bytes,
+    offset: int,
+    version_5: bool,
+    max_packet: int,
+    max_payload: int,
+    first: int,
+    cache: dict[bytes, Route],
+    missing: Callable[[int, bytes], Route],
+    prepared: Prepared,
+    replies: list[bytes],
+    /,
+) -> tuple[int, int]: ...
+def stage(
+    data: bytes,
+    offset: int,
+    version_5: bool,
+    max_packet: int,
+    max_payload: int,
+    cache: dict[bytes, Route],
+    missing: Callable[[int, bytes], Route],
+    inbound: dict[int, Any],
+    ids: list[int],
+    heads: list[bytes],
+    bodies: list[bytes],
+    replies: list[bytes],
+    /,
+) -> tuple[int, int]: ...
+def release(
+    data: bytes,
+    offset: int,
+    caches: tuple[dict[bytes, Route], ...],
+    inbound: dict[int, Any],
+    tokens: dict[int, Token],
+    prepared: Prepared,
+    session: Session,
+    taken: list[Token],
+    replies: list[bytes],
+    /,
+) -> tuple[int, int]: ...
+def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token], /) -> None: ...
+def topic(data: bytes, offset: int, max_packet: int, /) -> bytes | None: ...
+def length(column: list[bytes], /) -> int: ...

@@ -1,0 +1,202 @@
+"""A publication to rows of the open unit of work: what its rules make of it, and what becomes of it when none can be
+followed. Plans are kept by property block, since devices repeat the same ones. Pure.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+from gateway.bridge import deadletter, inbound, reports
+from gateway.bridge.trace import carries, passed_on
+from gateway.broker import accounting, tracing
+from gateway.broker.publish import clearing
+from gateway.broker.publish.route import DEAD, Inbound, Policy
+from gateway.broker.publish.router import is_retained, origin_of, policy_of, under_syncpoint
+from gateway.broker.refused.failures import put_report
+from gateway.broker.turn import Cause, Row, Run, Turn
+from gateway.errors import Refused
+from gateway.mqtt import properties as prop
+from gateway.mqtt.packets import Properties
+from gateway.ports.batch import MQMD_LENGTH
+from gateway.ports.counters import TransformReason
+from gateway.rules.feedback import Feedback
+from gateway.session.connection import Publisher
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+REQUESTS = "MQGATE.REQUESTS"
+_MAX_PLANS = 4096
+_CACHED_LENGTH = 1024
+"""No longer topics and properties are kept: clients choose them, and may send many."""
+_TRANSFORM: dict[int, TransformReason] = {
+    Feedback.NAME_NOT_VALID: "template", Feedback.VALUE_MISSING: "template", Feedback.VALUE_NOT_VALID: "template",
+    Feedback.SCHEMA: "schema", Feedback.TEXT_NOT_VALID: "payload",
+}  # fmt: skip
+
+
+class Putting:
+    """Rows for publications."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._plans: dict[tuple[inbound.Origin, bytes, int, int], inbound.Plan] = {}
+
+    def put(self, turn: Turn, message: Inbound, now: float) -> None:
+        """Rows for every destination of a publication, in the open unit of work."""
+        publication, route = message.publication, message.route
+        plan = self._plan(message, now) if publication.properties or publication.expires else route.plan
+        if plan is None:
+            return
+        plain = message.connection is not None and (publication.payload or not publication.retain)
+        if plan is route.plan and route.rows is not None and not plan.dead_letter and plain:
+            self._put_rows(turn, message, route.rows)
+            return
+        if plan.dead_letter:
+            self._dead_letter_unmatched(turn, message, now)
+            return
+        rows: list[Row] = []
+        chosen = plan.settle(publication.payload)
+        if not chosen:  # the payload agrees with no rule
+            self._unmatched(turn, message, now)
+        for prepared in chosen:
+            try:
+                self._check_answer(message.publisher, prepared)
+                built = prepared.build(message.packet_id, publication.payload, now)
+            except Refused as refused:
+                rows += self._refused(turn, message, prepared, refused, now)
+                continue
+            queue = built.queue or f"topic://{built.mq_topic}"
+            # a will goes with the state that says it is still to be published
+            joined = len(chosen) > 1 or message.connection is None
+            syncpoint = joined or under_syncpoint(prepared, persistent=built.persistent)
+            retain = is_retained(prepared, built.mq_topic) and bool(publication.payload)
+            run = (queue, built.queue_manager, built.priority, built.persistent, b"", syncpoint, retain)
+            turn.aim(run, policy_of(prepared))
+            rows.append(_row(turn, message, run, built.head, built.body))
+            if is_retained(prepared, built.mq_topic) and not publication.payload:
+                clearing.clear_retained(turn, built.mq_topic)
+            if prepared.request is not None:
+                turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
+        self._line_up(turn, message, rows)
+
+    def _unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
+        if self.engine.router.table.dead_letter_unmatched:
+            self._dead_letter_unmatched(turn, message, now)
+        else:
+            self.engine.counters.messages_unrouted += 1
+
+    def _put_rows(
+        self, turn: Turn, message: Inbound, destinations: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...]
+    ) -> None:
+        """Nothing to evaluate: a row for each destination."""
+        payload, packet_id = message.publication.payload, message.packet_id
+        rows: list[Row] = []
+        for run, policy, head, tails in destinations:
+            turn.aim(run, policy)
+            rows.append(_row(turn, message, run, head, tails[packet_id] + payload))
+        self._line_up(turn, message, rows)
+
+    def _line_up(self, turn: Turn, message: Inbound, rows: list[Row]) -> None:
+        """Rows of one publication stay together; one alone has nothing to stay with, unless others are waited for."""
+        engine = self.engine
+        connection = message.connection if message.publication.qos else None  # at QoS 0 nothing is in order behind it
+        if len(rows) > 1 or connection in engine.parking.tied:
+            engine.parking.line_up(turn, connection, rows)
+
+    def _plan(self, message: Inbound, now: float) -> inbound.Plan:
+        """The plan for this property block and time to live: devices repeat the same ones."""
+        origin, publication = origin_of(message.route, message.publisher), message.publication
+        left = max(1, ceil(publication.expires - now)) if publication.expires else 0
+        key = (origin, publication.properties, left, self.engine.router.generation)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            properties = prop.decode_publish(publication.properties)
+            if left:
+                properties[prop.MESSAGE_EXPIRY_INTERVAL] = left
+            if self.engine.router.new_span is not None and carries(properties):  # no two such messages are alike
+                return self._traced_plan(message, origin, properties)
+            plan = inbound.plan(self.engine.router.table, origin, properties, message.route.plan)
+            if len(key[1]) + len(origin.topic) <= _CACHED_LENGTH:
+                self._plans[key] = plan
+        return plan
+
+    def _traced_plan(self, message: Inbound, origin: inbound.Origin, properties: Properties) -> inbound.Plan:
+        made, publication = passed_on(properties, self.engine.router.new_span), message.publication
+        rule, length = message.route.rule, len(publication.payload)
+        tracing.note(self.engine, properties, made, "in", rule, origin.topic, origin.client_id, publication.qos, length)
+        return inbound.plan(self.engine.router.table, origin, made, message.route.plan)
+
+    def _check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
+        """A device may name as response topic only what it could publish or receive itself: the answer of the MQ
+        application is published there in its name."""
+        request = prepared.request
+        if request is None:
+            return
+        who = (publisher.listener, publisher.client_id, publisher.user, request.response_topic)
+        if not self.engine.access.may_publish(*who) and not self.engine.access.may_receive(*who):
+            raise Refused("the access list does not allow the response topic", Feedback.NOT_AUTHORISED)
+
+    def _refused(self, turn: Turn, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float) -> list[Row]:
+        """A rule cannot be followed with this message: it goes where people can see it, with the reason."""
+        engine = self.engine
+        name, publication = prepared.rule.name, message.publication
+        engine.counters.transform_errors[name, _TRANSFORM.get(why.feedback, "other")] += 1
+        if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not engine.dead_letter_queue:
+            accounting.refused(engine.counters, name, publication.qos, "other")
+            return []
+        body = prepared.tails[message.packet_id] + publication.payload
+        data = prepared.head[MQMD_LENGTH:] + body
+        report = reports.exception(prepared.head[:MQMD_LENGTH], data, why.feedback)
+        if report is not None:
+            put_report(turn, report)
+        if reports.discards(prepared.head):
+            accounting.refused(engine.counters, name, publication.qos, "other")
+            return []
+        destination = prepared.rule.spec.queue or prepared.rule.spec.mq_topic or ""
+        cause = Cause(name, "transform", publication.qos)
+        return [self._dead_letter(turn, message, prepared, body, why.feedback, destination, cause, now)]
+
+    def _dead_letter_unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
+        engine = self.engine
+        engine.counters.messages_unrouted += 1
+        if not engine.dead_letter_queue:
+            return
+        publication = message.publication
+        properties = prop.decode_publish(publication.properties) if publication.properties else {}
+        made = inbound.unmatched(origin_of(message.route, message.publisher), properties)
+        body = made.tails[message.packet_id] + publication.payload
+        cause = Cause("_none", "unmatched", publication.qos)
+        row = self._dead_letter(turn, message, made, body, Feedback.NO_RULE, "", cause, now)
+        self._line_up(turn, message, [row])
+
+    def _dead_letter(
+        self, turn: Turn, message: Inbound, made: inbound.Prepared, body: bytes, reason: int, destination: str,
+        cause: Cause, now: float,
+    ) -> Row:  # fmt: skip
+        engine = self.engine
+        queue, manager = engine.dead_letter_queue, engine.queue_manager
+        room = manager.max_length(queue)
+        dead = deadletter.build(
+            made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
+        )
+        run = (queue, "", 0, made.persistent, b"", True, False)
+        turn.aim(run, DEAD)
+        row = _row(turn, message, run, dead.head, dead.body)
+        turn.causes.setdefault(run, {})[row[1]] = cause
+        return row
+
+
+def _row(turn: Turn, message: Inbound, run: Run, head: bytes, body: bytes) -> Row:
+    """A row of a publication: who waits for it, and the staged message it releases."""
+    row = turn.put(run, head, body)
+    if message.connection is not None:
+        turn.contribute(run, message.connection, message.publication.qos)
+    if message.staged is not None:
+        turn.released.setdefault(run, {})[row[1]] = message.staged
+    if message.will is not None:
+        turn.wills.setdefault(run, {})[row[1]] = message.will
+    return row

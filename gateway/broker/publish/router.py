@@ -1,0 +1,309 @@
+"""Where a publication goes: topic validity, access, rules, local subscribers. Callers cache the results. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.bridge import inbound
+from gateway.bridge.syncpoint import why_within
+from gateway.bridge.trace import NewSpan
+from gateway.broker.publish.route import HOT, RELAYED, STAGING, Policy, Receiver, Route, Shared
+from gateway.broker.publish.shared_routes import Signposts, followed
+from gateway.broker.turn import Run, WaitingWill
+from gateway.mq import mqmd
+from gateway.mqtt import properties as prop
+from gateway.mqtt import reasons
+from gateway.mqtt.packets import V5, Will
+from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
+from gateway.ports.access import Access
+from gateway.ports.batch import MQMD_LENGTH
+from gateway.routing.filters import Group, Interest, Subscriptions
+from gateway.routing.table import Table
+from gateway.rules.model import ToMq
+from gateway.session.connection import Publisher
+from gateway.session.publication import Publication
+from gateway.session.record import REPORTS
+from gateway.session.session import Session
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+
+_STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
+_RESERVED = ("$SYS/", SHARE_PREFIX)
+"""The broker's own word, which no device may speak, and names that nobody can subscribe to."""
+_MAX_HEADS = 20_000
+_MAX_PLANS = 4096
+_MAX_CELLS = 20_000
+_CACHED_LENGTH, _CELL_NAME = 1024, 64
+"""Nothing longer is kept: clients choose topics and properties, and may send many."""
+
+
+class Router:
+    """Rules, access and subscriptions behind one question."""
+
+    def __init__(
+        self, table: Table, access: Access, new_client_id: Callable[[], str], max_levels: int = 200,
+        new_span: NewSpan | None = None,
+    ) -> None:  # fmt: skip
+        self.table = table
+        self.access = access
+        self.subscriptions: Subscriptions[Session] = Subscriptions()
+        self.new_client_id = new_client_id
+        self.max_levels = max_levels
+        self._rules_generation = 0
+        self._cells: dict[str, list[int]] = {}
+        self._heads: dict[bytes, bytes] = {}
+        self._signposts = Signposts()
+        self._runs: dict[tuple[Run, Policy, bool], Run] = {}
+        self.engine: Engine | None = None
+        self.new_span = new_span
+        """Makes the identifier of our span in a trace; without it trace contexts pass unchanged."""
+
+    @property
+    def generation(self) -> int:
+        """Grows when rules or access lists change: cached routes of another generation are void."""
+        return self._rules_generation + self.access.generation
+
+    def use(self, table: Table) -> None:
+        """New rules, between two batches."""
+        self.table = table
+        self._rules_generation += 1
+
+    def touch(self) -> None:
+        """Have every cached route computed again."""
+        self._rules_generation += 1
+
+    # -- routes --
+
+    def route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
+        """The answer for one topic of one client; `first` holds the QoS and RETAIN bits."""
+        sign = self._signposts.find(publisher, wire_topic, first, self.generation)
+        if sign is not None and self._may_publish(publisher, sign.topic):
+            route = followed(sign, publisher, wire_topic, first)
+            if route is not None:
+                route.later = lambda route: self._find_destinations(route, publisher)
+                return route
+        route = self._whole_route(publisher, wire_topic, first)
+        self._signposts.keep(publisher, route, self.table)
+        return route
+
+    def _may_publish(self, publisher: Publisher, topic: str) -> bool:
+        return self.access.may_publish(publisher.listener, publisher.client_id, publisher.user, topic)
+
+    def _whole_route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
+        problem = self._topic_error(publisher.listener, wire_topic)
+        if problem is not None:
+            route = Route("", wire_topic, first)
+            malformed = topic_name_error(wire_topic) is not None  # 0x90 is for well-formed names that are not accepted
+            route.error = reasons.MALFORMED_PACKET if malformed else reasons.TOPIC_NAME_INVALID
+            route.error_text, route.seen = problem, 0
+            return route
+        topic = wire_topic.decode()
+        route = Route(topic, wire_topic, first)
+        if topic.startswith(_RESERVED) or not self._may_publish(publisher, topic):
+            route.error, route.error_text = reasons.NOT_AUTHORIZED, "the access list does not allow this topic"
+            route.seen = 0
+            return route
+        if not topic.startswith("$"):
+            self._find_destinations(route, publisher)
+        self.find_receivers(route, publisher)
+        return route
+
+    def _topic_error(self, listener: str, wire_topic: bytes) -> str | None:
+        """Why nothing can be published there, whoever asks."""
+        if self.engine is None:
+            return topic_name_error(wire_topic, self.max_levels)
+        limits = self.engine.limits.at(listener)
+        if len(wire_topic) > limits.max_topic_length:
+            return f"topics have at most {limits.max_topic_length} bytes here"
+        return topic_name_error(wire_topic, limits.max_topic_levels)
+
+    def _find_destinations(self, route: Route, publisher: Publisher) -> None:
+        origin = origin_of(route, publisher)
+        plan = inbound.plan(self.table, origin, {})
+        if not plan.prepared and not plan.dead_letter:
+            return
+        route.whole_plan = plan
+        route.policies = tuple(policy_of(one) for one in plan.prepared)
+        route.rule = plan.prepared[0].rule.name if plan.prepared else ""
+        if plan.simple and not any(one.request is not None for one in plan.prepared):
+            route.rows = tuple(
+                (run_of(one, alone=len(plan.prepared) == 1), policy, one.head, one.tails)
+                for one, policy in zip(plan.prepared, route.policies, strict=True)
+            )
+        if len(plan.prepared) == 1 and plan.simple:
+            only = plan.prepared[0]
+            route.run = self._run(run_of(only, alone=True), route.policies[0], answered=bool(origin.qos))
+            route.head, route.tails = only.head, only.tails
+
+    def _run(self, run: Run, policy: Policy, *, answered: bool) -> Run:
+        """The same object for equal runs of equal policy: the hot loops ask by identity whether a run goes on. QoS 0
+        has one of its own: it is noted for each connection whether it waits for an answer."""
+        if len(self._runs) >= _MAX_PLANS:
+            self._runs.clear()
+        return self._runs.setdefault((run, policy, answered), run)
+
+    def find_receivers(self, route: Route, publisher: Publisher) -> None:
+        """Local subscribers, as they are now."""
+        route.cell = self._cell(route.topic)
+        route.seen = route.cell[0]
+        matched = self.subscriptions.match(route.topic)
+        route.receivers = tuple(
+            _receiver(session, (interest.echoed or interest) if session.client_id == publisher.client_id else interest)
+            for session, interest in matched.direct.items()
+            if not (interest.no_local and session.client_id == publisher.client_id)  # [MQTT5-3.8.3-3]
+            and self.may_receive(session, route.topic)
+        )
+        route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
+        tracing = self.engine is not None and self.engine.trace is not None
+        checked = any(policy.too_long == "reject" for policy in route.policies)
+        offered = self.engine is None or route.first >> 1 & 3 <= self.engine.limits.max_qos  # [MQTT-3.2.2-11]
+        plain = not checked and not tracing and offered and not route.shared and not route.first & 1
+        route.hot = 0
+        if plain and route.head and not route.receivers:
+            route.hot = STAGING if route.first & 4 else HOT
+        elif plain and route.receivers and not route.first & 4 and (route.head or route.plan is None):
+            route.hot = RELAYED
+
+    def shared(self, group: Group[Session], topic: str) -> Shared:
+        """A shared subscription with the members that may have the topic."""
+        members = [
+            _receiver(session, interest)
+            for session, interest in group.members.items()
+            if self.may_receive(session, topic)
+        ]
+        return Shared(f"{SHARE_PREFIX}{group.name}/{group.filter}", members)
+
+    def may_receive(self, session: Session, topic: str) -> bool:
+        """Whether the access list lets a session have a topic: asked again when the list changes."""
+        return self.access.may_receive(session.listener, session.client_id, session.user, topic)
+
+    # -- subscriptions --
+
+    def _cell(self, topic: str) -> list[int]:
+        """The change counter of a topic's first level: subscriptions below others leave its routes alone."""
+        level = topic.partition("/")[0][:_CELL_NAME]
+        cell = self._cells.get(level)
+        if cell is None:
+            if len(self._cells) >= _MAX_CELLS:
+                self._forget_cells()
+            cell = self._cells[level] = [0]
+        return cell
+
+    def _forget_cells(self) -> None:
+        """Whoever publishes below more and more first levels takes no more memory: every route is looked up again."""
+        for cell in self._cells.values():
+            cell[0] += 1
+        self._cells.clear()
+
+    def _changed(self, filter_: str) -> None:
+        level = split_shared(filter_)[1].partition("/")[0]
+        if level in {"+", "#"}:
+            for cell in self._cells.values():
+                cell[0] += 1
+        else:
+            self._cell(level)[0] += 1
+
+    def subscribe(self, session: Session, filter_: str, interest: Interest) -> bool:
+        """Add or replace a subscription; True when it is new."""
+        self._changed(filter_)
+        return self.subscriptions.add(session, filter_, interest)
+
+    def unsubscribe(self, session: Session, filter_: str) -> None:
+        """Remove one."""
+        self._changed(filter_)
+        self.subscriptions.remove(session, filter_)
+
+    def unsubscribe_all(self, session: Session) -> None:
+        """Remove all of a session."""
+        for filter_ in session.subscriptions:
+            self._changed(filter_)
+        self.subscriptions.remove_all(session)
+
+    def too_long(self, route: Route, payload: bytes) -> int:
+        """What the queue takes of a rule that says `too_long: reject` and would put more; -1: there is none."""
+        engine = self.engine
+        if engine is None or route.plan is None:
+            return -1
+        for prepared, policy in zip(route.plan.prepared, route.policies, strict=True):
+            if policy.too_long == "reject" and prepared.queue:
+                length = len(prepared.head) - MQMD_LENGTH + len(prepared.tails[1]) + len(payload)
+                longest = engine.queue_manager.max_length(prepared.queue)
+                if length > longest:
+                    return longest
+        return -1
+
+    def state_head(self, prefix: bytes) -> bytes:
+        """The head of a state message; equal prefixes share one object, so that a frame holds them once."""
+        if prefix[1] & REPORTS:  # it is like no other
+            return _STATE_MD + prefix
+        head = self._heads.get(prefix)
+        if head is None:
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            head = _STATE_MD + prefix
+            if len(prefix) <= _CACHED_LENGTH:
+                self._heads[prefix] = head
+        return head
+
+    def publish_will(self, publisher: Publisher, will: Will, waiting: WaitingWill, *, handed_over: bool) -> None:
+        """A will becomes a publication [MQTT-3.1.2-8]: it follows access lists, rules and retention like any other.
+        [MQTT3-3.1.2-16] [MQTT3-3.1.2-17] [MQTT5-3.1.2-14] [MQTT5-3.1.2-15] [MQTT5-3.1.3-10]"""
+        engine = self.engine
+        assert engine is not None  # noqa: S101 -- set when the engine is built
+        first = will.qos << 1 | (1 if will.retain else 0)
+        route = self.route(publisher, will.topic.encode(), first)
+        if route.error:
+            engine.counters.messages_dropped["_none", "denied"] += 1
+            return
+        properties = prop.decode(will.raw_properties, prop.WILL) if will.raw_properties else {}
+        expiry = properties.pop(prop.MESSAGE_EXPIRY_INTERVAL, None)
+        properties.pop(prop.WILL_DELAY_INTERVAL, None)
+        expires = engine.now + expiry if isinstance(expiry, int) else 0.0
+        block = prop.encode(properties) if properties and publisher.version == V5 else b""
+        publication = Publication(
+            will.topic.encode(), will.payload, will.qos, will.retain, block, expires, publisher.client_id
+        )
+        publication.handed_over = handed_over
+        engine.publishing.release(publisher, route, publication, 0, will=waiting)
+
+
+def origin_of(route: Route, publisher: Publisher) -> inbound.Origin:
+    """The publication apart from its properties and payload."""
+    qos, retain = route.first >> 1 & 3, bool(route.first & 1)
+    user = publisher.user or ""
+    return inbound.Origin(publisher.client_id, user, route.topic, qos, retain, listener=publisher.listener)
+
+
+def run_of(prepared: inbound.Prepared, *, alone: bool) -> Run:
+    """The destination of what a rule prepared; `alone`: it is the publication's only one."""
+    queue = prepared.queue or f"topic://{prepared.mq_topic}"
+    syncpoint = not alone or under_syncpoint(prepared, persistent=prepared.persistent)
+    retain = is_retained(prepared, prepared.mq_topic)
+    return (queue, prepared.queue_manager, prepared.priority, prepared.persistent, b"", syncpoint, retain)
+
+
+def is_retained(prepared: inbound.Prepared, mq_topic: str) -> bool:
+    """Whether MQ is to keep the publication for later subscribers; an empty one is kept nowhere."""
+    return bool(mq_topic) and prepared.origin.retain
+
+
+def under_syncpoint(prepared: inbound.Prepared, *, persistent: bool) -> bool:
+    """Whether a message is part of the unit of work."""
+    return bool(why_within(prepared, persistent=persistent))
+
+
+def policy_of(prepared: inbound.Prepared) -> Policy:
+    """What its rule says about failures."""
+    return policy_in(prepared.rule.spec)
+
+
+def policy_in(spec: ToMq) -> Policy:
+    """What a rule says about failures."""
+    retry = spec.on_failure.retry
+    return Policy(spec.name, retry.times, retry.first, retry.longest, spec.on_failure.then, spec.too_long)
+
+
+def _receiver(session: Session, interest: Interest) -> Receiver:
+    return Receiver(session, interest.qos, interest.retain_as_published, interest.identifiers)

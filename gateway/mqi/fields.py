@@ -1,0 +1,104 @@
+"""What the frames of several verbs have in common: descriptors, lists of numbers, puts and their runs, answers.
+
+Beside `front.py`, which knows what each verb does; `wire.py` knows how a field lies in a frame. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from gateway.mq import constants as mq
+from gateway.mqi.wire import Reader, Verb, Writer, decode_properties, encode_properties
+from gateway.ports.mqi import Got, ObjectDescriptor, PutOptions, PutResult
+
+MD_LENGTH = 364
+OPEN_PAIR = struct.Struct("<2i")
+_PUT_FIELDS = struct.Struct("<3i")
+_PUT_SAME = struct.Struct("<4i")
+_PUT_MD = _PUT_SAME.size
+_PUT_PROPERTIES = _PUT_MD + MD_LENGTH
+_PUT_DATA = _PUT_PROPERTIES + 8
+"""Of a put: where the descriptor begins, the two lengths (of the properties and of the data) and the data."""
+_CHARACTER_LENGTHS = {mq.MQCA_Q_DESC: 64, mq.MQCA_Q_MGR_DESC: 64, 2023: 64}
+"""Lengths of the character attributes MQSET may change (2023: trigger data); every other name has 48."""
+
+
+class PutRun:
+    """Asynchronous puts without properties, one behind the other on the same handle with the same options."""
+
+    __slots__ = ("_start", "bodies", "mds")
+
+    def __init__(self) -> None:
+        self._start = b""
+        self.mds: list[bytes] = []
+        self.bodies: list[bytes] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.bodies)
+
+    @property
+    def fields(self) -> tuple[int, int, int, int]:
+        """Handle, options, context, level."""
+        return _PUT_SAME.unpack(self._start)
+
+    def add(self, body: bytes) -> bool:
+        """Whether this frame belongs to the run."""
+        start = body[:_PUT_MD]
+        if start != self._start:
+            if self.bodies:
+                return False
+            self._start = start
+        if len(body) < _PUT_DATA or OPEN_PAIR.unpack_from(body, _PUT_PROPERTIES) != (0, len(body) - _PUT_DATA):
+            return False
+        self.mds.append(body[_PUT_MD:_PUT_PROPERTIES])
+        self.bodies.append(body[_PUT_DATA:])
+        return True
+
+
+def read_descriptor(reader: Reader) -> ObjectDescriptor:
+    """What MQOPEN and MQPUT1 name."""
+    kind = reader.number()
+    name, queue_manager, dynamic = reader.text(), reader.text(), reader.text()
+    alternate, string, selection = reader.text(), reader.text(), reader.text()
+    return ObjectDescriptor(name, queue_manager, kind, dynamic, alternate, string, selection)
+
+
+def read_numbers(reader: Reader) -> list[int]:
+    """A counted list of MQLONGs."""
+    count = reader.number()
+    return list(struct.unpack(f"<{max(count, 0)}i", reader.fixed(4 * count)))
+
+
+def read_put(reader: Reader) -> tuple[bytes, PutOptions, bytes]:
+    """The rest of a put behind its target: descriptor, options, data."""
+    flags, context, level = reader.numbers(_PUT_FIELDS)
+    md, packed, data = reader.fixed(MD_LENGTH), reader.blob(), reader.blob()
+    reader.end()
+    properties = decode_properties(packed) if packed else ()
+    return md, PutOptions(flags, context, properties, publication_level=level), data
+
+
+def put_reply(verb: int, tag: int, put: PutResult) -> Writer:
+    """The answer to MQPUT and MQPUT1."""
+    reply = Writer(verb, tag, put.comp_code, put.reason)
+    return reply.fixed(put.md).text(put.resolved_name, put.resolved_queue_manager)
+
+
+def get_reply(tag: int, got: Got) -> Writer:
+    """The answer to MQGET."""
+    reply = Writer(Verb.GET, tag, got.comp_code, got.reason)
+    reply.fixed(got.md).numbers(got.length).blob(got.data).text(got.resolved_name)
+    reply.fixed(got.group_status + got.segment_status + got.segmentation + b" ").fixed(got.token)
+    reply.numbers(got.properties is not None)
+    return reply.blob(encode_properties(got.properties) if got.properties else b"")
+
+
+def cut_characters(selectors: list[int], characters: bytes) -> list[bytes]:
+    """The character attributes of MQSET, one for each selector of one."""
+    found, at = [], 0
+    for selector in selectors:
+        if mq.MQCA_FIRST <= selector <= mq.MQCA_LAST:
+            length = _CHARACTER_LENGTHS.get(selector, 48)
+            found.append(characters[at : at + length])
+            at += length
+    return found

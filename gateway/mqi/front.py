@@ -1,0 +1,355 @@
+"""The server side of the MQI socket: chunks of frames in, answers out, one connection of a queue manager behind it.
+
+Whoever owns the socket feeds `receive` and writes what `write` is given; nothing here touches a socket, a thread or a
+clock. One frame is answered before the next is looked at; a get that has to wait is parked with the queue manager and
+its answer comes back through `soon`, in the owner's own thread. A peer that breaks the protocol is cut off.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ClassVar
+
+from gateway.errors import MQError, StoreError
+from gateway.mq import constants as mq
+from gateway.mqi.fields import (
+    MD_LENGTH,
+    OPEN_PAIR,
+    PutRun,
+    cut_characters,
+    get_reply,
+    put_reply,
+    read_descriptor,
+    read_numbers,
+    read_put,
+)
+from gateway.mqi.wire import (
+    LONGEST_FRAME,
+    MAGIC,
+    NO_REPLY,
+    PROTOCOL_VERSION,
+    FrameError,
+    Frames,
+    Reader,
+    Verb,
+    Writer,
+    decode_properties,
+)
+from gateway.ports.mqi import (
+    Cancel,
+    GetOptions,
+    Got,
+    PutOptions,
+    QueueManager,
+    QueueManagerConnection,
+    SubscriptionDescriptor,
+)
+
+_GREETING = struct.Struct("<3i")
+_PUT_START = struct.Struct("<4i364si")
+"""Of a put: handle, options, context, level, MQMD, and the length of the properties."""
+_GET_FIELDS = struct.Struct("<7i")
+_SUBSCRIBE_FIELDS = struct.Struct("<5i")
+
+Write = Callable[[bytes], None]
+Soon = Callable[[Callable[[], None]], None]
+
+
+class Front:
+    """One program's connection."""
+
+    def __init__(
+        self,
+        queue_manager: QueueManager,
+        write: Write,
+        close: Callable[[], None],
+        *,
+        monotonic: Callable[[], float],
+        soon: Soon,
+        user: str = "",
+    ) -> None:
+        """`soon` runs a function in the thread that calls `receive`; `user` is the peer's, as the system says."""
+        self._queue_manager = queue_manager
+        self._write = write
+        self._close = close
+        self._monotonic = monotonic
+        self._soon = soon
+        self._user = user
+        self._frames = Frames()
+        self._run = PutRun()
+        self._connection: QueueManagerConnection | None = None
+        self._cancel: Cancel | None = None
+        self._parked = False
+        self._ended = False
+
+    @property
+    def parked(self) -> bool:
+        """A get is waiting; nothing else is answered until it has ended."""
+        return self._parked
+
+    def receive(self, chunk: bytes) -> None:
+        """Take what arrived and answer every frame that is complete."""
+        if self._ended:
+            return
+        self._frames.add(chunk)
+        if self._parked:
+            self._check_backlog()
+            return
+        self._answer_frames()
+
+    def connection_lost(self) -> None:
+        """The peer is gone without MQDISC: its unit of work is backed out."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._cancel is not None:
+            self._cancel()
+        if self._connection is not None:
+            self._connection.disconnect(commit=False)
+            self._connection = None
+
+    def _answer_frames(self) -> None:
+        try:
+            for verb, flags, tag, body in self._frames.take():
+                if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
+                    continue
+                if self._run:
+                    self._put_run()
+                    if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
+                        continue
+                self._answer(verb, flags, tag, body)
+                if self._parked or self._ended:
+                    return
+            self._put_run()
+        except FrameError:
+            self._put_run()
+            self._cut_off()
+
+    def _put_run(self) -> None:
+        """The asynchronous puts that came one behind the other; what becomes of them nobody is waiting for."""
+        run, self._run = self._run, PutRun()
+        if not run or self._connection is None:
+            return
+        handle, flags, context, level = run.fields
+        with suppress(MQError, StoreError):
+            self._connection.put_run(
+                handle, run.mds, PutOptions(flags, context, (), publication_level=level), run.bodies
+            )
+
+    def _check_backlog(self) -> None:
+        if self._frames.waiting() > 2 * LONGEST_FRAME:
+            self._cut_off()
+
+    def _cut_off(self) -> None:
+        self.connection_lost()
+        self._close()
+
+    def _answer(self, verb: int, flags: int, tag: int, body: bytes) -> None:
+        reader = Reader(body)
+        reply: Writer | None
+        try:
+            reply = self._call(verb, tag, reader)
+        except MQError as error:
+            reply = Writer(verb, tag, error.comp_code, error.reason)
+        except StoreError:
+            reply = Writer(verb, tag, mq.MQCC_FAILED, mq.MQRC_STORAGE_MEDIUM_FULL)
+        if reply is not None and not flags & NO_REPLY:
+            self._write(reply.frame())
+
+    def _call(self, verb: int, tag: int, reader: Reader) -> Writer | None:
+        if verb == Verb.CONNECT:
+            return self._connect(tag, reader)
+        if self._connection is None:
+            raise FrameError("a call before the connection was made")
+        handler = self._HANDLERS.get(verb)
+        if handler is None:
+            raise FrameError(f"no verb {verb}")
+        return handler(self, self._connection, tag, reader)
+
+    # Connecting
+
+    def _connect(self, tag: int, reader: Reader) -> Writer:
+        if self._connection is not None or reader.fixed(4) != MAGIC:
+            raise FrameError("not a greeting of the MQI library")
+        version, options, given = reader.numbers(_GREETING)
+        if version != PROTOCOL_VERSION:
+            return Writer(Verb.CONNECT, tag, mq.MQCC_FAILED, mq.MQRC_Q_MGR_NOT_AVAILABLE).numbers(PROTOCOL_VERSION)
+        asked, user = reader.text().removeprefix("*"), reader.text()
+        password, application, channel, address = reader.text(), reader.text(), reader.text(), reader.text()
+        reader.end()
+        if asked and asked != self._queue_manager.name:
+            raise MQError(mq.MQRC_Q_MGR_NAME_ERROR, f"this is {self._queue_manager.name}, not {asked}")
+        self._connection = self._queue_manager.connect(
+            application=application,
+            user=user if given or not self._user else self._user,
+            password=password if given else None,
+            channel=channel,
+            connection_name=address,
+            options=options,
+        )
+        reply = Writer(Verb.CONNECT, tag).numbers(PROTOCOL_VERSION).text(self._connection.queue_manager)
+        return reply.fixed(self._connection.connection_id.ljust(24, b"\0")[:24])
+
+    def _disconnect(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        reader.end()
+        self._connection = None
+        connection.disconnect()
+        return Writer(Verb.DISCONNECT, tag)
+
+    # Objects
+
+    def _open(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        descriptor = read_descriptor(reader)
+        options = reader.number()
+        reader.end()
+        opened = connection.open(descriptor, options)
+        reply = Writer(Verb.OPEN, tag, opened.comp_code, opened.reason).numbers(opened.handle)
+        reply.text(descriptor.name, descriptor.queue_manager)
+        reply.text(descriptor.resolved_name, descriptor.resolved_queue_manager, descriptor.resolved_string)
+        return reply.numbers(descriptor.resolved_type)
+
+    def _close_object(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        handle, options = reader.numbers(OPEN_PAIR)
+        reader.end()
+        connection.close(handle, options)
+        return Writer(Verb.CLOSE, tag)
+
+    def _inquire(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        handle, selectors = reader.number(), read_numbers(reader)
+        reader.end()
+        found = connection.inquire(handle, selectors)
+        reply = Writer(Verb.INQUIRE, tag, found.comp_code, found.reason)
+        return reply.blob(struct.pack(f"<{len(found.integers)}i", *found.integers)).blob(b"".join(found.characters))
+
+    def _set(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        handle, selectors = reader.number(), read_numbers(reader)
+        integers, characters = reader.blob(), reader.blob()
+        reader.end()
+        numbers = list(struct.unpack(f"<{len(integers) // 4}i", integers[: len(integers) // 4 * 4]))
+        connection.set(handle, selectors, numbers, cut_characters(selectors, characters))
+        return Writer(Verb.SET, tag)
+
+    # Messages
+
+    def _put(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        handle, flags, context, level, md, packed = reader.values(_PUT_START)
+        properties = decode_properties(reader.fixed(packed)) if packed else ()
+        data = reader.blob()
+        reader.end()
+        options = PutOptions(flags, context, properties, publication_level=level)
+        return put_reply(Verb.PUT, tag, connection.put(handle, md, options, data))
+
+    def _put1(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        descriptor = read_descriptor(reader)
+        md, options, data = read_put(reader)
+        return put_reply(Verb.PUT1, tag, connection.put1(descriptor, md, options, data))
+
+    def _get(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer | None:
+        handle, flags, wait, match, has_handle, _version, size = reader.numbers(_GET_FIELDS)
+        token, md = reader.fixed(16), reader.fixed(MD_LENGTH)
+        reader.end()
+        if size < 0:
+            raise FrameError("a negative buffer length")
+        options = GetOptions(flags, wait, match, token, bool(has_handle))
+        try:
+            return get_reply(tag, connection.get(handle, md, options, size))
+        except MQError as error:
+            if error.reason != mq.MQRC_NO_MSG_AVAILABLE or not flags & mq.MQGMO_WAIT or not wait:
+                raise
+        deadline = None if wait == mq.MQWI_UNLIMITED else self._monotonic() + wait / 1000
+        self._park(connection, tag, handle, md, options, size, deadline)
+        return None
+
+    def _park(
+        self,
+        connection: QueueManagerConnection,
+        tag: int,
+        handle: int,
+        md: bytes,
+        options: GetOptions,
+        size: int,
+        deadline: float | None,
+    ) -> None:
+        def arrived(result: Got | MQError) -> None:
+            self._soon(lambda: self._unpark(tag, result))
+
+        self._parked = True
+        try:
+            self._cancel = connection.wait(handle, md, options, size, deadline, arrived)
+        except MQError:
+            self._parked = False
+            raise
+
+    def _unpark(self, tag: int, result: Got | MQError) -> None:
+        if self._ended:
+            return
+        self._parked, self._cancel = False, None
+        if isinstance(result, MQError):
+            self._write(Writer(Verb.GET, tag, result.comp_code, result.reason).frame())
+        else:
+            self._write(get_reply(tag, result).frame())
+        self._answer_frames()
+
+    # Units of work and the rest
+
+    def _begin(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        reader.end()
+        connection.begin()
+        return Writer(Verb.BEGIN, tag, mq.MQCC_WARNING, mq.MQRC_NO_EXTERNAL_PARTICIPANTS)
+
+    def _commit(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        reader.end()
+        connection.commit()
+        return Writer(Verb.COMMIT, tag)
+
+    def _back_out(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        reader.end()
+        connection.back()
+        return Writer(Verb.BACK_OUT, tag)
+
+    def _status(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        kind = reader.number()
+        reader.end()
+        found = connection.status(kind)
+        reply = Writer(Verb.STATUS, tag).numbers(found.comp_code, found.reason, found.successes, found.warnings)
+        reply.numbers(found.failures, found.object_type)
+        reply.text(found.object_name, found.object_queue_manager)
+        return reply.text(found.resolved_name, found.resolved_queue_manager)
+
+    def _subscribe(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        options, expiry, level, priority, handle = reader.numbers(_SUBSCRIBE_FIELDS)
+        descriptor = SubscriptionDescriptor(
+            options, expiry=expiry, level=level, publication_priority=priority, correl_id=reader.fixed(24)
+        )
+        descriptor.topic_object, descriptor.alternate_user = reader.text(), reader.text()
+        descriptor.object_string, descriptor.name = reader.text(), reader.text()
+        descriptor.user_data, descriptor.selection = reader.text(), reader.text()
+        reader.end()
+        made = connection.subscribe(descriptor, max(handle, 0))
+        reply = Writer(Verb.SUBSCRIBE, tag, made.comp_code, made.reason)
+        reply.numbers(made.queue_handle, made.subscription_handle).fixed(descriptor.correl_id)
+        return reply.text(descriptor.resolved_string).numbers(descriptor.options)
+
+    def _subscription_request(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+        handle, action = reader.numbers(OPEN_PAIR)
+        reader.end()
+        return Writer(Verb.SUBSCRIPTION_REQUEST, tag).numbers(connection.subscription_request(handle, action))
+
+    _HANDLERS: ClassVar[dict[int, Callable[[Front, QueueManagerConnection, int, Reader], Writer | None]]] = {
+        Verb.DISCONNECT: _disconnect,
+        Verb.OPEN: _open,
+        Verb.CLOSE: _close_object,
+        Verb.PUT: _put,
+        Verb.PUT1: _put1,
+        Verb.GET: _get,
+        Verb.BEGIN: _begin,
+        Verb.COMMIT: _commit,
+        Verb.BACK_OUT: _back_out,
+        Verb.INQUIRE: _inquire,
+        Verb.SET: _set,
+        Verb.STATUS: _status,
+        Verb.SUBSCRIBE: _subscribe,
+        Verb.SUBSCRIPTION_REQUEST: _subscription_request,
+    }

@@ -1,0 +1,96 @@
+"""Small steps on Arrow and numpy columns that the decoders share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gateway.pipeline.decode.heads import Head
+from gateway.pipeline.source.chunks import Chunk
+from gateway.pipeline.source.columns import Column, arrow_type
+from gateway.ports.batch import MQMD_LENGTH
+
+Array: TypeAlias = Any
+"""A numpy array; numpy is an extra that type checkers need not have."""
+WHOLE = 2**31 - 1
+"""binary_slice wants an end."""
+
+
+def head_column(column: Column, heads: Sequence[Head]) -> pa.Array:
+    """One value for each head."""
+    kind = arrow_type(column.kind)
+    if column.name == "properties":
+        return pa.array([list(head.properties) for head in heads], kind)
+    return pa.array([head.values.get(column.name) for head in heads], kind)
+
+
+def override(ids: Array, own: Array | None) -> None:
+    """Put identifiers that are not all NUL in place."""
+    if own is not None and own.any():
+        rows = own.any(axis=1)
+        ids[rows] = own[rows]
+
+
+def identifiers(ids: Array) -> pa.Array:
+    """rows x 24 bytes as an Arrow column."""
+    offsets = np.arange(0, 24 * len(ids) + 1, 24, dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(ids), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(ids))]
+    )
+
+
+def groups(values: Array) -> Iterator[tuple[int, Array]]:
+    """Each distinct value with the rows that have it."""
+    for value in np.unique(values):
+        yield int(value), np.flatnonzero(values == value)
+
+
+def in_place(parts: list[pa.Array], order: list[Array]) -> pa.Array:
+    """Parts of a column, each with the rows it belongs to, as one column."""
+    rows = np.concatenate(order)
+    if len(parts) == 1 and (np.diff(rows) > 0).all():
+        return parts[0]
+    back = np.empty(len(rows), dtype=np.int64)
+    back[rows] = np.arange(len(rows))
+    return pa.concat_arrays(parts).take(pa.array(back))
+
+
+def whole_data(chunk: Chunk, rows: Array) -> pa.Array:
+    """The message data of rows: what of the head is behind the descriptor, and the body."""
+    index = pa.array(chunk.head_of[rows])
+    inside = pc.binary_slice(chunk.heads, MQMD_LENGTH, WHOLE).take(index)
+    bodies = chunk.bodies if len(rows) == chunk.rows else chunk.bodies.take(pa.array(rows))
+    return pc.binary_join_element_wise(inside, bodies, b"")
+
+
+def front(data: pa.Array, lengths: Array) -> pa.Array:
+    """The first bytes of each."""
+    if len(lengths) and lengths.min() == lengths.max():
+        return pc.binary_slice(data, 0, int(lengths[0]))
+    parts, order = [], []
+    for length, rows in groups(lengths):
+        parts.append(pc.binary_slice(data.take(pa.array(rows)), 0, length))
+        order.append(rows)
+    return in_place(parts, order)
+
+
+def single(values: pa.Array) -> Any:
+    """A column that says the same for all heads as one value (null too); maps stay columns."""
+    if pa.types.is_map(values.type) or len(values) == 0:
+        return values
+    distinct = values.unique()
+    return distinct[0] if len(distinct) == 1 else values
+
+
+def spread(values: Any, index: pa.Array) -> pa.Array:
+    """One value for each row."""
+    return repeated(values, len(index)) if isinstance(values, pa.Scalar) else values.take(index)
+
+
+def repeated(value: Any, rows: int) -> pa.Array:
+    """One value for all rows."""
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)

@@ -1,0 +1,213 @@
+"""The heads a process has seen, decoded once each, and their columns: a row's values are taken by its head's number.
+
+Every head gets a number when it is first met (`store.known`), which costs little; which of them are worth decoding is
+for the caller to say. What is kept is bounded.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gateway.pipeline.decode.arrays import Array, head_column, repeated, single
+from gateway.pipeline.decode.heads import Head, decode_head
+from gateway.pipeline.source.chunks import Chunk, Numbered, added, met
+from gateway.pipeline.source.columns import Column
+from gateway.ports.batch import MQMD_LENGTH
+from gateway.queue_manager.store.known import known
+
+REMEMBERED = 32_768
+"""Decoded heads kept from chunk to chunk, and in a worker from task to task."""
+KNOWN = 2 * REMEMBERED
+KNOWN_BYTES = 64 * 1024 * 1024
+"""Heads that are told apart, decoded or not."""
+PACKET_ID_TAIL = re.compile(rb"[0-9]{1,5}</msgId></mqtt> *")
+UNDECODED = -1
+
+
+@dataclass(slots=True)
+class Plan:
+    """How the rows of one head are read."""
+
+    head: Head
+    skip: int
+    """Header bytes at the start of each body."""
+    prefix: bytes
+    """Payload bytes at the end of the head."""
+    varying: bool
+    """Whether header bytes in the body say something that has a column."""
+
+
+class HeadTable:
+    """See the module."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = [column for column in columns if column.part == "head"]
+        self._raw = {"mqmd", "headers"} & {column.name for column in columns}
+        self.known = known()
+        self.plans: list[Plan] = []
+        self._plan_of = np.empty(0, dtype=np.int32)
+        self._kept_for = UNDECODED
+        self._clear()
+
+    def _clear(self) -> None:
+        self.plans = []
+        self._plan_of = np.full(len(self.known), UNDECODED, dtype=np.int32)
+        self._arrays: dict[str, Any] = {}
+        self._whole: dict[str, Any] = {}
+        self._repeated: dict[str, Any] = {}
+
+    # ---- numbers
+
+    @property
+    def known_before(self) -> tuple[int, int]:
+        """How many heads the chunks until now had, and how many of these were not decoded."""
+        return len(self._plan_of), len(self._plan_of) - len(self.plans)
+
+    def numbers(self, chunk: Chunk) -> Array:
+        """The numbers of the chunk's heads among all that are known: as the reader gave them, or found here."""
+        numbered = chunk.numbered
+        if numbered is None or not numbered.still(self.known):
+            numbered = self._number(chunk.heads)
+        new = len(self.known) - len(self._plan_of)
+        if new:
+            self._plan_of = np.concatenate((self._plan_of, np.full(new, UNDECODED, dtype=np.int32)))
+        return numbered.numbers
+
+    def _number(self, heads: pa.BinaryArray) -> Numbered:
+        self.known.begin()
+        places = np.frombuffer(added(self.known, heads), dtype=np.uint32)
+        _heads, numbered = met(self.known)
+        return Numbered(numbered.among, numbered.generation, numbered.numbers[places])
+
+    def undecoded(self, numbers: Array) -> Array:
+        """Those of them that have not been decoded."""
+        return numbers[self._plan_of[numbers] == UNDECODED]
+
+    # ---- decoding
+
+    def decoded(self, chunk: Chunk, numbers: Array) -> Array:
+        """The places of the chunk's heads in the columns. Those that are new are decoded with the first body they came
+        with; heads that no row has stay as they are."""
+        plans = self._plan_of[numbers]
+        unknown = np.flatnonzero(plans == UNDECODED)
+        if len(unknown):
+            self._decode(chunk, numbers, unknown)
+            plans = self._plan_of[numbers]
+        return plans
+
+    def _decode(self, chunk: Chunk, numbers: Array, unknown: Array) -> None:
+        first = np.full(len(chunk.heads), -1, dtype=np.int64)
+        first[chunk.head_of[::-1]] = np.arange(chunk.rows - 1, -1, -1)
+        unknown = unknown[first[unknown] >= 0]
+        heads = chunk.heads.take(pa.array(unknown)).to_pylist()
+        bodies = chunk.bodies.take(pa.array(first[unknown])).to_pylist()
+        if not heads:
+            return
+        made = [plan_of(head, body) for head, body in zip(heads, bodies, strict=True)]
+        self._plan_of[numbers[unknown]] = np.arange(len(self.plans), len(self.plans) + len(made), dtype=np.int32)
+        self.plans += made
+        self._make(made, heads)
+
+    def _make(self, plans: Sequence[Plan], heads: Sequence[bytes]) -> None:
+        """The columns with what has been decoded since."""
+        new = columns_over([plan.head for plan in plans], self._columns) | {
+            "_skip": np.array([plan.skip for plan in plans], dtype=np.int64),
+            "_slow": np.array([plan.varying or bool(plan.prefix) for plan in plans], dtype=bool),
+        }
+        if self._raw:
+            new["mqmd"] = pa.array([head[:MQMD_LENGTH] for head in heads], pa.binary())
+            new["_inside"] = pa.array([head[MQMD_LENGTH:] for head in heads], pa.binary())
+        self._whole = {name: joined(self._whole.get(name), values) for name, values in new.items()}
+        arrays = {name: single(values) for name, values in self._whole.items() if isinstance(values, pa.Array)}
+        self._repeated = {}
+        self._arrays = self._whole | arrays | said_by_any({name: self._whole[name] for name in SILENT})
+
+    def column(self, name: str, index: pa.Array) -> pa.Array:
+        """The values of rows with these places. Columns that say one thing for all are made once and cut to length."""
+        values, rows = self._arrays[name], len(index)
+        if not isinstance(values, pa.Scalar):
+            return values.take(index)
+        made = self._repeated.get(name)
+        if made is None or len(made) < rows:
+            made = self._repeated[name] = repeated(values, rows)
+        return made.slice(0, rows)
+
+    def array(self, name: str) -> Any:
+        """A column over the decoded heads: an Arrow array, a scalar when all are the same, or a numpy array; None for
+        identifiers and the like that no head says."""
+        return self._arrays[name]
+
+    # ---- what stays
+
+    def keep(self) -> None:
+        """What was decoded stays. Spark's worker collects garbage after each task, and going through a thousand heads
+        and every module loaded costs it more than reading ten thousand rows."""
+        if self._kept_for != len(self.plans):
+            self._kept_for = len(self.plans)
+            gc.freeze()
+
+    def forget(self) -> None:
+        """When there are too many, what was not decoded goes; when that was decoded is too much, everything."""
+        if len(self.known) <= KNOWN and self.known.size <= KNOWN_BYTES and len(self.plans) <= REMEMBERED:
+            return
+        kept = (
+            np.flatnonzero(self._plan_of != UNDECODED) if len(self.plans) <= REMEMBERED else np.empty(0, dtype=np.int64)
+        )
+        self.known.keep(kept.astype(np.uint32).tobytes())
+        if len(kept) and self.known.size <= KNOWN_BYTES // 2:
+            self._plan_of = self._plan_of[kept]
+            return
+        self.known.keep(b"")
+        self._clear()
+
+
+def plan_of(head: bytes, body: bytes) -> Plan:
+    """Decode a head with the first body it came with, and see where its headers end."""
+    md, inside = head[:MQMD_LENGTH], head[MQMD_LENGTH:]
+    decoded = decode_head(md, inside + body)
+    if decoded.values["header_error"] is not None:
+        return Plan(decoded, 0, inside, varying=True)  # another body behind the same head may be whole
+    skip = decoded.body_at - len(inside)
+    if skip <= 0:
+        return Plan(decoded, 0, inside[decoded.body_at :], varying=False)
+    only_packet_id = PACKET_ID_TAIL.fullmatch(body[:skip]) is not None
+    return Plan(decoded, skip, b"", varying=not only_packet_id)
+
+
+def columns_over(heads: Sequence[Head], columns: Sequence[Column]) -> dict[str, Any]:
+    """What the heads say, as columns over them."""
+    return {column.name: head_column(column, heads) for column in columns} | identity_columns(heads)
+
+
+def identity_columns(heads: Sequence[Head]) -> dict[str, Array]:
+    """What the descriptors say that rows may override: identifiers as rows of 24 bytes, times, backout counts."""
+    micros = [-1 if head.put_micros is None else head.put_micros for head in heads]
+    return {
+        "_msg_id": np.frombuffer(b"".join(head.msg_id for head in heads), dtype=np.uint8).reshape(-1, 24),
+        "_correl_id": np.frombuffer(b"".join(head.correl_id for head in heads), dtype=np.uint8).reshape(-1, 24),
+        "_put_micros": np.array(micros, dtype=np.int64),
+        "_backouts": np.array([head.backout_count for head in heads], dtype=np.int32),
+    }
+
+
+SILENT = {"_msg_id": 0, "_correl_id": 0, "_put_micros": -1, "_backouts": 0}
+"""What stands where a head does not say it."""
+
+
+def said_by_any(columns: dict[str, Array]) -> dict[str, Array | None]:
+    """None for each column in which no head says anything: then nothing need be taken from it row by row."""
+    return {name: None if (values == SILENT[name]).all() else values for name, values in columns.items()}
+
+
+def joined(before: Any, after: Any) -> Any:
+    """A column and what is added to it."""
+    if before is None:
+        return after
+    return pa.concat_arrays([before, after]) if isinstance(after, pa.Array) else np.concatenate((before, after))

@@ -1,0 +1,247 @@
+"""What a pipeline job is: the model behind its YAML file. The one field list for checks, JSON Schema and reference.
+
+Pure: no file, no Spark. `job_file.py` reads the file and gives every error its place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from gateway.config.findings import Part
+from gateway.config.units import Duration, Size, Wrong
+from gateway.pipeline.decode.decoders import BUILT_IN
+from gateway.pipeline.land.folders import plain_folder
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+TYPES = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date", "binary")
+
+
+def _table_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not a table or column name: use lower-case letters, digits and _, a letter first"
+        )
+    return name
+
+
+Name = Annotated[str, AfterValidator(_table_name)]
+Folder = Annotated[str, AfterValidator(plain_folder)]
+
+
+class Source(Part):
+    """Where the messages come from: the data source `mqqueue`."""
+
+    queue: str = Field(description="a queue, a comma-separated list, or a pattern with * at the end")
+    path: Folder = Field(default="", description="data folder of an embedded queue manager on this machine")
+    url: str = Field(default="", description="admin address of a running gateway; needs token_file")
+    token_file: str = Field(default="", description="file with the admin token for url")
+    ca_file: str = Field(default="", description="certificates that url's certificate must be signed by")
+    group: Name = Field("spark", description="consumer group: has its own cursor on each queue")
+    consume: bool = Field(
+        default=True, description="remove messages once landed and the purge delay is over; false moves the cursor only"
+    )
+    max_messages: int = Field(default=50_000, ge=1, description="messages in one batch at most")
+    max_bytes: Size = Field(default=256 * 1024 * 1024, description="message bytes in one batch at most")
+    purge_delay: Duration = Field(
+        default=600.0, ge=0, description="landed messages stay on the queue this long: covers a power loss"
+    )
+    fail_on_data_loss: bool = Field(default=True, description="stop when messages of a planned range are gone")
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Source:
+        if not self.path and not self.url:
+            raise Wrong("`source` has no address", "add path (a data folder) or url (a running gateway)")
+        return self
+
+
+class Bronze(Part):
+    """Every message, all columns, appended."""
+
+    table: Name = "bronze"
+    include_raw: bool = Field(default=False, description="keep the MQMD and the headers as bytes too")
+
+
+class Column(Part):
+    """One typed, checked column of a silver table."""
+
+    name: Name
+    type: Literal["string", "boolean", "int", "bigint", "float", "double", "timestamp", "date", "binary"] = "string"
+    source: str = Field(
+        default="", alias="from", description="payload.a.b, or a message column such as client_id or properties.site"
+    )
+    unit: Literal["s", "ms", "us", "iso"] = Field(default="iso", description="of a timestamp in the payload")
+    required: bool = False
+    min: float | None = None
+    max: float | None = None
+    pattern: str | None = None
+    values: tuple[str, ...] | None = Field(default=None, description="the only values allowed")
+
+    @property
+    def path(self) -> str:
+        """Where the value comes from; the payload's field of the same name unless said otherwise."""
+        return self.source or f"payload.{self.name}"
+
+    @model_validator(mode="after")
+    def _checks_fit(self) -> Column:
+        if (self.min is not None or self.max is not None) and self.type in ("string", "boolean", "binary"):
+            raise ValueError(f"min and max do not fit type {self.type}: use a number type, or pattern for text")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise ValueError(f"pattern is not a regular expression: {error}") from error
+        return self
+
+
+def _no_value_is_a_folder(columns: tuple[Column, ...]) -> None:
+    paths = {column.path for column in columns}
+    for path in paths:
+        if any(other.startswith(path + ".") for other in paths) and path.startswith("payload."):
+            raise ValueError(f"{path} is a value in one column and holds others in another: read one of the two")
+
+
+def _known_decoder(name: str) -> str:
+    if name in BUILT_IN or re.fullmatch(r"python:[\w.]+:\w+", name):
+        return name
+    raise ValueError(f"no decoder {name!r}: use one of {', '.join(BUILT_IN)} or python:module:function")
+
+
+class Silver(Part):
+    """Decoded, typed, checked rows; what fails goes to quarantine with its error and raw payload in the same write."""
+
+    table: Name
+    when: str = Field(
+        default="", description="SQL condition on message columns; other messages are left to other tables"
+    )
+    decode: Annotated[str, AfterValidator(_known_decoder)] = "json"
+    columns: tuple[Column, ...]
+    event_time: str = Field(default="put_ts", description="column that says when it happened")
+    key: tuple[str, ...] = Field(default=(), description="columns that name the device; the default of gold's `by`")
+
+    @model_validator(mode="after")
+    def _columns_once(self) -> Silver:
+        names = [column.name for column in self.columns]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ValueError(f"column {doubled[0]!r} is there twice")
+        _no_value_is_a_folder(self.columns)
+        for wanted in (self.event_time, *self.key):
+            if wanted not in names and wanted not in CARRIED:
+                raise ValueError(
+                    f"there is no column {wanted!r}: add it to columns, or use one of {', '.join(CARRIED)}"
+                )
+        return self
+
+
+CARRIED = ("queue", "priority", "seq", "msg_id", "put_ts", "topic", "client_id", "recv_ts")
+"""Message columns every silver table has, so that a row can be traced back to its message."""
+
+
+class Gold(Part):
+    """A table computed from a silver table (dead_letters: from bronze)."""
+
+    table: Name
+    kind: Literal["window", "last", "gaps", "silence", "dead_letters", "latency"]
+    source: str = Field(default="", alias="from", description="the silver table; the first one when left out")
+    by: tuple[str, ...] = Field(
+        default=(), description="one result per value of these; the silver table's key when left out"
+    )
+    values: tuple[str, ...] = Field(default=(), description="window, last: the number columns")
+    every: Duration = Field(default=60.0, gt=0, description="window, latency: width")
+    watermark: Duration = Field(
+        default=60.0, ge=0, description="a window is final when rows this much later than its end were seen"
+    )
+    sequence: str = Field(default="", description="gaps: the device's counter")
+    wraps_at: int = Field(
+        default=0, ge=0, description="gaps: the counter starts again at 0 after this many (65536 for 16 bits)"
+    )
+    after: Duration = Field(
+        default=300.0, gt=0, description="silence: a device is silent when nothing came for this long"
+    )
+    start: str = Field(default="", description="latency: column with the time of sending; the event time when left out")
+
+    @model_validator(mode="after")
+    def _needs(self) -> Gold:
+        if self.kind == "window" and not self.values:
+            raise ValueError("a window needs values: the number columns to aggregate")
+        if self.kind == "gaps" and not self.sequence:
+            raise ValueError("gaps needs sequence: the column with the device's counter")
+        return self
+
+
+class Retention(Part):
+    """How long landed rows are kept, and how many batches are merged into one file."""
+
+    keep: dict[str, Duration] = Field(
+        default_factory=dict, description="table: age after which its batches are deleted"
+    )
+    compact_files: int = Field(default=32, ge=2, description="merge when a table has this many small batches")
+    compact_bytes: Size = Field(default=128 * 1024 * 1024, description="target size of a merged file")
+
+
+class Restart(Part):
+    """The back-off after a failed query. A query that made progress for a minute starts from the beginning of it."""
+
+    first: Duration = Field(default=1.0, alias="from")
+    longest: Duration = Field(default=60.0, alias="to")
+    times: int = Field(default=0, ge=0, description="give up after this many failures in a row; 0: never")
+
+
+class Job(Part):
+    """One pipeline job: one streaming query, its tables and their upkeep."""
+
+    version: Literal[1] = 1
+    name: Name
+    source: Source
+    warehouse: Folder = Field(description="folder of the tables, on a file system that all processes share")
+    format: Literal["parquet", "delta"] = "parquet"
+    checkpoint: Folder = Field(
+        default="", description="folder of Spark's checkpoint; <warehouse>/_checkpoint/<name> when left out"
+    )
+    trigger: Duration = Field(
+        default=30.0, ge=0, description="a batch at most this often; short triggers make many small files"
+    )
+    bronze: Bronze | None = Bronze()
+    silver: tuple[Silver, ...] = ()
+    gold: tuple[Gold, ...] = ()
+    retention: Retention = Retention()
+    restart: Restart = Restart()
+    spark: dict[str, str] = Field(default_factory=dict, description="Spark settings, as spark-submit --conf")
+
+    @model_validator(mode="after")
+    def _tables_fit(self) -> Job:
+        tables = [bronze.table for bronze in (self.bronze,) if bronze]
+        tables += [silver.table for silver in self.silver] + [gold.table for gold in self.gold]
+        doubled = sorted({name for name in tables if tables.count(name) > 1})
+        if doubled:
+            raise ValueError(f"table {doubled[0]!r} is there twice")
+        for gold in self.gold:
+            self._check_gold(gold)
+        return self
+
+    def _check_gold(self, gold: Gold) -> None:
+        if gold.kind == "dead_letters":
+            return
+        silver = self.silver_of(gold)
+        columns = {column.name for column in silver.columns} | set(CARRIED)
+        for wanted in (*gold.by, *gold.values, *filter(None, [gold.sequence, gold.start])):
+            if wanted not in columns:
+                raise ValueError(f"gold table {gold.table!r}: {silver.table!r} has no column {wanted!r}")
+        if gold.kind in ("gaps", "silence", "last") and not (gold.by or silver.key):
+            raise ValueError(f"gold table {gold.table!r} needs by: the columns that name a device")
+
+    def silver_of(self, gold: Gold) -> Silver:
+        """The silver table that a gold table is computed from."""
+        for silver in self.silver:
+            if gold.source in ("", silver.table):
+                return silver
+        known = ", ".join(silver.table for silver in self.silver) or "none is declared"
+        raise ValueError(f"gold table {gold.table!r}: no silver table {gold.source!r} ({known})")
+
+    @property
+    def checkpoint_folder(self) -> str:
+        """Where Spark keeps offsets and commits."""
+        return self.checkpoint or f"{self.warehouse.rstrip('/')}/_checkpoint/{self.name}"

@@ -1,0 +1,241 @@
+"""Runs a job: one streaming query, started again after failures, reported as it goes.
+
+The ranges of a batch come from Spark's own offset log in the checkpoint, so they are what Spark will plan again after a
+crash; nothing about a batch is taken from the clock or from its number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gateway.pipeline.failures import PipelineError
+from gateway.pipeline.jobs.batch import BatchWriter, includes_raw, rows_in
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.land.delta import DeltaLog
+from gateway.pipeline.land.durable import read_json, write_json
+from gateway.pipeline.land.landing import TASKS, Landing
+from gateway.pipeline.land.manifest import Record
+from gateway.pipeline.source.ranges import Pieces
+
+FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError")
+"""Errors that starting again does not mend."""
+PROGRESS_FOR = 60.0
+TRIES_ONCE = 3
+"""With --once somebody waits for the end: after so many failures in a row it is told."""
+NAMED_ERROR = re.compile(r"[\w.]+(?:Error|Exception|Exit|Missing|Interrupt)\b.*:")
+HELD_FOR = 90.0
+"""Seconds: half as long again as a lease runs without being renewed."""
+STATUS = "_status"
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run shows while it goes on."""
+
+    job: str
+    state: str = "starting"
+    batches: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    rows_per_second: float = 0.0
+    backlog: int | None = None
+    """Messages behind the last batch, as Spark counts them."""
+    batch: int | None = None
+    trigger_seconds: float = 0.0
+    input_rate: float = 0.0
+    processed_rate: float = 0.0
+    wait_p50: float | None = None
+    """Seconds from the put to the table, of the last batch."""
+    wait_p99: float | None = None
+    last_batch: float | None = None
+    restarts: int = 0
+    error: str = ""
+    started: float = field(default_factory=time.time)
+
+    def add(self, record: Record) -> None:
+        """One landed batch."""
+        rows = int(record.figures.get("rows", 0))
+        self.batches += 1
+        self.rows += rows
+        self.quarantined += sum(int(n) for name, n in record.figures.items() if name.startswith("quarantined."))
+        self.rows_per_second = rows / max(record.figures.get("seconds", 0.0), 1e-6)
+        self.last_batch = record.landed
+        self.wait_p50, self.wait_p99 = record.figures.get("wait.p50"), record.figures.get("wait.p99")
+
+
+Watch = Callable[[Progress], None]
+
+
+class JobRun:
+    """One job in one session."""
+
+    def __init__(self, spark: Any, job: Job, watch: Watch = lambda _progress: None) -> None:
+        self.spark = spark
+        self.job = job
+        self.watch = watch
+        self.warehouse = Path(job.warehouse)
+        after_rename = DeltaLog(self.warehouse, job) if job.format == "delta" else None
+        self.landing = Landing(self.warehouse, job.name, rows_in, after_rename)
+        self.writer = BatchWriter(spark, job, self.landing)
+        self.progress = Progress(job.name)
+        self.checkpoint = Path(job.checkpoint_folder)
+        self._held_since: float | None = None
+        self._telling = threading.Lock()
+        self._listener: Any = None
+
+    @property
+    def stream(self) -> str:
+        """The name under which the manifest remembers ranges."""
+        return f"{self.job.name}:{self.job.source.queue}"
+
+    def start(self, *, once: bool) -> Any:
+        """The running query."""
+        self._listen()
+        self.landing.restart()
+        reader = self.spark.readStream.format("mqqueue").options(**self.source_options())
+        writer = reader.load().writeStream.foreachBatch(self._land)
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).queryName(self.job.name)
+        trigger = {"availableNow": True} if once else {"processingTime": f"{max(self.job.trigger, 0.001):g} seconds"}
+        return writer.trigger(**trigger).start()
+
+    def _listen(self) -> None:
+        """Spark's own figures of the query, from now on."""
+        from gateway.pipeline.jobs.listener import ProgressListener
+
+        if self._listener is None:
+            self._listener = ProgressListener(self.job.name, self.progress, self._tell)
+            self.spark.streams.addListener(self._listener)
+
+    def close(self) -> None:
+        """Nothing is listened to any more."""
+        if self._listener is not None:
+            self.spark.streams.removeListener(self._listener)
+            self._listener = None
+
+    def source_options(self) -> dict[str, str]:
+        """The job's source as options of the data source."""
+        source = self.job.source
+        options: dict[str, str] = {}
+        options |= {"path": source.path} if source.path else {}
+        options |= {"url": source.url, "tokenFile": source.token_file, "caFile": source.ca_file} if source.url else {}
+        options |= {
+            "queue": source.queue,
+            "consumerGroup": source.group,
+            "consume": str(source.consume).lower(),
+            "maxMessagesPerTrigger": str(source.max_messages),
+            "maxBytesPerTrigger": str(source.max_bytes),
+            "purgeDelay": str(source.purge_delay),
+            "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+            "includeRaw": str(includes_raw(self.job)).lower(),
+            "staging": str(self.warehouse / TASKS),
+        }
+        landed = self.landing.manifest.landed.next(self.stream)
+        return options | ({"startingSeq": str(landed)} if landed else {})
+
+    def _land(self, messages: Any, number: int) -> None:
+        record = self.writer.write(messages, self.query_id(), number, self.pieces(number))
+        if record is not None:
+            self.progress.add(record)
+        self.progress.state = "running"
+        self._tell()
+
+    def query_id(self) -> str:
+        """Spark's name of the checkpoint."""
+        return str((read_json(self.checkpoint / "metadata") or {}).get("id", ""))
+
+    def pieces(self, number: int) -> Pieces:
+        """The range of a batch, from the offset log."""
+        end = self._offset(number)
+        start = self._offset(number - 1) if number else None
+        if end is None:
+            raise PipelineError(f"{self.checkpoint}/offsets/{number} is missing: is the checkpoint on a shared folder?")
+        low = start["next"] if start else self.landing.manifest.landed.next(self.stream)
+        return [(self.stream, min(low, end["next"]), end["next"])]
+
+    def _offset(self, number: int) -> dict[str, int] | None:
+        try:
+            lines = (self.checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return None
+        offset: dict[str, int] = json.loads(lines[-1])
+        return offset
+
+    def _tell(self) -> None:
+        with self._telling:  # Spark's listener has a thread of its own
+            shown = {name: getattr(self.progress, name) for name in Progress.__slots__}
+            write_json(self.warehouse / STATUS / f"{self.job.name}.json", shown, durable=False)
+            self.watch(self.progress)
+
+    # ---- from start to end
+
+    def run(self, *, once: bool, wait: Callable[[float], None] = time.sleep) -> Progress:
+        """Until the queue is empty (`once`) or for ever. Failures are told and tried again with growing pauses."""
+        try:
+            return self._run(once=once, wait=wait)
+        finally:
+            self.close()
+
+    def _run(self, *, once: bool, wait: Callable[[float], None]) -> Progress:
+        failures = 0
+        while True:
+            began = time.time()
+            try:
+                query = self.start(once=once)
+                query.awaitTermination()
+                self.progress.state = "done" if once else "stopped"
+                self._tell()
+                return self.progress
+            except Exception as error:
+                failures = 1 if time.time() - began > PROGRESS_FOR else failures + 1
+                self._failed(error)
+                if is_fatal(error) or self._gives_up(error, failures) or (once and self._in_vain(error, failures)):
+                    raise
+                wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
+
+    def _gives_up(self, error: Exception, failures: int) -> bool:
+        """After as many failures as the job allows. To wait for another driver's lease is none."""
+        return "LeaseHeld" not in str(error) and 0 < self.job.restart.times < failures
+
+    def _in_vain(self, error: Exception, failures: int) -> bool:
+        """Failing again and again, or another driver's lease is in the way for longer than a dead one's would be."""
+        if "LeaseHeld" not in str(error):
+            self._held_since = None
+            return failures >= TRIES_ONCE
+        self._held_since = self._held_since or time.time()
+        return time.time() - self._held_since > HELD_FOR
+
+    def _failed(self, error: Exception) -> None:
+        self.progress.restarts += 1
+        self.progress.state = "failed" if is_fatal(error) else "restarting"
+        self.progress.error = first_cause(str(error))
+        self._tell()
+
+
+def is_fatal(error: Exception) -> bool:
+    """Whether starting again cannot help."""
+    return any(name in str(error) for name in FATAL)
+
+
+def first_cause(text: str) -> str:
+    """The line inside Spark's report that says what happened: the last of ours, else the last that names an error."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("gateway.")]
+    named = [line for line in lines if NAMED_ERROR.match(line)]
+    return next(reversed(ours or named or lines[:1]), "")[:500]
+
+
+def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> Progress:
+    """Run a job in a session of its own."""
+    spark = make_session(job.name, job.spark)
+    try:
+        return JobRun(spark, job, watch).run(once=once)
+    finally:
+        spark.stop()

@@ -1,0 +1,118 @@
+"""A Spark session that fits: Java found, executors find our modules, settings that a long-running job wants."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gateway.pipeline.failures import SparkMissing
+from gateway.pipeline.jobs.java import find_java
+
+OLDEST = (4, 2)
+AUTOLOAD = Path(__file__).parents[1] / "autoload"
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default is read as nanoseconds by everybody else
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.task.maxFailures": "8",
+    "spark.dynamicAllocation.enabled": "false",
+    "spark.log.level": "WARN",
+}
+PLAIN_CHECKPOINT = {
+    # Checkpoints of jobs are on a POSIX folder. Spark's default goes through an interface of Hadoop that starts
+    # twenty processes a batch there (readlink, chmod), which is half of the time its two logs take.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+PLAIN_SINCE = (4, 3)
+UNCHECKED_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+LOCAL = {
+    # The second number is attempts for a task; with plain local[2] any passing error ends the query.
+    "spark.master": "local[2,4]",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "2g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # The JVM does not check again what Arrow has made, which is a twentieth of the time of a read.
+    "spark.driver.extraJavaOptions": UNCHECKED_ARROW,
+}
+
+LONGEST_FOLDER = 64
+"""A socket's path has at most 107 bytes, and Spark adds a name to the folder."""
+
+
+def socket_settings() -> dict[str, str]:
+    """Have the JVM and Spark's Python processes talk through Unix sockets, which cost less than TCP, in a folder that
+    only this user can enter. For a master on this machine; nothing where there is no place for them."""
+    folder = tempfile.mkdtemp(prefix="mqgate-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
+
+
+def check_spark() -> tuple[int, ...]:
+    """Whether the extra is installed and new enough; its version."""
+    for name in ("pyspark", "pyarrow", "numpy"):
+        if find_spec(name) is None:
+            raise SparkMissing(f"{name} is not installed: pip install 'mqgate[spark]'")
+    import pyspark
+
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < OLDEST:
+        raise SparkMissing(
+            f"pyspark {pyspark.__version__} is too old: 4.2 or later has the streaming calls needed here"
+        )
+    return version
+
+
+def make_session(name: str, settings: Mapping[str, str] | None = None, cache: Path | None = None) -> Any:
+    """The session of this process. Under spark-submit the submitted settings win over ours."""
+    version = check_spark()
+    from pyspark.sql import SparkSession
+
+    if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        cache = cache or Path(tempfile.gettempdir()) / f"mqgate-{os.getuid()}"
+        os.environ["JAVA_HOME"] = str(find_java(os.environ, cache))
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise whatever python3 the PATH has
+    paths = worker_path(os.environ.get("PYTHONPATH", ""))
+    os.environ["PYTHONPATH"] = paths
+    builder = SparkSession.builder.appName(f"mqgate-{name}").config("spark.executorEnv.PYTHONPATH", paths)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    local = {} if submitted else LOCAL
+    if not submitted and (settings or {}).get("spark.master", LOCAL["spark.master"]).startswith("local"):
+        local = LOCAL | socket_settings()
+    for key, value in local.items():
+        builder = builder.config(key, value)
+    plain = PLAIN_CHECKPOINT if version >= PLAIN_SINCE else {}
+    for key, value in {**SETTINGS, **plain, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if not AUTOLOAD.is_dir():
+        # We are in a file that spark-submit was given (--py-files): Spark looks among installed packages only.
+        from gateway.pipeline.source.source import MqQueueDataSource
+
+        session.dataSource.register(MqQueueDataSource)
+    return session
+
+
+def worker_path(current: str) -> str:
+    """PYTHONPATH on which Spark's Python processes find the package that registers the data source."""
+    wanted = [str(AUTOLOAD), *filter(None, current.split(os.pathsep))]
+    return os.pathsep.join(dict.fromkeys(wanted))

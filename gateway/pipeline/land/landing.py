@@ -1,0 +1,177 @@
+"""Batches to tables exactly once: stage, sync, rename, record. Plain files on a folder that driver and executors share.
+
+A batch is staged under `_staging/<id>/<table>`, each table's folder is renamed to `<table>/batch=<id>`, and the record
+in the manifest comes last. `<id>` names the sequences covered, so a repeated batch has the same name whatever number
+Spark gives it. After a crash a folder without a record is either the next batch's own (kept: a rename shows only whole
+folders) or was cut under a checkpoint that is gone (removed). So a plain listing of the files, by pyarrow or DuckDB, is
+as exact as the manifest.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from gateway.pipeline.land.durable import move_folder, sync_tree
+from gateway.pipeline.land.failpoint import failpoint
+from gateway.pipeline.land.manifest import Manifest, Record, Table
+from gateway.pipeline.source.ranges import Pieces, range_id
+
+STAGING = "_staging"
+TASKS = f"{STAGING}/tasks"
+"""Where tasks leave the files they have written."""
+STATE = "_state"
+
+
+class AfterRename(Protocol):
+    """What else must know of a batch's files before the record is written: a Delta log."""
+
+    def __call__(self, number: int, tables: dict[str, Table]) -> None:
+        """Must do nothing for a number it has seen."""
+
+
+class RowCounter(Protocol):
+    """Rows of a data file; pyarrow knows it from the file's end."""
+
+    def __call__(self, file: Path) -> int:
+        """Rows in one Parquet file."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch that is being landed."""
+
+    landing: Landing
+    query: str
+    number: int
+    pieces: Pieces
+    trimmed: bool
+    """Whether a part of the planned range had landed before."""
+    figures: dict[str, float] = field(default_factory=dict)
+    tables: list[str] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        """The name of the range."""
+        return range_id(self.pieces)
+
+    def final(self, table: str) -> Path:
+        """Where the table's part of this batch will lie."""
+        return self.landing.warehouse / table / f"batch={self.id}"
+
+    def stage(self, table: str) -> Path | None:
+        """Where to write the table's part; None when it is in place already (a crash came after its rename)."""
+        self.tables.append(table)
+        return None if self.final(table).exists() else self.staging(table)
+
+    def staging(self, table: str) -> Path:
+        """The table's folder among the staged ones."""
+        return self.landing.warehouse / STAGING / self.id / table
+
+    def current(self, table: str) -> Path:
+        """Where the rows are now: for stages that read what an earlier stage of the same batch wrote."""
+        return self.final(table) if self.final(table).exists() else self.staging(table)
+
+    def land(self) -> Record:
+        """Make the batch visible and record it."""
+        failpoint("land.stage.after")
+        self.landing.manifest.check_alone()
+        self._rename()
+        return self.landing.record(self)
+
+    def _rename(self) -> None:
+        for table in self.tables:
+            if not self.final(table).exists():
+                sync_tree(self.staging(table))
+                failpoint("land.rename.before")
+                move_folder(self.staging(table), self.final(table))
+            failpoint("land.rename.after")
+
+
+class Landing:
+    """The tables of one warehouse, written by one job at a time."""
+
+    def __init__(self, warehouse: Path, job: str, rows: RowCounter, after_rename: AfterRename | None = None) -> None:
+        self.warehouse = warehouse
+        self.job = job
+        self.rows = rows
+        self.after_rename = after_rename
+        warehouse.mkdir(parents=True, exist_ok=True)
+        self.manifest = Manifest(warehouse)
+        self._first = True
+        self.replaced: set[str] = set()
+        """Tables whose last batch is all of them: last values, totals."""
+
+    def restart(self) -> None:
+        """A query begins. What others have landed meanwhile is looked at with its first batch: by then the lease is
+        this driver's, and nobody else lands any more."""
+        self._first = True
+        self.manifest.reload()
+
+    def begin(self, query: str, number: int, pieces: Pieces) -> Batch | None:
+        """The batch to land; None when all of it has landed before."""
+        if self._first:
+            self.manifest.reload()
+        missing = self.manifest.landed.missing(pieces)
+        batch = Batch(self, query, number, missing, trimmed=missing != pieces)
+        if self._first:
+            self._first = False
+            self.clear(keep=batch.id)
+        if not missing:
+            return None
+        shutil.rmtree(self.warehouse / STAGING, ignore_errors=True)
+        failpoint("land.stage.before")
+        return batch
+
+    def clear(self, keep: str = "") -> list[Path]:
+        """Remove batch folders that no record names: they were cut under a checkpoint that is gone."""
+        known = {folder for folders in self.manifest.folders.values() for folder in folders}
+        gone = []
+        for folder in [*self.warehouse.glob("*/batch=*"), *self.warehouse.glob(f"{STATE}/*/batch=*")]:
+            name = str(folder.relative_to(self.warehouse))
+            if name not in known and folder.name != f"batch={keep}" and not name.startswith(STAGING):
+                shutil.rmtree(folder)
+                gone.append(folder)
+        return gone
+
+    def record(self, batch: Batch) -> Record:
+        """Write the manifest's record; drop state that nothing needs any more."""
+        tables = {table: self._describe(batch.final(table)) for table in batch.tables}
+        number = self.manifest.next_number
+        if self.after_rename:
+            self.after_rename(number, tables)
+        failpoint("land.manifest.before")
+        record = Record(
+            number, batch.id, self.job, batch.query, batch.number, batch.pieces, tables, time.time(), batch.figures
+        )
+        self.manifest.append(record)
+        failpoint("land.manifest.after")
+        self._drop_state(record)
+        self.manifest.fold_when_due()
+        return record
+
+    def latest(self, table: str) -> Path | None:
+        """What the last landed batch left in a state table, or in one that it replaces."""
+        last = self.manifest.last
+        return self.warehouse / last.tables[table].folder if last and table in last.tables else None
+
+    def _describe(self, folder: Path) -> Table:
+        files = sorted(folder.rglob("*.parquet"))
+        return Table(
+            str(folder.relative_to(self.warehouse)),
+            sum(map(self.rows, files)),
+            [(str(file.relative_to(folder)), file.stat().st_size) for file in files],
+        )
+
+    def _drop_state(self, now: Record) -> None:
+        """State is needed from the last record only."""
+        for table in now.tables:
+            if not table.startswith(f"{STATE}/") and table not in self.replaced:
+                continue
+            old = self.manifest.folders[table] - {now.tables[table].folder}
+            for folder in old:
+                shutil.rmtree(self.warehouse / folder, ignore_errors=True)
+            self.manifest.folders[table] -= old

@@ -1,0 +1,178 @@
+"""The record of what has landed: one small file for each batch, written last. Plain files; no Spark.
+
+`<warehouse>/_manifest/000000000017-1f2e....json` says which sequences of which lanes are in which files. A batch is
+landed when its record is there; what is not in a record is left over from a crash and goes (landing.py).
+Old records are folded into `summary.json`, so that a job that has run for a year starts in a second.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gateway.pipeline.failures import LeaseLost, PipelineError
+from gateway.pipeline.land.durable import read_json, write_json
+from gateway.pipeline.source.ranges import Landed, Pieces
+
+FOLDER = "_manifest"
+SUMMARY = "summary.json"
+LOCK = ".lock"
+FOLD_AT, FOLD_KEEPS = 4096, 1024
+"""So many records are folded, down to so many; the report shows those."""
+
+
+@dataclass(slots=True)
+class Table:
+    """What one batch added to one table."""
+
+    folder: str
+    """Relative to the warehouse."""
+    rows: int
+    files: list[tuple[str, int]]
+    """Names within the folder, and bytes."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One landed batch."""
+
+    number: int
+    id: str
+    job: str
+    query: str
+    batch: int
+    pieces: Pieces
+    tables: dict[str, Table]
+    landed: float
+    """Seconds since the epoch."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """What the run measured: rows, quarantined, latencies, seconds."""
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Record:
+        """What `write` wrote."""
+        tables = {
+            name: Table(table["folder"], table["rows"], [(file, size) for file, size in table["files"]])
+            for name, table in value["tables"].items()
+        }
+        pieces = [(name, low, high) for name, low, high in value["pieces"]]
+        return cls(**{**value, "tables": tables, "pieces": pieces})
+
+
+class Manifest:
+    """All records of a warehouse. One job writes it at a time (its lease on the queue sees to that)."""
+
+    def __init__(self, warehouse: Path) -> None:
+        self.folder = warehouse / FOLDER
+        self.landed = Landed()
+        self.last: Record | None = None
+        self.folders: dict[str, set[str]] = {}
+        """Table to the batch folders that belong to it."""
+        self._read()
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next record."""
+        return self.last.number + 1 if self.last else 1
+
+    def append(self, record: Record) -> None:
+        """Write one record; the batch is landed when this returns."""
+        self.check_alone()
+        write_json(self.folder / f"{record.number:012d}-{record.id}.json", asdict(record))
+        self._add(record)
+
+    def check_alone(self) -> None:
+        """LeaseLost when somebody else has landed here since: this driver was thought dead, or there are two."""
+        ahead = [path for path in self._files() if int(path.name.partition("-")[0]) >= self.next_number]
+        if ahead:
+            raise LeaseLost(
+                f"another driver has landed {ahead[0].name} in this warehouse since this one began: run one driver for "
+                "a job, and give each job a warehouse of its own"
+            )
+
+    def reload(self) -> None:
+        """As it is on disk now: compaction changes it, and so does another driver that had the lease before."""
+        self.landed, self.last, self.folders = Landed(), None, {}
+        self._read()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The summary is read, changed and written by one process at a time."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.reload()
+            yield
+
+    def records(self) -> list[Record]:
+        """The records that were not folded yet, oldest first."""
+        return [self._load(path) for path in self._files()]
+
+    def fold(self, keep: int = FOLD_KEEPS) -> int:
+        """Fold all but the newest `keep` records into the summary; how many were folded."""
+        files = self._files()[:-keep] if keep else self._files()
+        if not files:
+            return 0
+        with self._changing():
+            write_json(self.folder / SUMMARY, self._summary(self._load(files[-1]).number))
+            for path in files:
+                path.unlink()
+        return len(files)
+
+    def fold_when_due(self) -> None:
+        """Looked at now and then, so that a job that has run for a year starts in a second."""
+        if self.next_number % FOLD_KEEPS == 0 and len(self._files()) >= FOLD_AT:
+            self.fold()
+
+    def replace_folders(self, table: str, old: set[str], new: str | None) -> None:
+        """Compaction and retention: these batch folders of a table became that one, or went. Kept in the summary."""
+        with self._changing():
+            current = self.folders.setdefault(table, set())
+            current -= old
+            if new:
+                current.add(new)
+            write_json(self.folder / SUMMARY, self._summary(self.last.number if self.last else 0))
+
+    def _summary(self, number: int) -> dict[str, Any]:
+        return {
+            "number": number,
+            "intervals": self.landed.intervals,
+            "folders": {table: sorted(folders) for table, folders in self.folders.items()},
+            "known_to": self.last.number if self.last else 0,
+            "last": asdict(self.last) if self.last else None,
+        }
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("[0-9]*-*.json"))
+
+    def _read(self) -> None:
+        summary = read_json(self.folder / SUMMARY) or {}
+        for name, spans in summary.get("intervals", {}).items():
+            self.landed.add([(name, low, high) for low, high in spans])
+        self.folders = {table: set(folders) for table, folders in summary.get("folders", {}).items()}
+        if summary.get("last"):
+            self.last = Record.from_json(summary["last"])
+        known_to = summary.get("known_to", 0)
+        for path in self._files():
+            if int(path.name.partition("-")[0]) > known_to:
+                self._add(self._load(path))
+
+    def _add(self, record: Record) -> None:
+        self.landed.add(record.pieces)
+        for name, table in record.tables.items():
+            self.folders.setdefault(name, set()).add(table.folder)
+        self.last = record
+
+    def _load(self, path: Path) -> Record:
+        try:
+            return Record.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise PipelineError(
+                f"{path} is damaged ({error}): restore it from a backup, or move the warehouse away and land again "
+                "from the queue (what is still inside the purge delay) "
+            ) from error

@@ -1,0 +1,163 @@
+"""Queues of IBM MQ as a batch read, by browsing: for looking at what is there, dead letters above all. Nothing is
+taken.
+
+Browsing gives no numbers that could be read again (`seq` is the place in this browse), so streams go through a drainer.
+One task for each queue, over a connection of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.pipeline.failures import QueueUnreachable, WrongOption
+from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.reach import Extent, Piece
+from gateway.queue_manager.store.known import Known
+
+EVERYTHING = 1 << 62
+CHUNK_BYTES = 32 * 1024 * 1024
+ONLY_LOOKING = (
+    "option 'connection' is for looking at queues of IBM MQ in batch reads: to stream from them run "
+    "`mqgate pipeline drain QUEUE` and give the journal's path or its url; to write give a gateway's url"
+)
+
+
+class Server(NamedTuple):
+    """How to reach the queue manager. The password is read where it is used."""
+
+    name: str
+    connection: str
+    channel: str
+    ccdt: str
+    user: str
+    password_file: str
+    cipher: str
+    key_repository: str
+    driver: str
+
+    def connect(self) -> Any:
+        """A session of the binding. QueueUnreachable says what is wrong."""
+        from gateway.backends.ibm.driver import ConnectSettings, load
+        from gateway.backends.ibm.reasons import explain
+        from gateway.errors import DriverUnavailable
+
+        password = Path(self.password_file).read_text(encoding="utf-8").split("\n", 1)[0] if self.password_file else ""
+        settings = ConnectSettings(
+            self.name, self.connection, self.channel, self.user, password, self.ccdt, self.cipher, self.key_repository
+        )
+        try:
+            return load(self.driver).connect(settings)
+        except MQError as error:
+            raise QueueUnreachable(f"{error}: {explain(error.reason)}") from error
+        except DriverUnavailable as error:
+            raise QueueUnreachable(str(error)) from error
+
+
+class BrowsePiece(NamedTuple):
+    """One queue."""
+
+    server: Server
+    queue: str
+    high: int
+
+    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
+        """Its messages in the queue's order, as they are at this moment."""
+        del heads
+        from gateway.pipeline.drain.drained_queue import Got, browsed
+
+        session = self.server.connect()
+        try:
+            messages: list[Got] = []
+            first = size = 0
+            for message in browsed(session, self.queue):
+                if first + len(messages) >= self.high:
+                    break
+                messages.append(message)
+                size += len(message.data)
+                if len(messages) >= rows or size >= CHUNK_BYTES:
+                    yield chunk_of(self.queue, messages, first)
+                    first, size, messages = first + len(messages), 0, []
+            if messages:
+                yield chunk_of(self.queue, messages, first)
+        finally:
+            session.disconnect()
+
+
+def chunk_of(queue: str, messages: list[Any], first: int) -> Any:
+    """Columns of browsed messages, heads shared as the store would share them."""
+    import numpy as np
+    import pyarrow as pa
+
+    from gateway.pipeline.drain.drainer import blanked, header_length, priority_of
+    from gateway.pipeline.source.chunks import Chunk
+
+    heads, bodies, micros, priorities = [], [], [], []
+    for md, data in messages:
+        cut = header_length(md, data)
+        head, put = blanked(md)
+        heads.append(head + data[:cut])
+        bodies.append(data[cut:])
+        micros.append(put)
+        priorities.append(priority_of(md))
+    encoded = pa.array(heads, pa.binary()).dictionary_encode()
+    ids = np.frombuffer(b"".join(md[48:96] for md, _ in messages), dtype=np.uint8).reshape(-1, 48)
+    return Chunk(
+        _stretches(queue, priorities),
+        np.arange(first, first + len(messages), dtype=np.int64),
+        np.array(micros, dtype=np.int64),
+        encoded.dictionary,
+        encoded.indices.to_numpy().astype(np.int64),
+        pa.array(bodies, pa.binary()),
+        np.ascontiguousarray(ids[:, :24]),
+        np.ascontiguousarray(ids[:, 24:]),
+        {},
+    )
+
+
+def _stretches(queue: str, priorities: list[int]) -> list[tuple[str, int, int]]:
+    """Neighbours of the same priority together."""
+    found: list[tuple[str, int, int]] = []
+    for priority in priorities:
+        if found and found[-1][1] == priority:
+            found[-1] = (queue, priority, found[-1][2] + 1)
+        else:
+            found.append((queue, priority, 1))
+    return found
+
+
+class BrowseAccess:
+    """Batch reads only; everything that needs numbers is refused."""
+
+    def __init__(self, options: Options) -> None:
+        self.server = Server(
+            options.queue_manager, options.connection, options.channel, options.ccdt, options.user,
+            options.password_file, options.cipher, options.key_repository, options.driver,
+        )  # fmt: skip
+        self.queues = [name.strip() for name in options.queue.split(",") if name.strip()]
+        if any("*" in name for name in self.queues):
+            raise WrongOption(f"option 'queue' is {options.queue!r}: name the queues of IBM MQ one by one, with commas")
+
+    def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> Extent:
+        """How many there are: asked of the queue manager, which also says whether the queues exist."""
+        del queues, low, rows, size
+        session = self.server.connect()
+        try:
+            return Extent(EVERYTHING, sum(int(session.inquire(one, mq.MQIA_CURRENT_Q_DEPTH)) for one in self.queues))
+        except MQError as error:
+            raise QueueUnreachable(str(error)) from error
+        finally:
+            session.disconnect()
+
+    def pieces(self, queues: str, low: int, high: int, parts: int) -> list[Piece]:
+        """One for each queue."""
+        del queues, low, parts
+        return [BrowsePiece(self.server, queue, high) for queue in self.queues]
+
+    def _refused(self, *_given: Any, **_named: Any) -> NoReturn:
+        raise WrongOption(ONLY_LOOKING)
+
+    acquire = acknowledge = release = count = number_at = put = _refused

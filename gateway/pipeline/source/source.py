@@ -1,0 +1,315 @@
+"""The data source `mqqueue` for Spark: batch and streaming reader, batch and streaming writer.
+
+Order of calls that the protocol rests on (Spark 4.2 and later): `latestOffset(start)` is called only when the batch
+that ended at `start` is in the commit log, `commit` only when a further batch has data. So the cursor moves in both,
+and the depth of a queue reaches zero without further messages. `read` runs in other processes, any number of times.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from gateway.pipeline.failures import DataLost, WrongOption
+from gateway.pipeline.land.failpoint import failpoint
+from gateway.pipeline.source.columns import FILES, select_columns, spark_schema
+from gateway.pipeline.source.filters import Bounds, push
+from gateway.pipeline.source.groups import Group
+from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.reach import Access, Extent, Piece, access_of
+
+Offset = dict[str, int]
+LEAST_ROWS = 2_000
+"""A partition with fewer rows is not worth a task."""
+
+
+class MqQueueDataSource(DataSource):
+    """`spark.read.format("mqqueue")` and the like."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.parsed = Options.read(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in format() and USING."""
+        return "mqqueue"
+
+    def schema(self) -> Any:
+        """The columns asked for; with staging, what is told of the files they are in."""
+        options = self.parsed
+        return spark_schema(
+            FILES if options.staging else select_columns(options.columns, include_raw=options.include_raw)
+        )
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Everything between two numbers, once. With pushdown only when asked for: Spark refuses it otherwise."""
+        pushdown = self.parsed.pushdown and not self.parsed.staging
+        return (PushdownReader if pushdown else QueueReader)(self.parsed, schema)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+        """What comes, in batches."""
+        return QueueStreamReader(self.parsed, schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        """Rows to a queue."""
+        from gateway.pipeline.source.sink import QueueWriter
+
+        return QueueWriter(self.parsed, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+        """The batches of a stream to a queue, each once."""
+        from gateway.pipeline.source.sink import QueueStreamWriter
+
+        checkpoint = dict(self.options).get("checkpointlocation", "")
+        return QueueStreamWriter(self.parsed, schema, overwrite=overwrite, checkpoint=checkpoint)
+
+
+class QueuePartition(InputPartition):
+    """A part of a batch."""
+
+    def __init__(self, piece: Piece | None, bounds: Bounds | None = None) -> None:
+        super().__init__(None)
+        self.piece = piece
+        self.bounds = bounds
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What tasks need, pickled once at the start of a query."""
+
+    options: Options
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: Options, schema: Any) -> Reading:
+        """With the columns of the schema that Spark was told, or of the files."""
+        names = tuple(schema.fieldNames())
+        if not options.staging:
+            return cls(options, names)
+        if names != tuple(column.name for column in FILES):
+            raise WrongOption("with option staging Spark is handed files: leave the schema out and name `columns`")
+        chosen = select_columns(options.columns, include_raw=options.include_raw)
+        return cls(options, tuple(column.name for column in chosen))
+
+    def handed_over(self, partition: QueuePartition) -> Iterator[Any]:
+        """Record batches, rows with transfer=rows, or with staging what is told of the file they are in."""
+        batches = self._batches(partition)
+        if self.options.staging:
+            from gateway.pipeline.source.row_files import write_rows
+
+            yield from write_rows(Path(self.options.staging), batches)
+        elif self.options.transfer == "rows":
+            for batch in batches:
+                yield from zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True)
+        else:
+            yield from batches
+
+    def _batches(self, partition: QueuePartition) -> Iterator[Any]:
+        from gateway.pipeline.source.rows import decoder_of
+
+        if partition.piece is None:
+            return
+        decoder = decoder_of(self.options.queue_manager, self.names)
+        for chunk in partition.piece.chunks(self.options.arrow_batch_size, decoder.heads):
+            batch = decoder.batch(chunk)
+            if partition.bounds is not None:
+                batch = partition.bounds.apply(batch, chunk)
+            if batch.num_rows:
+                yield batch
+            failpoint("read.middle")
+        decoder.keep()
+
+
+class QueueReader(DataSourceReader):
+    """Backfill and replay: all that lies between two numbers or times."""
+
+    def __init__(self, options: Options, schema: Any) -> None:
+        self.reading = Reading.of(options, schema)
+        self.bounds = Bounds(
+            options.starting_seq or 0, options.ending_seq, options.starting_micros, options.ending_micros
+        )
+
+    def partitions(self) -> list[QueuePartition]:
+        """The plan is a snapshot: what comes later is not read."""
+        options, access = self.reading.options, access_of(self.reading.options)
+        end = access.extent(options.queue, self.bounds.low, None)
+        high = end.next if self.bounds.high is None else min(self.bounds.high, end.next)
+        pieces = access.pieces(options.queue, self.bounds.low, high, parts_for(options, end.messages))
+        bounds = self.bounds if self.bounds.filters_rows else None
+        return [QueuePartition(piece, bounds) for piece in pieces] or [QueuePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Runs in a task."""
+        return self.reading.handed_over(partition)
+
+
+class PushdownReader(QueueReader):
+    """The same with conditions on seq taken over from Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Those that are not taken over go back to Spark."""
+        self.bounds, left = push(self.bounds, filters)
+        return left
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module for the order of calls."""
+
+    def __init__(self, options: Options, schema: Any) -> None:
+        self.reading = Reading.of(options, schema)
+        self.options = options
+        self.group = options.consumer_group or "spark"
+        if options.ending_seq is not None or options.ending_micros is not None:
+            raise WrongOption(
+                "a stream has no end: leave endingSeq and endingTimestamp out, or read in batch (spark.read)"
+            )
+        self.owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._access: Access | None = None
+        self._lease: Group | None = None
+        self._end: Offset | None = None
+        self._until: Extent | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get a reader too, and need nothing of the driver's."""
+        return {**self.__dict__, "_access": None, "_lease": None, "_until": None}
+
+    # ---- the driver's side
+
+    @property
+    def access(self) -> Access:
+        """Opened when first needed, in the process that plans."""
+        if self._access is None:
+            self._access = access_of(self.options)
+        return self._access
+
+    def _leased(self) -> Group:
+        if self._lease is None:
+            wanted = Group(self.group, self.options.queue, self.options.consume, self.options.purge_delay)
+            self._lease = self.access.acquire(wanted, self.owner, self.options.lease_ttl)
+        return self._lease
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """The group's cursor, unless the query says where to begin."""
+        lease, options = self._leased(), self.options
+        start = lease.cursor if options.starting_seq is None else options.starting_seq
+        if options.starting_micros is not None:
+            start = max(start, self.access.number_at(options.queue, options.starting_micros))
+        return {"messages": 0, "next": start}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """What one batch may have."""
+        return ReadMaxRows(self.options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is there now is all there is."""
+        self._until = self.access.extent(self.options.queue, 0, None)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """The batch that ended at `start` is in the commit log: it is acknowledged here. Then the end of the next."""
+        lease = self._leased()
+        failpoint("commitlog.after")
+        failpoint("plan.before")
+        end = self._end = self._planned(start, limit)
+        caught_up = end["next"] == start["next"]
+        self.access.acknowledge(self.group, lease.epoch, start["next"], self.options.lease_ttl, last=caught_up)
+        failpoint("offsets.before")
+        return end
+
+    def _planned(self, start: Offset, limit: ReadLimit) -> Offset:
+        rows, size = limits(limit, self.options)
+        found = self.access.extent(self.options.queue, start["next"], rows, size)
+        if not found.messages and self.options.idle_wait:
+            found = self._waited(start, rows, size)
+        if not found.messages:
+            return start
+        high = found.next
+        if self._until is not None and high > self._until.next:
+            high = max(start["next"], self._until.next)
+            found = Extent(high, self.access.count(self.options.queue, start["next"], high))
+            if not found.messages:
+                return start
+        return {"messages": start["messages"] + found.messages, "next": high}
+
+    def _waited(self, start: Offset, rows: int | None, size: int | None) -> Extent:
+        """Look again for a bounded time, so that an idle query need not run empty triggers."""
+        until = time.monotonic() + self.options.idle_wait
+        while True:
+            found = self.access.extent(self.options.queue, start["next"], rows, size)
+            if found.messages or time.monotonic() >= until:
+                return found
+            time.sleep(0.02)
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """For the backlog in the query's progress: counted on from the end of the last batch."""
+        if self._end is None:
+            return None
+        there = self.access.extent(self.options.queue, self._end["next"], None)
+        return {"messages": self._end["messages"] + there.messages, "next": there.next}
+
+    def partitions(self, start: Offset, end: Offset) -> list[QueuePartition]:
+        """Spark has logged the batch. Its messages must still all be there. After a restart this comes before
+        latestOffset, and without the lease another driver may be landing the same batch."""
+        self._leased()
+        failpoint("offsets.after")
+        low, high, planned = start["next"], end["next"], end["messages"] - start["messages"]
+        if high <= low:
+            # The checkpoint lost its newest files: its first batch is still logged, and lies before startingSeq, where
+            # a job that has landed it begins. Nothing of it is wanted.
+            return [QueuePartition(None)]
+        pieces = self.access.pieces(self.options.queue, low, high, parts_for(self.options, planned))
+        found = self.access.count(self.options.queue, low, high)
+        if found < planned and self.options.fail_on_data_loss:
+            raise DataLost(
+                f"{planned - found} of {planned} messages between {low} and {high} are gone from {self.options.queue}: "
+                "somebody else takes messages from these queues, or they expired or were purged. Give the pipeline "
+                "queues of its own; to go on without them set failOnDataLoss to false"
+            )
+        return [QueuePartition(piece) for piece in pieces]
+
+    def commit(self, end: Offset) -> None:
+        """Spark calls this before the next batch; the same as in latestOffset."""
+        lease = self._leased()
+        self.access.acknowledge(self.group, lease.epoch, end["next"], self.options.lease_ttl)
+
+    def stop(self) -> None:
+        """The lease is given back, so that the next driver need not wait for it."""
+        if self._lease is not None and self._access is not None:
+            self._access.release(self.group, self._lease.epoch)
+            self._lease = None
+
+    # ---- the tasks' side
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Runs in a task, without removing anything."""
+        return self.reading.handed_over(partition)
+
+
+def limits(limit: ReadLimit, options: Options) -> tuple[int | None, int | None]:
+    """Rows and bytes of one batch."""
+    if isinstance(limit, ReadMaxRows):
+        return limit.max_rows, options.max_bytes
+    if isinstance(limit, ReadMaxBytes):
+        return None, limit.max_bytes
+    if isinstance(limit, ReadAllAvailable):
+        return None, None
+    return options.max_messages, options.max_bytes
+
+
+def parts_for(options: Options, rows: int) -> int:
+    """As many partitions as asked for, fewer for few rows."""
+    return max(1, min(options.partitions, rows // LEAST_ROWS))

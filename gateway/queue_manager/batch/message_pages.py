@@ -1,0 +1,63 @@
+"""The next messages of a queue as columns, as they lie in the store: a descriptor is completed only where it is asked
+for. Pages end before a message that something is special about. Called with the queue manager's lock held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.mq import mqmd
+from gateway.ports.batch import Stored
+from gateway.queue_manager.batch import stored_messages
+from gateway.queue_manager.batch.intake import QUIET, UNLIMITED
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
+from gateway.queue_manager.store.unit import Message
+
+_NO_FLAGS = bytes(4)
+"""MsgFlags of what is neither a segment nor in a group."""
+
+
+class Page:
+    """Implements `ports.sources.Page`."""
+
+    __slots__ = ("_messages", "_queue_manager", "bodies", "heads", "tokens")
+
+    def __init__(self, messages: list[Message], queue_manager: str) -> None:
+        self._messages = messages
+        self._queue_manager = queue_manager
+        self.tokens: Sequence[int] = [one.token for one in messages]
+        self.heads: Sequence[bytes] = [one.head for one in messages]
+        self.bodies: Sequence[bytes] = [one.body for one in messages]
+
+    def stored(self, first: int, last: int) -> list[Stored]:
+        """Some of them with everything filled in."""
+        return stored_messages.stored(self._messages[first:last], self._queue_manager)
+
+
+def next_page(core: Core, queue: LocalQueue, key: bytes, limit: int) -> Page | None:
+    """The next messages, which nobody else gets from now on; None when the first of them is special, or there is
+    none."""
+    messages = core.store.fetch(queue.name, key, limit, None, locked=True)
+    plain = _plain(queue, messages)
+    if not plain:
+        return None
+    page = Page(messages if plain == len(messages) else messages[:plain], core.name)
+    core.lock_messages(queue, page.tokens, BROKER)
+    return page
+
+
+def _plain(queue: LocalQueue, messages: list[Message]) -> int:
+    """How many messages come before the first that is special."""
+    locked = queue.locked
+    special = {head for head in {one.head for one in messages} if not _is_plain(head)}
+    for number, (token, head, _body, _time, backout, expiry) in enumerate(messages):
+        if backout or expiry or head in special or (locked and locked.get(token, BROKER) is not BROKER):
+            return number
+    return len(messages)
+
+
+def _is_plain(head: bytes) -> bool:
+    """Asks for no report, does not expire, and is a message by itself."""
+    flags = head[mqmd.AT_MSG_FLAGS : mqmd.AT_MSG_FLAGS + 4]
+    return head[8:12] == QUIET and head[16:20] == UNLIMITED and flags == _NO_FLAGS

@@ -1,0 +1,51 @@
+"""Stored messages with their descriptors completed: identifier, put time, backout count. Pure.
+
+The store keeps one head for many messages; what differs is put in between its parts, without touching the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.ports.batch import MQMD_LENGTH, Stored
+from gateway.queue_manager.store.place import NUMBER_MASK
+from gateway.queue_manager.store.unit import Message
+from gateway.queue_manager.verbs import descriptor
+from gateway.queue_manager.verbs.descriptor import BLANK_DATE, MSG_ID, NO_ID
+
+_NO_DATE = (BLANK_DATE, bytes(8))
+
+
+def complete(message: Message, queue_manager: str) -> bytes:
+    """The descriptor of one message."""
+    md = descriptor.stamp(
+        message.head[:MQMD_LENGTH],
+        descriptor.message_id(queue_manager, message.token & NUMBER_MASK),
+        message.put_time / 1_000_000,
+    )
+    return descriptor.with_backout(md, message.backout) if message.backout else md
+
+
+def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) -> list[Stored]:
+    """Many at once: heads, put times and the identifier's prefix are looked at when they change, not for each
+    message. With a time, Expiry is what is left of it then."""
+    found: list[Stored] = []
+    prefix = descriptor.message_id(queue_manager, 0)[:16]
+    head = before = between = behind = data = b""
+    shared, put_time, date = False, -1, b""
+    for token, own, body, time, backout, expiry in messages:
+        if own is not head:
+            head = own
+            shared = head[MSG_ID] == NO_ID and head[304:312] in _NO_DATE
+            before, between, behind, data = head[:48], head[72:304], head[320:MQMD_LENGTH], head[MQMD_LENGTH:]
+        if not shared or backout or (expiry and now):
+            md = complete(Message(token, own, body, time, backout, 0), queue_manager)
+            if expiry and now:
+                md = descriptor.with_remaining(md, expiry / 1_000_000, now)
+        else:
+            if time != put_time:
+                put_time, date = time, descriptor.date_and_time(time // 10_000)
+            identifier = (token & NUMBER_MASK).to_bytes(8, "big")
+            md = b"".join((before, prefix, identifier, between, date, behind))
+        found.append(Stored(token, md, data + body))
+    return found

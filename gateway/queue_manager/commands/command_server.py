@@ -1,0 +1,316 @@
+"""The command server: PCF commands from SYSTEM.ADMIN.COMMAND.QUEUE are carried out and answered.
+
+One reply for each object, Control telling the last; an error is one reply with CompCode 2 and the reason. Section 5
+of the MQI reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from gateway.errors import HeaderError, MQError
+from gateway.mq import constants as mq
+from gateway.mq import pcf
+from gateway.ports.mqi import GetOptions, Got, ObjectDescriptor, PutOptions
+from gateway.queue_manager.commands import pcf_objects as objects
+from gateway.queue_manager.commands import pcf_status
+from gateway.queue_manager.commands.mqsc import Report
+from gateway.queue_manager.commands.pcf_objects import Handler, Reply, number_of, refuse, text_of
+from gateway.queue_manager.commands.pcf_status import KIND_OF_MQOT, MQAT_USER, RIGHT_OF_MQAUTH
+from gateway.queue_manager.commands.status import queue_status
+from gateway.queue_manager.objects.administration import not_found
+from gateway.queue_manager.objects.authority import OWN_USER
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.descriptor import Descriptor, default_descriptor, text
+
+QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
+LONGEST = 4 << 20
+MQRCCF_CFH_TYPE_ERROR, MQRCCF_CFH_LENGTH_ERROR = 3001, 3002
+MQRCCF_ENTITY_NAME_MISSING, MQRCCF_AUTH_VALUE_ERROR = 3169, 3171
+MQIACF_Q_HANDLE = 1104
+STATUS_TEXTS = {"LPUTDATE": 3128, "LPUTTIME": 3129, "LGETDATE": 3130, "LGETTIME": 3131}
+STATUS_NUMBERS = {
+    "CURDEPTH": mq.MQIA_CURRENT_Q_DEPTH, "IPPROCS": mq.MQIA_OPEN_INPUT_COUNT, "OPPROCS": mq.MQIA_OPEN_OUTPUT_COUNT,
+    "MSGAGE": 1227, "UNCOM": 1027,
+}  # fmt: skip
+_CHANGING = {38, 78, mq.MQCMD_SET_AUTH_REC, mq.MQCMD_SET_CHLAUTH_REC, mq.MQCMD_CHANGE_Q_MGR}
+"""Commands that need CHG on the queue manager; MQSC in an Escape (38) may be any of them."""
+
+
+class CommandServer:
+    """See the module. It has a connection of its own."""
+
+    def __init__(self, connection: Connection, run_mqsc: Callable[[str], Report]) -> None:
+        self._connection = connection
+        self._run_mqsc = run_mqsc
+        self._busy = False
+        self._started = connection.core.now()
+        self._handle = connection.open(ObjectDescriptor(QUEUE), mq.MQOO_INPUT_SHARED).handle
+        connection.core.hooks.append(self._told)
+        self._serve()
+
+    def _told(self, queue: LocalQueue) -> None:
+        if queue.name == QUEUE and not self._busy:
+            self._connection.core.afterwards(self._serve)
+
+    def _serve(self) -> None:
+        """Every command that waits. The command stays got under syncpoint until it is answered."""
+        core = self._connection.core
+        with core.entered():
+            if self._busy or core.closed:
+                return
+            self._busy = True
+            try:
+                while (got := self._next()) is not None:
+                    self._answer(got)
+                    self._connection.commit()
+            finally:
+                self._busy = False
+
+    def _next(self) -> Got | None:
+        options = GetOptions(mq.MQGMO_SYNCPOINT | mq.MQGMO_ACCEPT_TRUNCATED_MSG | mq.MQGMO_NO_PROPERTIES, match=0)
+        try:
+            return self._connection.get(self._handle, default_descriptor(), options, LONGEST)
+        except MQError:
+            return None
+
+    def _answer(self, got: Got) -> None:
+        request = Descriptor(got.md)
+        command, version, replies, comp_code, reason = 0, 1, [], 0, 0  # type: int, int, list[Reply], int, int
+        try:
+            order = ">" if request.encoding & 15 == 1 else "<"
+            message = pcf.parse(got.data, order=order)
+            command, version = message.command, message.version
+            if message.type not in {mq.MQCFT_COMMAND, mq.MQCFT_COMMAND_XR} or request.format != mq.MQFMT_ADMIN:
+                raise refuse(MQRCCF_CFH_TYPE_ERROR, "not a command")
+            replies = list(self._run(message, text(request.user)))
+        except MQError as error:
+            comp_code, reason = mq.MQCC_FAILED, error.reason
+        except HeaderError as error:
+            few = error.field == "ParameterCount"
+            comp_code, reason = mq.MQCC_FAILED, mq.MQRCCF_PARM_COUNT_TOO_SMALL if few else MQRCCF_CFH_LENGTH_ERROR
+        finally:
+            self._connection.user = OWN_USER
+        if text(request.reply_to_q):
+            self._reply(request, command, version, replies or [[]], comp_code, reason)
+
+    def _run(self, message: pcf.Message, user: str) -> Iterable[Reply]:
+        """The command, with the authority of the user who sent it."""
+        connection = self._connection
+        connection.user = user
+        handler = _COMMANDS.get(message.command)
+        if handler is None:
+            own = {
+                mq.MQCMD_PING_Q_MGR: self._ping, 161: self._queue_manager_status, mq.MQCMD_INQUIRE_CONNECTION:
+                self._connections, 38: self._escape, mq.MQCMD_SET_AUTH_REC: self._set_authority,
+                mq.MQCMD_SET_CHLAUTH_REC: self._accept, 78: self._accept, mq.MQCMD_CHANGE_Q_MGR:
+                self._change_queue_manager, }.get(message.command)  # fmt: skip
+            if own is None:
+                raise refuse(mq.MQRCCF_CFH_COMMAND_ERROR, f"command {message.command} is not offered")
+            if message.command in _CHANGING:
+                connection.authorise("QMGR", connection.core.name, "CHG")
+            return own(message)
+        return handler(connection, message)
+
+    def _reply(
+        self, request: Descriptor, command: int, version: int, replies: list[Reply], comp_code: int, reason: int
+    ) -> None:
+        """Replies go outside the unit of work: the program waits for them while the command is still got."""
+        to = ObjectDescriptor(text(request.reply_to_q), text(request.reply_to_qmgr))
+        correl_id = request.correl_id if request.report & mq.MQRO_PASS_CORREL_ID else request.msg_id
+        md = default_descriptor(
+            type=mq.MQMT_REPLY, format=mq.MQFMT_ADMIN, correl_id=correl_id, persistence=request.persistence,
+            priority=request.priority,
+        )  # fmt: skip
+        for number, parameters in enumerate(replies, 1):
+            message = pcf.Message(
+                mq.MQCFT_RESPONSE, command, parameters, version, number, int(number == len(replies)), comp_code, reason
+            )
+            try:
+                self._connection.put1(
+                    to, md, PutOptions(mq.MQPMO_NO_SYNCPOINT | mq.MQPMO_NEW_MSG_ID), pcf.build(message)
+                )
+            except MQError:  # nobody is there any more to be told
+                return
+
+    # Commands about the queue manager
+
+    def _ping(self, _message: pcf.Message) -> Iterable[Reply]:
+        return [[]]
+
+    def _accept(self, _message: pcf.Message) -> Iterable[Reply]:
+        """Channels are labels here: rules about them are taken and change nothing."""
+        return [[]]
+
+    def _change_queue_manager(self, message: pcf.Message) -> Iterable[Reply]:
+        given = objects.given_attributes(message, objects.QUEUES, "QMGR")
+        self._connection.administration.alter("QMGR", "", given)
+        return [[]]
+
+    def _queue_manager_status(self, _message: pcf.Message) -> Iterable[Reply]:
+        core = self._connection.core
+        started = datetime.fromtimestamp(self._started, UTC)
+        return [[
+            pcf.string(mq.MQCA_Q_MGR_NAME, core.name, size=48), pcf.integer(1149, 3 if core.quiescing else 2),
+            pcf.integer(1233, 2), pcf.integer(1230, len(self._connection.authority.connections)),
+            pcf.string(3175, f"{started:%Y-%m-%d}", size=12), pcf.string(3176, f"{started:%H.%M.%S}", size=8),
+        ]]  # fmt: skip
+
+    def _connections(self, message: pcf.Message) -> Iterable[Reply]:
+        accepts = objects.filter_of(message)
+        wanted = b""
+        given = message.find(mq.MQBACF_CONNECTION_ID)
+        if given is not None and isinstance(given.value, bytes):
+            wanted = given.value
+        replies = []
+        for one in sorted(self._connection.authority.connections, key=lambda each: each.connection_id):
+            reply = _connection(one)
+            values = {p.parameter: p.value if isinstance(p.value, int) else p.text() for p in reply}
+            if (not wanted or one.connection_id == wanted.ljust(24, b"\0")) and accepts(values.get):
+                replies.append(reply)
+        if not replies:
+            raise refuse(3174, "no connection fits")
+        return replies
+
+    def _escape(self, message: pcf.Message) -> Iterable[Reply]:
+        """MQSC inside PCF."""
+        report = self._run_mqsc(text_of(message, 3014))
+        answers = [line for line in report.lines if not line.startswith(" " * 5)]  # not the command itself
+        return [[pcf.integer(1017, 1), pcf.string(3014, line)] for line in answers]
+
+    def _set_authority(self, message: pcf.Message) -> Iterable[Reply]:
+        profile = text_of(message, 3067)
+        kind = KIND_OF_MQOT.get(number_of(message, 1016, 0))
+        if kind is None:
+            raise refuse(3173, "ObjectType is missing")
+        entities = _texts(message, 3065) + _texts(message, 3066)
+        if not entities:
+            raise refuse(MQRCCF_ENTITY_NAME_MISSING, "PrincipalEntityNames or GroupEntityNames is needed")
+        add, remove = _rights(message, 1116), _rights(message, 1117)
+        for entity in entities:
+            self._connection.authority.set_record(kind, profile, entity, add, remove)
+        return [[]]
+
+
+def _texts(message: pcf.Message, identifier: int) -> list[str]:
+    found = message.find(identifier)
+    if found is None:
+        return []
+    return found.texts() if isinstance(found.value, tuple) else [found.text()]
+
+
+def _rights(message: pcf.Message, identifier: int) -> list[str]:
+    found = message.find(identifier)
+    values = found.value if found is not None and isinstance(found.value, tuple) else ()
+    unknown = [value for value in values if value not in RIGHT_OF_MQAUTH]
+    if unknown:
+        raise refuse(MQRCCF_AUTH_VALUE_ERROR, f"authority {unknown[0]!r} is not known")
+    return [RIGHT_OF_MQAUTH[value] for value in values if isinstance(value, int)]
+
+
+def _connection(one: Connection) -> Reply:
+    since = datetime.fromtimestamp(one.since, UTC)
+    return [
+        pcf.byte_string(mq.MQBACF_CONNECTION_ID, one.connection_id),
+        pcf.integer(mq.MQIA_APPL_TYPE, MQAT_USER),
+        pcf.string(3058, one.application, size=28),
+        pcf.string(3025, one.user, size=12),
+        pcf.string(mq.MQCACH_CHANNEL_NAME, one.channel, size=20),
+        pcf.string(mq.MQCACH_CONNECTION_NAME, one.connection_name, size=264),
+        pcf.integer(1128, 1 if one.work.open else 0),
+        pcf.integer(1132, 0),
+        pcf.string(3132, f"{since:%Y-%m-%d}", size=12),
+    ]
+
+
+# Commands about queues
+
+
+def _clear(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    name = text_of(message, mq.MQCA_Q_NAME)
+    connection.authorise("QUEUE", name, "CLR")
+    connection.administration.clear(name)
+    return [[]]
+
+
+def _queue_status(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    accepts = objects.filter_of(message)
+    replies: list[Reply] = []
+    pattern = text_of(message, mq.MQCA_Q_NAME)
+    if objects.number_of(message, 1103, 1105) == MQIACF_Q_HANDLE:
+        return _fitting(pcf_status.queue_handles(connection, pattern), accepts, pattern)
+    for definition in connection.core.catalogue.matching(("QLOCAL",), pattern):
+        status = queue_status(connection.core, definition.name)
+        reply = [pcf.string(mq.MQCA_Q_NAME, definition.name, size=48), pcf.integer(1103, 1105)]
+        reply += [pcf.integer(number, int(status[word])) for word, number in STATUS_NUMBERS.items()]
+        reply += [pcf.string(number, str(status[word]), size=12) for word, number in STATUS_TEXTS.items()]
+        replies.append(reply)
+    return _fitting(replies, accepts, pattern)
+
+
+def _fitting(replies: Iterable[Reply], accepts: Callable[[objects.Lookup], bool], pattern: str) -> list[Reply]:
+    """What a filter lets through; an error when nothing is left."""
+    found = []
+    for reply in replies:
+        values = {p.parameter: p.value if isinstance(p.value, int) else p.text() for p in reply}
+        if accepts(values.get):
+            found.append(reply)
+    if not found:
+        raise not_found("QLOCAL", pattern)
+    return found
+
+
+def _reset_statistics(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    core = connection.core
+    pattern = text_of(message, mq.MQCA_Q_NAME)
+    replies: list[Reply] = []
+    for definition in core.catalogue.matching(("QLOCAL",), pattern):
+        queue = core.queues[definition.name]
+        replies.append([
+            pcf.string(mq.MQCA_Q_NAME, queue.name, size=48), pcf.integer(37, queue.puts), pcf.integer(38, queue.gets),
+            pcf.integer(36, queue.high_depth), pcf.integer(35, int(core.now() - queue.since)),
+        ])  # fmt: skip
+        queue.puts = queue.gets = 0
+        queue.high_depth, queue.since = core.depth(queue), core.now()
+    if not replies:
+        raise not_found("QLOCAL", pattern)
+    return replies
+
+
+def _inquire_queue_manager(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    wanted = message.find(mq.MQIACF_Q_MGR_ATTRS)
+    numbers = (
+        [one for one in wanted.value if isinstance(one, int)] if wanted and isinstance(wanted.value, tuple) else []
+    )
+    name = pcf.string(mq.MQCA_Q_MGR_NAME, connection.core.name, size=48)
+    attributes = objects.described(connection, connection.core.catalogue.queue_manager, numbers)
+    return [[name, *(one for one in attributes if one.parameter != mq.MQCA_Q_MGR_NAME)]]
+
+
+def _family(
+    of: objects.Type, change: int, copy: int, create: int, delete: int, inquire: int, names: int
+) -> dict[int, Handler]:
+    made = {
+        change: objects.change(of), copy: objects.copy(of), create: objects.create(of), delete: objects.delete(of),
+        inquire: objects.inquire(of), names: objects.names(of),
+    }  # fmt: skip
+    made.pop(0, None)
+    return made
+
+
+_COMMANDS: dict[int, Handler] = {
+    mq.MQCMD_INQUIRE_Q_MGR: _inquire_queue_manager,
+    mq.MQCMD_CLEAR_Q: _clear,
+    mq.MQCMD_INQUIRE_Q_STATUS: _queue_status,
+    mq.MQCMD_RESET_Q_STATS: _reset_statistics,
+    **pcf_status.COMMANDS,
+    **_family(objects.QUEUES, 8, 10, 11, 12, 13, 18),
+    **_family(objects.NAMELISTS, 32, 33, 34, 35, 36, 37),
+    **_family(objects.PROCESSES, 3, 4, 5, 6, 7, 19),
+    **_family(objects.AUTHINFOS, 79, 80, 81, 82, 83, 84),
+    **_family(objects.TOPICS, 170, 171, 172, 173, 174, 175),
+    **_family(objects.SUBSCRIPTIONS, 178, 181, 177, 179, 176, 0),
+    **_family(objects.CHANNELS, 21, 22, 23, 24, 25, 20),
+}

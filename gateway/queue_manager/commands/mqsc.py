@@ -1,0 +1,389 @@
+"""MQSC commands are carried out: what `mqgate mqsc` and the file of objects in the settings run.
+
+Answers are lines in the words of runmqsc, with its message numbers, so that scripts that look for them keep working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from gateway.errors import MQError
+from gateway.queue_manager.commands.mqsc_parse import Command, MqscSyntaxError, Parameter, commands, parse
+from gateway.queue_manager.commands.status import Row, describe, queue_status
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.administration import Administration, AdministrationError
+from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, QUEUE_KINDS, SYNONYMS, Value
+
+VERBS = {"DEF": "DEFINE", "ALT": "ALTER", "DIS": "DISPLAY", "DISP": "DISPLAY", "DEL": "DELETE"}
+OBJECTS = {
+    "QL": "QLOCAL", "QM": "QMODEL", "QA": "QALIAS", "QR": "QREMOTE", "Q": "QUEUE", "NL": "NAMELIST", "QS": "QSTATUS",
+    "CHL": "CHANNEL", "PRO": "PROCESS", "QMS": "QMSTATUS",
+}  # fmt: skip
+
+_DONE = {
+    ("DEFINE", "QUEUE"): "AMQ8006I: IBM MQ queue created.",
+    ("ALTER", "QUEUE"): "AMQ8008I: IBM MQ queue changed.",
+    ("DELETE", "QUEUE"): "AMQ8007I: IBM MQ queue deleted.",
+    ("ALTER", "QMGR"): "AMQ8005I: IBM MQ queue manager changed.",
+    ("DEFINE", "TOPIC"): "AMQ8690I: IBM MQ topic created.",
+    ("ALTER", "TOPIC"): "AMQ8691I: IBM MQ topic changed.",
+    ("DELETE", "TOPIC"): "AMQ8692I: IBM MQ topic object deleted.",
+    ("DEFINE", "SUB"): "AMQ8094I: IBM MQ subscription created.",
+    ("ALTER", "SUB"): "AMQ8095I: IBM MQ subscription changed.",
+    ("DELETE", "SUB"): "AMQ8093I: IBM MQ subscription deleted.",
+    ("DEFINE", "NAMELIST"): "AMQ8552I: IBM MQ namelist created.",
+    ("ALTER", "NAMELIST"): "AMQ8551I: IBM MQ namelist changed.",
+    ("DELETE", "NAMELIST"): "AMQ8553I: IBM MQ namelist deleted.",
+    ("DEFINE", "AUTHINFO"): "AMQ8563I: IBM MQ authentication information object created.",
+    ("ALTER", "AUTHINFO"): "AMQ8567I: IBM MQ authentication information changed.",
+    ("DELETE", "AUTHINFO"): "AMQ8568I: IBM MQ authentication information object deleted.",
+    ("DEFINE", "CHANNEL"): "AMQ8014I: IBM MQ channel created.",
+    ("ALTER", "CHANNEL"): "AMQ8016I: IBM MQ channel changed.",
+    ("DELETE", "CHANNEL"): "AMQ8015I: IBM MQ channel deleted.",
+    ("DEFINE", "PROCESS"): "AMQ8010I: IBM MQ process created.",
+    ("ALTER", "PROCESS"): "AMQ8012I: IBM MQ process changed.",
+    ("DELETE", "PROCESS"): "AMQ8011I: IBM MQ process deleted.",
+}
+SHOWN = {
+    "QUEUE": "AMQ8409I: Display Queue details.",
+    "QMGR": "AMQ8408I: Display Queue Manager details.",
+    "TOPIC": "AMQ8633I: Display topic details.",
+    "SUB": "AMQ8096I: IBM MQ subscription inquired.",
+    "NAMELIST": "AMQ8550I: Display namelist details.",
+    "AUTHINFO": "AMQ8566I: Display authentication information details.",
+    "CHANNEL": "AMQ8414I: Display Channel details.",
+    "PROCESS": "AMQ8407I: Display Process details.",
+    "QSTATUS": "AMQ8450I: Display queue status details.",
+    "CONN": "AMQ8276I: Display Connection details.",
+    "QMSTATUS": "AMQ8705I: Display Queue Manager Status Details.",
+    "AUTHREC": "AMQ8864I: Display authority record details.",
+    "TPSTATUS": "AMQ8754I: Display topic status details.",
+    "SBSTATUS": "AMQ8099I: IBM MQ subscription status inquired.",
+    "ENTAUTH": "AMQ8866I: Display entity authority details.",
+    "PUBSUB": "AMQ8723I: Display pub/sub status details.",
+    "QSTATS": "AMQ8771I: Queue statistics reset.",
+}
+_COMPARE: dict[str, Callable[[Value, Value], bool]] = {
+    "LT": lambda value, other: value < other,  # type: ignore[operator]
+    "GT": lambda value, other: value > other,  # type: ignore[operator]
+    "EQ": lambda value, other: value == other,
+    "NE": lambda value, other: value != other,
+    "LE": lambda value, other: value <= other,  # type: ignore[operator]
+    "GE": lambda value, other: value >= other,  # type: ignore[operator]
+    "LK": lambda value, other: _like(str(value), str(other)),
+    "NL": lambda value, other: not _like(str(value), str(other)),
+    "CT": lambda value, other: str(other) in str(value).split(","),
+    "EX": lambda value, other: str(other) not in str(value).split(","),
+}
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a text of commands."""
+
+    lines: list[str] = field(default_factory=list)
+    read: int = 0
+    syntax_errors: int = 0
+    failed: int = 0
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    """What went wrong, by the line the command begins on."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was carried out."""
+        return not self.syntax_errors and not self.failed
+
+    def summary(self) -> list[str]:
+        """The closing lines of runmqsc."""
+        count = "No MQSC commands read." if not self.read else f"{_counted(self.read, 'MQSC command')} read."
+        syntax = "No commands have a syntax error."
+        if self.syntax_errors:
+            verb = "has" if self.syntax_errors == 1 else "have"
+            syntax = f"{_counted(self.syntax_errors, 'command')} {verb} a syntax error."
+        done = "All valid MQSC commands were processed."
+        if self.failed:
+            done = f"{_counted(self.failed, 'valid MQSC command')} could not be processed."
+        return [count, syntax, done]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"One {what}" if number == 1 else f"{number} {what}s"
+
+
+def _like(value: str, pattern: str) -> bool:
+    return value.startswith(pattern[:-1]) if pattern.endswith("*") else value == pattern
+
+
+Extension = Callable[[Command], Iterable[str] | None]
+"""Carries out commands of a kind this module does not know (subscriptions' status, authority records); None: not
+mine."""
+
+
+class Mqsc:
+    """Runs commands on one queue manager. Called with its lock held."""
+
+    def __init__(self, core: Core, administration: Administration, extensions: list[Extension] | None = None) -> None:
+        self._core = core
+        self._administration = administration
+        self.extensions: list[Extension] = extensions or []
+
+    def run(self, text: str) -> Report:
+        """Every command of the text; one that fails does not keep the next from running."""
+        report = Report()
+        for line, command_text in commands(text):
+            report.read += 1
+            report.lines.append(f"     {report.read} : {command_text}")
+            try:
+                report.lines += self.execute(parse(line, command_text))
+            except MqscSyntaxError as error:
+                report.syntax_errors += 1
+                report.lines += [
+                    "AMQ8405I: Syntax error detected at or near end of command segment below:-",
+                    error.text,
+                ]
+                report.problems.append((line, str(error)))
+            except MQError as error:
+                report.failed += 1
+                other = f"AMQ8101S: IBM MQ error ({error.reason}) has occurred. {error}"
+                message = error.message if isinstance(error, AdministrationError) else other
+                report.lines.append(message)
+                report.problems.append((line, message))
+        return report
+
+    def execute(self, command: Command) -> Iterable[str]:
+        """One command; the lines of its answer."""
+        command.verb = VERBS.get(command.verb, command.verb)
+        command.object = OBJECTS.get(command.object, command.object)
+        for extension in self.extensions:
+            lines = extension(command)
+            if lines is not None:
+                return lines
+        handler = {
+            "DEFINE": self._define,
+            "ALTER": self._alter,
+            "DELETE": self._delete,
+            "CLEAR": self._clear,
+            "DISPLAY": self._display,
+            "PING": self._ping,
+            "REFRESH": self._refresh,
+        }.get(command.verb)
+        if handler is None:
+            raise syntax(command, f"{command.verb} is not offered")
+        return handler(command)
+
+    def _define(self, command: Command) -> list[str]:
+        kind = _kind(command)
+        given, words = _attributes(command, kind)
+        self._administration.define(
+            kind, _named(command), given, replace="REPLACE" in words, like=words.get("LIKE", "")
+        )
+        return [_DONE["DEFINE", _family(kind)]]
+
+    def _alter(self, command: Command) -> list[str]:
+        kind = _kind(command)
+        given, _ = _attributes(command, kind)
+        self._administration.alter(kind, "" if kind == "QMGR" else _named(command), given)
+        return [_DONE["ALTER", _family(kind)]]
+
+    def _delete(self, command: Command) -> list[str]:
+        kind = _kind(command)
+        words = {parameter.keyword for parameter in command.parameters}
+        self._administration.delete(kind, _named(command), purge="PURGE" in words)
+        return [_DONE["DELETE", _family(kind)]]
+
+    def _clear(self, command: Command) -> list[str]:
+        if command.object != "QLOCAL":
+            raise syntax(command, "CLEAR QLOCAL(name)")
+        self._administration.clear(_named(command))
+        return ["AMQ8022I: IBM MQ queue cleared."]
+
+    def _ping(self, _command: Command) -> list[str]:
+        return ["AMQ8415I: Ping IBM MQ Queue Manager command complete."]
+
+    def _refresh(self, _command: Command) -> list[str]:
+        return ["AMQ8560I: IBM MQ security cache refreshed."]
+
+    def _display(self, command: Command) -> list[str]:
+        if command.object == "QSTATUS":
+            rows, kind = self._queue_status(command), "QSTATUS"
+        else:
+            kind = "QUEUE" if command.object == "QUEUE" else _kind(command)
+            rows = self._objects(command, kind)
+        heading = SHOWN[_family(kind)]
+        lines: list[str] = []
+        for row in rows:
+            lines += [heading, *columns(row)]
+        if not lines:
+            name = command.name or self._core.name
+            raise AdministrationError(2085, f"AMQ8147E: IBM MQ object {name} not found.")
+        return lines
+
+    def _objects(self, command: Command, kind: str) -> list[Row]:
+        kinds = tuple(QUEUE_KINDS) if kind == "QUEUE" else (kind,)
+        wanted, condition, kinds = _selection(command, kinds)
+        pattern = "" if kind == "QMGR" else command.name
+        rows = []
+        for definition in self._administration.select(kinds, pattern):
+            row = describe(self._core, definition)
+            if (condition is None or condition(row)) and (kind != "SUB" or _only(command, row)):
+                rows.append(chosen(row, wanted, _titles(definition.kind)))
+        return rows
+
+    def _queue_status(self, command: Command) -> list[Row]:
+        wanted, condition, _ = _selection(command, ())
+        rows = []
+        for definition in self._administration.select(("QLOCAL",), command.name):
+            status = queue_status(self._core, definition.name)
+            row = {"QUEUE": definition.name, "TYPE": "QUEUE"}
+            row |= {word: " " if word == "MSGAGE" and value == -1 else str(value) for word, value in status.items()}
+            shown = row | {"UNCOM": row["UNCOM"] if status["UNCOM"] else "NO"}  # as IBM MQ: how many, or NO
+            if condition is None or condition(row):
+                rows.append(chosen(shown, wanted, ("QUEUE", "TYPE")))
+        return rows
+
+
+def _kind(command: Command) -> str:
+    if command.object not in BY_KEYWORD:
+        raise syntax(command, f"{command.object or 'nothing'} is no type of object known here")
+    return command.object
+
+
+def _family(kind: str) -> str:
+    return "QUEUE" if kind in QUEUE_KINDS else kind
+
+
+def _named(command: Command) -> str:
+    if not command.name:
+        raise syntax(command, "the object's name in parentheses is expected")
+    return command.name
+
+
+def syntax(command: Command, what: str) -> MqscSyntaxError:
+    """The command is not one that can be carried out."""
+    return MqscSyntaxError(command.line, command.text, what)
+
+
+_OPTIONS = frozenset({"REPLACE", "NOREPLACE", "LIKE", "FORCE", "ALL", "PURGE", "NOPURGE", "TYPE", "WHERE", "IGNSTATE"})
+
+
+def _attributes(command: Command, kind: str) -> tuple[dict[str, Value], dict[str, str]]:
+    """The attributes given, as numbers and texts, and the command's other words."""
+    given: dict[str, Value] = {}
+    words: dict[str, str] = {}
+    for parameter in command.parameters:
+        keyword = SYNONYMS.get(parameter.keyword, parameter.keyword)
+        if parameter.values is None and keyword in FLAGS:
+            keyword, given_value = FLAGS[keyword]
+            given[keyword] = given_value
+        elif keyword in BY_KEYWORD[kind]:
+            given[keyword] = _value(command, kind, keyword, parameter)
+        elif keyword in _OPTIONS:
+            words[keyword] = parameter.values[0] if parameter.values else ""
+        else:
+            raise syntax(command, f"{keyword} is no attribute of {kind}")
+    return given, words
+
+
+def _value(command: Command, kind: str, keyword: str, parameter: Parameter) -> Value:
+    attribute = BY_KEYWORD[kind][keyword]
+    values = parameter.values
+    if values is None:
+        raise syntax(command, f"{keyword} needs a value in parentheses")
+    if attribute.is_text:
+        return ",".join(values)
+    word = values[0] if values else ""
+    if attribute.words is not None and word.upper() in attribute.words:
+        return attribute.words[word.upper()]
+    try:
+        return int(word)
+    except ValueError:
+        raise syntax(command, f"{word!r} is no value for {keyword}") from None
+
+
+Condition = Callable[[Row], bool]
+
+
+def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Condition | None, tuple[str, ...]]:
+    """Which attributes to show, which objects, of which types."""
+    wanted: set[str] = set()
+    filtered: set[str] = set()
+    condition: Condition | None = None
+    for parameter in command.parameters:
+        if parameter.keyword == "WHERE":
+            condition = condition_of(command, parameter.values or [])
+            filtered.add((parameter.values or [""])[0].upper())
+        elif parameter.keyword == "TYPE" and kinds and parameter.values:
+            kind = OBJECTS.get(parameter.values[0], parameter.values[0])
+            kinds = kinds if kind in {"ALL", "QUEUE"} else (kind,)
+        elif parameter.keyword != "ALL":
+            wanted.add(parameter.keyword)
+    # What is filtered by is shown beside what is asked for.
+    everything = not wanted or any(parameter.keyword == "ALL" for parameter in command.parameters)
+    return set() if everything else wanted | filtered, condition, kinds
+
+
+def condition_of(command: Command, parts: list[str]) -> Condition:
+    """What WHERE lets through."""
+    if len(parts) < 3 or parts[1].upper() not in _COMPARE:
+        raise syntax(command, "WHERE(attribute operator value), with LT GT EQ NE LE GE LK NL CT EX")
+    keyword, operator, other = parts[0].upper(), parts[1].upper(), parts[2]
+    compare = _COMPARE[operator]
+
+    def holds(row: Row) -> bool:
+        value = row.get(keyword)
+        if value is None:
+            return False
+        if value.lstrip("-").isdigit() and other.lstrip("-").isdigit():
+            return compare(int(value), int(other))
+        return compare(value, other if operator not in {"EQ", "NE"} or value == other else other.upper())
+
+    return holds
+
+
+_SUBTYPES = {"API": ("API",), "ADMIN": ("ADMIN",), "PROXY": ("PROXY",), "USER": ("API", "ADMIN")}
+
+
+def _only(command: Command, row: Row) -> bool:
+    """DISPLAY SUB: SUBTYPE and DURABLE with a value say which subscriptions are meant."""
+    for parameter in command.parameters:
+        value = (parameter.values or [""])[0].upper()
+        meant = _SUBTYPES.get(value, (value,))
+        if (
+            parameter.keyword in {"SUBTYPE", "DURABLE"}
+            and value not in {"", "ALL"}
+            and row[parameter.keyword] not in meant
+        ):
+            return False
+    return True
+
+
+def _titles(kind: str) -> tuple[str, ...]:
+    if kind in QUEUE_KINDS:
+        return ("QUEUE", "TYPE")
+    return ("QMNAME",) if kind == "QMGR" else (kind, "SUBID")
+
+
+def chosen(row: Row, wanted: set[str], titles: tuple[str, ...]) -> Row:
+    """What a DISPLAY shows of a row: its titles, and what was asked for."""
+    keep = {word: row[word] for word in titles if word in row}
+    asked = row if not wanted else {word: value for word, value in row.items() if word in wanted}
+    return keep | asked
+
+
+def columns(row: Row) -> list[str]:
+    """Two attributes a line, the second at column 44, as runmqsc sets them."""
+    lines: list[str] = []
+    left = ""
+    for word, value in row.items():
+        item = f"{word}({value or ' '})" if word != "SYNCPT" else word
+        if left and len(left) < 40 and len(item) < 40:
+            lines.append(f"   {left:<40}{item}")
+            left = ""
+        else:
+            if left:
+                lines.append(f"   {left}")
+            left = item
+    if left:
+        lines.append(f"   {left}")
+    return lines

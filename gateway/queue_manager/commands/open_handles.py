@@ -1,0 +1,78 @@
+"""What programs have open, row by row: for DISPLAY QSTATUS TYPE(HANDLE), DISPLAY CONN TYPE(HANDLE) and their PCF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.mq import constants as mq
+from gateway.queue_manager.commands.status import Row
+from gateway.queue_manager.objects.authority import Authority
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.handles import INPUT, Handle
+
+OPEN_OPTIONS = {
+    "MQOO_INPUT_AS_Q_DEF": mq.MQOO_INPUT_AS_Q_DEF, "MQOO_INPUT_SHARED": mq.MQOO_INPUT_SHARED,
+    "MQOO_INPUT_EXCLUSIVE": mq.MQOO_INPUT_EXCLUSIVE, "MQOO_BROWSE": mq.MQOO_BROWSE, "MQOO_OUTPUT": mq.MQOO_OUTPUT,
+    "MQOO_INQUIRE": mq.MQOO_INQUIRE, "MQOO_SET": mq.MQOO_SET,
+    "MQOO_SAVE_ALL_CONTEXT": mq.MQOO_SAVE_ALL_CONTEXT, "MQOO_PASS_IDENTITY_CONTEXT": mq.MQOO_PASS_IDENTITY_CONTEXT,
+    "MQOO_PASS_ALL_CONTEXT": mq.MQOO_PASS_ALL_CONTEXT, "MQOO_SET_IDENTITY_CONTEXT": mq.MQOO_SET_IDENTITY_CONTEXT,
+    "MQOO_SET_ALL_CONTEXT": mq.MQOO_SET_ALL_CONTEXT,
+    "MQOO_ALTERNATE_USER_AUTHORITY": mq.MQOO_ALTERNATE_USER_AUTHORITY,
+    "MQOO_FAIL_IF_QUIESCING": mq.MQOO_FAIL_IF_QUIESCING,
+}  # fmt: skip
+OBJECT_WORDS = {mq.MQOT_Q: "QUEUE", mq.MQOT_TOPIC: "TOPIC", mq.MQOT_Q_MGR: "QMGR", mq.MQOT_NAMELIST: "NAMELIST"}
+
+
+def connections(authority: Authority) -> list[Connection]:
+    """Programs that are connected, in the order they came."""
+    return sorted(authority.connections, key=lambda one: one.connection_id)
+
+
+def handles_of(authority: Authority, queue: str) -> Iterator[tuple[Connection, Handle]]:
+    """Who has the local queue open."""
+    for connection in connections(authority):
+        for handle in connection.handles():
+            local = local_queue(handle)
+            if local is not None and local.name == queue:
+                yield connection, handle
+
+
+def local_queue(handle: Handle) -> LocalQueue | None:
+    """The queue a handle reaches."""
+    return handle.queue or (handle.target.queue if handle.target is not None else None)
+
+
+def queue_handle(connection: Connection, handle: Handle) -> Row:
+    """A line of DISPLAY QSTATUS TYPE(HANDLE)."""
+    local = local_queue(handle)
+    taking = handle.options & INPUT
+    shared = "EXCL" if local is not None and local.exclusive else "SHARED"
+    waits = any(parked.handle is handle for parked in connection.parked)
+    return {
+        "QUEUE": "" if local is None else local.name, "TYPE": "HANDLE", "APPLTAG": connection.application,
+        "APPLTYPE": "USER", "BROWSE": _yes(handle, mq.MQOO_BROWSE), "CHANNEL": connection.channel,
+        "CONNAME": connection.connection_name, "HSTATE": "ACTIVE" if waits else "INACTIVE",
+        "INPUT": shared if taking else "NO", "INQUIRE": _yes(handle, mq.MQOO_INQUIRE),
+        "OUTPUT": _yes(handle, mq.MQOO_OUTPUT), "SET": _yes(handle, mq.MQOO_SET), "USERID": connection.user,
+    }  # fmt: skip
+
+
+def open_objects(connection: Connection, identifier: str) -> Iterator[Row]:
+    """The lines of DISPLAY CONN TYPE(HANDLE)."""
+    for handle in connection.handles():
+        local = local_queue(handle)
+        name = handle.definition.name if handle.definition is not None else "" if local is None else local.name
+        kind = "SUB" if handle.subscription else OBJECT_WORDS.get(handle.object_type, "QUEUE")
+        row = {
+            "CONN": identifier, "TYPE": "HANDLE", "OBJNAME": handle.subscription or name, "OBJTYPE": kind,
+            "OPENOPTS": ",".join(word for word, option in OPEN_OPTIONS.items() if handle.options & option),
+            "USERID": connection.user, "CHANNEL": connection.channel, "CONNAME": connection.connection_name,
+        }  # fmt: skip
+        if handle.topic:
+            row["TOPICSTR"] = handle.topic
+        yield row
+
+
+def _yes(handle: Handle, option: int) -> str:
+    return "YES" if handle.options & option else "NO"

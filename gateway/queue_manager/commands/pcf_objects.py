@@ -1,0 +1,348 @@
+"""PCF on objects: create, change, copy, delete and inquire, for every type by one table of identifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.mq import pcf
+from gateway.mq.pcf import Parameter
+from gateway.queue_manager.commands.status import names_of
+from gateway.queue_manager.objects.administration import AdministrationError, not_found
+from gateway.queue_manager.objects.attributes import BY_SELECTOR, KIND_OF_QUEUE, QUEUE_KINDS, TABLES, Value
+from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.verbs import mqinq
+
+if TYPE_CHECKING:
+    from gateway.queue_manager.verbs.connection import Connection
+
+MQRCCF_PARM_MISSING = 3228
+MQRCCF_PARM_VALUE_ERROR = 3229
+MQRCCF_CFIN_PARM_ID_ERROR = 3014
+MQRCCF_OBJECT_NAME_MISSING = 3019
+ALL = mq.MQIACF_ALL
+NAME_LENGTH = 48
+BYTE_STRINGS = {7015: 24, 7010: 32}
+"""Attributes of subscriptions that are bytes in PCF and hexadecimal in MQSC, with their lengths."""
+MQBACF_SUB_ID = 7016
+_OPTIONS = frozenset({mq.MQIACF_REPLACE, 1005, mq.MQIACF_PURGE, 1007, mq.MQIA_Q_TYPE, 1304, 63})
+
+
+class Type(NamedTuple):
+    """How PCF speaks of one type of object."""
+
+    kinds: tuple[str, ...]
+    name: int
+    attributes: int
+    names: int
+    from_name: int
+    to_name: int
+
+
+QUEUES = Type(tuple(QUEUE_KINDS), mq.MQCA_Q_NAME, mq.MQIACF_Q_ATTRS, 3011, 3001, 3002)
+NAMELISTS = Type(("NAMELIST",), mq.MQCA_NAMELIST_NAME, mq.MQIACF_NAMELIST_ATTRS, 3013, 3005, 3006)
+PROCESSES = Type(("PROCESS",), 2012, 1003, 3012, 3003, 3004)
+AUTHINFOS = Type(("AUTHINFO",), mq.MQCA_AUTH_INFO_NAME, mq.MQIACF_AUTH_INFO_ATTRS, 3048, 3009, 3010)
+TOPICS = Type(("TOPIC",), 2092, 1269, 3151, 3150, 3149)
+SUBSCRIPTIONS = Type(("SUB",), mq.MQCACF_SUB_NAME, 1287, 0, 3163, 3164)
+CHANNELS = Type(("CHANNEL",), mq.MQCACH_CHANNEL_NAME, 1015, 3512, 3007, 3008)
+
+Reply = list[Parameter]
+Handler = Callable[["Connection", pcf.Message], Iterable[Reply]]
+
+
+def refuse(reason: int, text: str) -> AdministrationError:
+    """A command that cannot be carried out."""
+    return AdministrationError(reason, text)
+
+
+def text_of(message: pcf.Message, identifier: int, default: str | None = None) -> str:
+    """A string parameter; 3228 when it is needed and not there."""
+    found = message.find(identifier)
+    if found is None:
+        if default is None:
+            raise refuse(MQRCCF_PARM_MISSING, f"parameter {identifier} is needed")
+        return default
+    return found.text() if isinstance(found.value, bytes) else default or ""
+
+
+def number_of(message: pcf.Message, identifier: int, default: int) -> int:
+    """An integer parameter."""
+    found = message.find(identifier)
+    return found.value if found is not None and isinstance(found.value, int) else default
+
+
+def kind_of(message: pcf.Message, of: Type, *, default: str = "") -> str:
+    """The type of queue a command is about; for other objects there is one."""
+    if of is not QUEUES:
+        return of.kinds[0]
+    number = number_of(message, mq.MQIA_Q_TYPE, 0)
+    kind = KIND_OF_QUEUE.get(number, default)
+    if not kind:
+        raise refuse(MQRCCF_PARM_VALUE_ERROR if number else MQRCCF_PARM_MISSING, "QType is missing or none of queues'")
+    return kind
+
+
+def given_attributes(message: pcf.Message, of: Type, kind: str) -> dict[str, Value]:
+    """The attributes among the parameters."""
+    given: dict[str, Value] = {}
+    for parameter in message.parameters:
+        identifier = parameter.parameter
+        if identifier in {of.name, of.from_name, of.to_name, MQBACF_SUB_ID} or identifier in _OPTIONS:
+            continue
+        attribute = BY_SELECTOR[kind].get(identifier)
+        if attribute is None:
+            raise refuse(MQRCCF_CFIN_PARM_ID_ERROR, f"parameter {identifier} is no attribute of a {kind}")
+        given[attribute.keyword] = _value(parameter)
+    return given
+
+
+def _value(parameter: Parameter) -> Value:
+    if isinstance(parameter.value, int):
+        return parameter.value
+    if isinstance(parameter.value, tuple):
+        return ",".join(name for name in parameter.texts() if name)
+    if parameter.type == pcf.BYTE_STRING:
+        return parameter.value.hex()
+    return parameter.text()
+
+
+def create(of: Type) -> Handler:
+    """CREATE."""
+
+    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+        kind, name = kind_of(message, of), text_of(message, of.name)
+        replace = number_of(message, mq.MQIACF_REPLACE, mq.MQRP_NO) == mq.MQRP_YES
+        connection.authorise(family(of), name, "CRT")
+        connection.administration.define(kind, name, given_attributes(message, of, kind), replace=replace)
+        return [[]]
+
+    return run
+
+
+def change(of: Type) -> Handler:
+    """CHANGE."""
+
+    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+        name = name_of(connection, message, of)
+        found = connection.core.catalogue.get(of.kinds[0] if of is not QUEUES else "QUEUE", name)
+        kind = kind_of(message, of, default=found.kind if found is not None else "QLOCAL")
+        connection.authorise(family(of), name, "CHG")
+        connection.administration.alter(kind, name, given_attributes(message, of, kind))
+        return [[]]
+
+    return run
+
+
+def copy(of: Type) -> Handler:
+    """COPY: a new object like another, with what is said besides."""
+
+    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+        source, name = text_of(message, of.from_name), text_of(message, of.to_name)
+        kind = kind_of(message, of, default="QLOCAL")
+        replace = number_of(message, mq.MQIACF_REPLACE, mq.MQRP_NO) == mq.MQRP_YES
+        connection.authorise(family(of), name, "CRT")
+        given = given_attributes(message, of, kind)
+        connection.administration.define(kind, name, given, replace=replace, like=source)
+        return [[]]
+
+    return run
+
+
+def delete(of: Type) -> Handler:
+    """DELETE."""
+
+    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+        name = name_of(connection, message, of)
+        kind = "QUEUE" if of is QUEUES else of.kinds[0]
+        if of is QUEUES and message.find(mq.MQIA_Q_TYPE) is not None:
+            kind = kind_of(message, of)
+        connection.authorise(family(of), name, "DLT")
+        purge = number_of(message, mq.MQIACF_PURGE, mq.MQPO_NO) == mq.MQPO_YES
+        connection.administration.delete(kind, name, purge=purge)
+        return [[]]
+
+    return run
+
+
+def inquire(of: Type) -> Handler:
+    """INQUIRE: a reply for every object that fits."""
+
+    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+        pattern = name_of(connection, message, of, "*")
+        numbers = _wanted(message, of)
+        kinds = of.kinds
+        if of is QUEUES and number_of(message, mq.MQIA_Q_TYPE, mq.MQQT_ALL) != mq.MQQT_ALL:
+            kinds = (kind_of(message, of),)
+        accepts = filter_of(message)
+        replies = [
+            described(connection, one, numbers)
+            for one in connection.core.catalogue.matching(kinds, pattern)
+            if accepts(partial(attribute_value, connection, one))
+        ]
+        if not replies:
+            raise not_found(kinds[0], pattern)
+        return replies
+
+    return run
+
+
+def _wanted(message: pcf.Message, of: Type) -> list[int]:
+    """The attributes asked for; those filtered by are shown too."""
+    wanted = message.find(of.attributes)
+    chosen: Sequence[object] = (ALL,)
+    if wanted is not None:
+        chosen = wanted.value if isinstance(wanted.value, tuple) else (wanted.value,)
+    filtered = [one.parameter for one in message.parameters if one.type in _FILTERS]
+    return [one for one in chosen if isinstance(one, int)] + filtered
+
+
+def name_of(connection: Connection, message: pcf.Message, of: Type, default: str | None = None) -> str:
+    """The object a command is about; a subscription may be named by its identifier."""
+    given = message.find(MQBACF_SUB_ID) if of is SUBSCRIPTIONS else None
+    if given is None or not isinstance(given.value, bytes) or not any(given.value):
+        return text_of(message, of.name, default)
+    identifier = given.value.hex().upper()
+    for definition in connection.core.catalogue.matching(("SUB",)):
+        if definition.extra.get("SUBID") == identifier:
+            return definition.name
+    raise not_found("SUB", identifier)
+
+
+def names(of: Type) -> Handler:
+    """INQUIRE NAMES: one reply with a list."""
+
+    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+        pattern = text_of(message, of.name, "*")
+        kinds = of.kinds
+        if of is QUEUES and number_of(message, mq.MQIA_Q_TYPE, mq.MQQT_ALL) != mq.MQQT_ALL:
+            kinds = (kind_of(message, of),)
+        found = list(connection.core.catalogue.matching(kinds, pattern))
+        if not found:
+            raise not_found(kinds[0], pattern)
+        reply = [pcf.strings(of.names, [one.name for one in found], size=NAME_LENGTH)]
+        if of is QUEUES:
+            reply.append(pcf.integers(1261, [QUEUE_KINDS[one.kind] for one in found]))
+        return [reply]
+
+    return run
+
+
+def family(of: Type) -> str:
+    """The type as authority records name it."""
+    return "QUEUE" if of is QUEUES else of.kinds[0]
+
+
+# Replies
+
+
+def described(connection: Connection, definition: Definition, wanted: Sequence[int]) -> Reply:
+    """Name, type and the attributes asked for."""
+    everything = not wanted or ALL in wanted
+    reply = _title(definition)
+    known = {parameter.parameter for parameter in reply}
+    for selector in every_selector(definition) if everything else wanted:
+        if selector not in known:
+            parameter = attribute_parameter(connection, definition, selector)
+            if parameter is not None:
+                reply.append(parameter)
+    return reply
+
+
+def every_selector(definition: Definition) -> list[int]:
+    """The attributes of an object, those of its running state included."""
+    selectors = [attribute.selector for attribute in TABLES[definition.kind]]
+    if definition.kind in QUEUE_KINDS or definition.kind in {"TOPIC", "NAMELIST", "PROCESS", "AUTHINFO", "CHANNEL"}:
+        selectors += [2027, 2028]
+    if definition.kind == "QLOCAL":
+        selectors += [2004, 2005, 3, 17, 18, 7]
+    if definition.kind == "NAMELIST":
+        selectors.append(mq.MQIA_NAME_COUNT)
+    if definition.kind == "QMGR":
+        selectors += [2027, 2028, 2003, 2032, 2120, 31, 32, 14, 30]
+    return selectors
+
+
+def _title(definition: Definition) -> Reply:
+    name = definition.name
+    if definition.kind in QUEUE_KINDS:
+        title = [pcf.string(mq.MQCA_Q_NAME, name, size=NAME_LENGTH)]
+        return [*title, pcf.integer(mq.MQIA_Q_TYPE, QUEUE_KINDS[definition.kind])]
+    if definition.kind == "SUB":
+        identifier = bytes.fromhex(str(definition.extra.get("SUBID", ""))).ljust(24, b"\0")
+        return [pcf.string(mq.MQCACF_SUB_NAME, name), pcf.byte_string(MQBACF_SUB_ID, identifier)]
+    if definition.kind == "CHANNEL":
+        title = [pcf.string(mq.MQCACH_CHANNEL_NAME, name, size=20)]
+        return [*title, pcf.integer(1511, definition.number("CHLTYPE"))]
+    of = {"NAMELIST": NAMELISTS, "PROCESS": PROCESSES, "AUTHINFO": AUTHINFOS, "TOPIC": TOPICS}.get(definition.kind)
+    return [] if of is None else [pcf.string(of.name, name, size=NAME_LENGTH)]
+
+
+def attribute_parameter(connection: Connection, definition: Definition, selector: int) -> Parameter | None:
+    """One attribute as a parameter; None if the object has none of the kind."""
+    if definition.kind == "NAMELIST" and selector == mq.MQCA_NAMES:
+        return pcf.strings(selector, names_of(definition), size=NAME_LENGTH)
+    if selector in BYTE_STRINGS:
+        raw = bytes.fromhex(definition.text(BY_SELECTOR[definition.kind][selector].keyword))
+        return pcf.byte_string(selector, raw.ljust(BYTE_STRINGS[selector], b"\0"))
+    value = attribute_value(connection, definition, selector)
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return pcf.integer(selector, value)
+    attribute = BY_SELECTOR[definition.kind].get(selector)
+    size = attribute.length if attribute is not None and attribute.length <= 264 else 0
+    return pcf.string(selector, value, size=size or {2004: 12, 2027: 12, 2005: 8, 2028: 8}.get(selector, 0))
+
+
+def attribute_value(connection: Connection, definition: Definition, selector: int) -> Value | None:
+    """The plain value, for filters and replies."""
+    try:
+        if mq.MQIA_FIRST <= selector <= mq.MQIA_LAST:
+            return mqinq.integer_attribute(connection, definition, selector)
+        attribute = BY_SELECTOR[definition.kind].get(selector)
+        if attribute is not None:
+            return definition.text(attribute.keyword)
+        raw = mqinq.character_attribute(connection, definition, selector)
+    except MQError:
+        return None
+    return None if raw is None else raw.decode("utf-8", "replace").rstrip()
+
+
+# Filters
+
+Lookup = Callable[[int], Value | None]
+_FILTERS = frozenset({pcf.INTEGER_FILTER, pcf.STRING_FILTER, pcf.BYTE_STRING_FILTER})
+
+
+def filter_of(message: pcf.Message) -> Callable[[Lookup], bool]:
+    """What the filter parameters of an INQUIRE let through."""
+    filters = [parameter for parameter in message.parameters if parameter.type in _FILTERS]
+    return lambda lookup: all(_holds(one, lookup(one.parameter)) for one in filters)
+
+
+def _holds(given: Parameter, value: Value | None) -> bool:
+    if value is None:
+        return False
+    if isinstance(given.value, int):
+        return isinstance(value, int) and _compared(given.operator, (value > given.value) - (value < given.value))
+    other = (
+        given.text() if given.type == pcf.STRING_FILTER else given.value.hex() if isinstance(given.value, bytes) else ""
+    )
+    text = str(value)
+    if given.operator in {mq.MQCFOP_LIKE, mq.MQCFOP_NOT_LIKE}:
+        like = text.startswith(other[:-1]) if other.endswith("*") else text == other
+        return like is (given.operator == mq.MQCFOP_LIKE)
+    if given.operator in {10, 13}:  # MQCFOP_CONTAINS, MQCFOP_EXCLUDES: of lists
+        return (other in text.split(",")) is (given.operator == 10)
+    if given.operator in {26, 29}:  # MQCFOP_CONTAINS_GEN, MQCFOP_EXCLUDES_GEN
+        return any(each.startswith(other.rstrip("*")) for each in text.split(",")) is (given.operator == 26)
+    return _compared(given.operator, (text > other) - (text < other))
+
+
+def _compared(operator: int, order: int) -> bool:
+    """MQCFOP: 1 less, 2 equal, 4 greater, and their sums; NOT_EQUAL is less or greater."""
+    return bool(operator & {-1: 1, 0: 2, 1: 4}[order])

@@ -1,0 +1,99 @@
+"""What the queue manager says about itself while it runs: rows of keyword and value for DISPLAY, PCF and the command
+line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value, in_words
+from gateway.queue_manager.objects.catalogue import Definition
+
+VERSION = "09040000"
+COMMAND_LEVEL = 940
+
+Row = dict[str, str]
+
+_QDT = {1: "PREDEFINED", 2: "PERMDYN", 3: "TEMPDYN"}
+
+
+def describe(core: Core, definition: Definition) -> Row:
+    """An object with every attribute in words, those it has only at run time included."""
+    table = BY_KEYWORD[definition.kind]
+    row = _title(definition)
+    row |= {word: in_words(table[word], value) for word, value in sorted(definition.attributes.items())}
+    if definition.kind == "QLOCAL":
+        queue = core.queues[definition.name]
+        row["CURDEPTH"] = str(core.depth(queue))
+        row["IPPROCS"], row["OPPROCS"] = str(queue.inputs), str(queue.outputs)
+        row["DEFTYPE"] = _QDT.get(definition.dynamic, "PREDEFINED")
+    if definition.kind == "NAMELIST":
+        row["NAMCOUNT"] = str(len(names_of(definition)))
+    if definition.kind == "QMGR":
+        row |= queue_manager_facts(core)
+    for when, value in (("CR", definition.created), ("ALT", definition.altered)):
+        day, _, time = value.partition(" ")
+        row[f"{when}DATE"], row[f"{when}TIME"] = day, time
+    return row
+
+
+def names_of(definition: Definition) -> list[str]:
+    """The names in a namelist."""
+    return [name for name in definition.text("NAMES").split(",") if name]
+
+
+def _title(definition: Definition) -> Row:
+    if definition.kind in QUEUE_KINDS:
+        return {"QUEUE": definition.name, "TYPE": definition.kind}
+    if definition.kind == "QMGR":
+        return {}
+    if definition.kind == "SUB":
+        return {"SUB": definition.name, "SUBID": str(definition.extra.get("SUBID", ""))}
+    return {definition.kind: definition.name}
+
+
+def queue_manager_facts(core: Core) -> Row:
+    """What ALTER QMGR cannot change."""
+    return {
+        "QMNAME": core.name,
+        "CMDLEVEL": str(COMMAND_LEVEL),
+        "VERSION": VERSION,
+        "PLATFORM": "UNIX",
+        "COMMANDQ": "SYSTEM.ADMIN.COMMAND.QUEUE",
+        "MAXPRTY": "9",
+        "SYNCPT": "",
+        "DISTL": "YES",
+        "QMID": queue_manager_identifier(core),
+    }
+
+
+def queue_manager_identifier(core: Core) -> str:
+    """Name and time of creation, as the product builds it."""
+    return f"{core.name}_{core.catalogue.queue_manager.created.replace(' ', '_')}"[:48]
+
+
+def queue_status(core: Core, name: str) -> Mapping[str, Value]:
+    """DISPLAY QSTATUS TYPE(QUEUE)."""
+    queue = core.queues[name]
+    oldest = core.store.oldest(name)
+    age = int(core.now() - oldest / 1_000_000) if oldest else -1
+    return {
+        "CURDEPTH": core.depth(queue),
+        "IPPROCS": queue.inputs,
+        "OPPROCS": queue.outputs,
+        "MSGAGE": max(age, 0) if oldest else -1,
+        "UNCOM": queue.uncommitted_puts + len(queue.locked),
+        "LPUTDATE": _day(queue.last_put),
+        "LPUTTIME": _time(queue.last_put),
+        "LGETDATE": _day(queue.last_get),
+        "LGETTIME": _time(queue.last_get),
+    }
+
+
+def _day(when: float) -> str:
+    return f"{datetime.fromtimestamp(when, UTC):%Y-%m-%d}" if when else ""
+
+
+def _time(when: float) -> str:
+    return f"{datetime.fromtimestamp(when, UTC):%H.%M.%S}" if when else ""

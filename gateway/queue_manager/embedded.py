@@ -1,0 +1,386 @@
+"""The embedded queue manager: opened from a directory, used through the batch port and through MQI connections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+
+from gateway.errors import ConfigurationError, Finding, MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
+from gateway.ports.mqi import SubscriptionDescriptor
+from gateway.ports.sources import Backout, Incomplete, Subscribed
+from gateway.queue_manager.batch import message_pages, stored_messages
+from gateway.queue_manager.batch.intake import STATE_PREFIX, Intake
+from gateway.queue_manager.batch.logical_messages import NO_FLAGS, Gathering, Page
+from gateway.queue_manager.commands.command_server import CommandServer
+from gateway.queue_manager.commands.mqsc import Mqsc, Report
+from gateway.queue_manager.commands.mqsc_parse import commands, parse
+from gateway.queue_manager.commands.mqsc_status import StatusCommands
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.journal.prepared import StoreOptions
+from gateway.queue_manager.objects.administration import Administration
+from gateway.queue_manager.objects.attributes import BY_KEYWORD, Value
+from gateway.queue_manager.objects.authority import OWN_USER, Authority
+from gateway.queue_manager.objects.catalogue import Definition, defaults
+from gateway.queue_manager.objects.expired_messages import Expirer
+from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
+from gateway.queue_manager.objects.topics import Topics
+from gateway.queue_manager.objects.triggers import Triggers
+from gateway.queue_manager.store.journal_store import JournalStore
+from gateway.queue_manager.store.memory import MemoryStore
+from gateway.queue_manager.store.storage import MessageStore
+from gateway.queue_manager.store.unit import Message
+from gateway.queue_manager.verbs import mqsub
+from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.descriptor import FLAGS
+from gateway.queue_manager.verbs.name_resolution import Target
+from gateway.queue_manager.verbs.placement import Placer
+
+_STATE_ATTRIBUTES: dict[str, Value] = {
+    "MAXDEPTH": 999_999_999,
+    "MAXMSGL": 104_857_600,
+    "DEFPSIST": 1,
+    "DESCR": "State of the gateway",
+}
+
+
+class EmbeddedQueueManager:
+    """Implements `ports.batch.BatchQueueManager` and `ports.mqi.QueueManager`."""
+
+    def __init__(self, name: str, store: MessageStore, scheduler: Scheduler) -> None:
+        self.name = name
+        self.core = Core(name, store, scheduler)
+        self._administration = Administration(self.core)
+        self._mqsc = Mqsc(self.core, self._administration)
+        self._placer = Placer(self.core)
+        self.topics = Topics(self.core, self._placer)
+        self.authority = Authority(self.core)
+        self._intake = Intake(self.core, self._placer, self._define_state)
+        self._gathering = Gathering(self.core)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | None,
+        name: str,
+        scheduler: Scheduler,
+        objects_text: str = "",
+        *,
+        users: Mapping[str, str] | None = None,
+        verify: Callable[[str, str], bool] | None = None,
+        administrators: Iterable[str] = (),
+        check_client: str | None = None,
+        max_uncommitted: int | None = None,
+        store_options: StoreOptions | None = None,
+    ) -> EmbeddedQueueManager:
+        """Open the store in `path` (None: in memory) and define what the text says. StoreInUse, StoreCorrupt,
+        ConfigurationError."""
+        queue_manager = cls(name, open_store(path, name, scheduler, store_options), scheduler)
+        try:
+            queue_manager.start(objects_text, users or {}, verify, administrators)
+            queue_manager.apply_settings(check_client, max_uncommitted)
+        except BaseException:
+            queue_manager.close()
+            raise
+        return queue_manager
+
+    def start(
+        self,
+        objects_text: str = "",
+        users: Mapping[str, str] | None = None,
+        verify: Callable[[str, str], bool] | None = None,
+        administrators: Iterable[str] = (),
+    ) -> None:
+        """Define what is missing and what the settings ask for."""
+        with self.core.entered():
+            with self.core.saved_together():
+                self._define_missing()
+            self.authority.know(users or {}, verify, administrators)
+            self._administration.make_managed_queue = self._managed_queue
+            self._administration.in_use = self.authority.subscription_in_use
+            self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority))
+            report = self._mqsc.run(objects_text)
+        wrong = [(line, what) for line, what in report.problems if not _left_alone(what, objects_text)]
+        if not wrong:
+            self._expirer = Expirer(self.core, self._placer, self.topics)
+            Triggers(self.core, self._placer, partial(self._administration.alter, "QLOCAL"))
+            CommandServer(self._connection("command server", OWN_USER), self.mqsc)
+        else:
+            twice = "it is defined twice in this text: keep one of them"
+            findings = [Finding("objects", line, 1, what, twice if "AMQ8150E" in what else "") for line, what in wrong]
+            raise ConfigurationError(findings)
+
+    def apply_settings(self, check_client: str | None, max_uncommitted: int | None) -> None:
+        """What the gateway's settings say of the queue manager itself; None leaves what an administrator has set."""
+        changes = []
+        queue_manager = self.core.catalogue.queue_manager
+        name = queue_manager.text("CONNAUTH")
+        information = self.core.catalogue.get("AUTHINFO", name)
+        wanted = BY_KEYWORD["AUTHINFO"]["CHCKCLNT"].words or {}
+        if check_client is not None and information and information.number("CHCKCLNT") != wanted[check_client.upper()]:
+            changes.append(f"ALTER AUTHINFO('{name}') CHCKCLNT({check_client})")
+        if max_uncommitted is not None and queue_manager.number("MAXUMSGS") != max_uncommitted:
+            changes.append(f"ALTER QMGR MAXUMSGS({max_uncommitted})")
+        if changes:
+            self.mqsc("\n".join(changes))
+
+    @property
+    def dead_letter_queue(self) -> str:
+        """The queue manager's DEADQ."""
+        return self.core.catalogue.queue_manager.text("DEADQ")
+
+    def _define_missing(self) -> None:
+        core = self.core
+        made: list[Definition] = []
+        now = core.timestamp()
+        if core.catalogue.get("QMGR", "") is None:
+            made.append(Definition("QMGR", "", defaults("QMGR"), now, now))
+            core.install(made[0])
+        text = files(__package__).joinpath("defaults.mqsc").read_text()
+        for line, command in commands(text):
+            parsed = parse(line, command)
+            if core.catalogue.get(parsed.object, parsed.name) is None:
+                self._mqsc.execute(parsed)
+        if made:
+            core.save(made)
+
+    # The MQI
+
+    def connect(
+        self,
+        *,
+        application: str = "",
+        user: str = "",
+        password: str | None = None,
+        channel: str = "",
+        connection_name: str = "",
+        options: int = 0,
+    ) -> Connection:
+        """MQCONNX. Channel and connection name are labels; the options are the library's business."""
+        del options
+        core = self.core
+        with core.entered():
+            if core.closed:
+                raise MQError(mq.MQRC_Q_MGR_NOT_AVAILABLE, f"queue manager {self.name} is closed")
+            if core.quiescing:
+                raise MQError(mq.MQRC_Q_MGR_QUIESCING, f"queue manager {self.name} is being stopped")
+            admitted = self.authority.admit(user, password)
+            self.authority.check(admitted, "QMGR", self.name, "CONNECT")
+            connection = self._connection(application, admitted, channel, connection_name)
+            self.authority.connections.add(connection)
+            return connection
+
+    def _managed_queue(self, topic_object: str, topic_string: str) -> Definition:
+        return self.topics.make_managed_queue(self.topics.full(topic_object, topic_string), durable=True)
+
+    def _connection(self, application: str, user: str, channel: str = "", connection_name: str = "") -> Connection:
+        return Connection(
+            self.core, self._placer, self.topics, self._administration, self.authority,
+            application=application, user=user, channel=channel, connection_name=connection_name,
+        )  # fmt: skip
+
+    def quiesce(self) -> None:
+        """Calls that fail if quiescing do from now on; so do new connections."""
+        core = self.core
+        with core.entered():
+            core.quiescing = True
+            for queue in list(core.queues.values()):
+                core.wake(queue)
+
+    def mqsc(self, text: str) -> Report:
+        """Run MQSC commands."""
+        with self.core.entered():
+            return self._mqsc.run(text)
+
+    def close(self) -> None:
+        """Write what is left and give the store back."""
+        core = self.core
+        with core.entered():
+            if core.closed:
+                return
+            for connection in list(self.authority.connections):
+                connection.disconnect(commit=False)
+            core.closed = True
+            core.committer.close()
+            core.store.close()
+
+    # The batch port
+
+    def submit(self, unit: Unit, done: Done) -> None:
+        """Commit the unit."""
+        with self.core.entered():
+            self._intake.submit(unit, done)
+
+    def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
+        """Every message of a state queue with its key, in order."""
+        with self.core.entered():
+            self._target(queue)
+            keyed = list(self.core.store.load(queue))
+            messages = stored_messages.stored((message for _, message in keyed), self.name)
+            return list(zip((key for key, _ in keyed), messages, strict=True))
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
+        """The next messages in order; they are the batch port's until it takes or moves them."""
+        core = self.core
+        with core.entered():
+            target = self._target(queue)
+            local = target.queue
+            if local is None:
+                return []
+            target.check_get()
+            behind = after if isinstance(after, int) else None
+            found: list[Message] = []
+            expired: list[Message] = []
+            page: Page | None = None
+            applications = not key and not queue.startswith(STATE_PREFIX)
+            now = int(core.now() * 1_000_000)
+            while len(found) < limit:
+                messages = core.store.fetch(local.name, key, limit - len(found), behind, locked=True)
+                if not messages:
+                    break
+                behind = messages[-1].token
+                expired += [one for one in messages if 0 < one.expiry <= now]
+                locked = local.locked
+                free = [
+                    one
+                    for one in messages
+                    if not 0 < one.expiry <= now and (not locked or locked.get(one.token, BROKER) is BROKER)
+                ]
+                if applications and (page or any(one.head[FLAGS] != NO_FLAGS for one in free)):
+                    page = page or self._gathering.page(local)
+                    free = page.logical(free, limit - len(found))
+                found += free
+            if applications:
+                self._gathering.seen(local, page, end=len(found) < limit)
+                self._hand_out(local, found, page)
+            if expired:
+                self._expirer.discard(local.name, key, expired)
+            stored = stored_messages.stored(found, self.name, core.now() if applications else 0.0)
+            return page.named(stored) if page is not None else stored
+
+    def fetch_page(self, queue: str, key: bytes, limit: int) -> message_pages.Page | None:
+        """The next messages as columns, if there are some and nothing is special about the first."""
+        with self.core.entered():
+            target = self._target(queue)
+            if target.queue is None or queue.startswith(STATE_PREFIX):
+                return None
+            target.check_get()
+            return message_pages.next_page(self.core, target.queue, key, limit)
+
+    def _hand_out(self, local: LocalQueue, found: list[Message], page: Page | None) -> None:
+        """Nobody else gets these messages; those that ask for it are confirmed when they are taken, one report each."""
+        parts = page.parts if page is not None else {}
+        locked = [part for one in found for part in parts.get(one.token, (one.token,))]
+        self.core.lock_messages(local, locked, BROKER)
+        self._intake.confirm_taking(local.name, found)
+
+    def release(self, queue: str) -> int:
+        """Give back what was fetched and neither taken nor moved: programs may get it again. How many messages."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            tokens = [] if local is None else [token for token, owner in local.locked.items() if owner is BROKER]
+            if local is not None and tokens:
+                self.core.unlock_messages(local, tokens)
+                self.core.wake(local)
+            return len(tokens)
+
+    def depth(self, queue: str, key: bytes = b"") -> int:
+        """How many messages are there."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            return 0 if local is None else self.core.store.depth(local.name, key)
+
+    def consume(self, queue: str, arrived: Callable[[], None]) -> None:
+        """Tell `arrived` when the queue may have something, now included."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            if local is None:
+                raise MQError(
+                    mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{queue!r} is not a local queue: nothing can be got from it"
+                )
+            local.consumers.append(arrived)
+            if self.core.store.depth(local.name):
+                self.core.wake(local)
+
+    def gather(self, queue: str, *, groups: bool) -> None:
+        """Give messages of a group only when it is whole, or as they come."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            if local is not None and local.whole_groups != groups:
+                local.whole_groups = groups
+                self.core.wake(local)
+
+    def incomplete(self, queue: str) -> Incomplete:
+        """What stays on a consumed queue because parts of it are missing."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            return Incomplete() if local is None else self._gathering.incomplete(local.name)
+
+    def max_length(self, queue: str) -> int:
+        """The longest message data the queue takes."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            limit = self.core.attribute("MAXMSGL")
+            return limit if local is None else min(limit, local.max_length)
+
+    def movable(self, queue: str, queue_manager: str) -> bool:
+        """Whether staged messages become those of this destination by a move: it is a queue of this queue manager."""
+        with self.core.entered():
+            try:
+                target = self._intake.target(queue, queue_manager)
+            except MQError:
+                return False
+            return target.queue is not None and not target.remote and not target.queue.temporary
+
+    # What rules take messages from
+
+    def backout(self, queue: str) -> Backout:
+        """BOTHRESH and BOQNAME of the local queue a name leads to."""
+        with self.core.entered():
+            local = self._target(queue).queue
+            definition = None if local is None else self.core.catalogue.get("QUEUE", local.name)
+            if definition is None:
+                return Backout()
+            return Backout(definition.number("BOTHRESH"), definition.text("BOQNAME"))
+
+    def subscribe(self, name: str, topic: str) -> Subscribed:
+        """A durable subscription with a managed queue; one that an administrator has defined is used as it is."""
+        with self.core.entered():
+            known = self.core.catalogue.get("SUB", name)
+            connection = self._connection("mqgate", OWN_USER)
+            if known is not None and self.topics.topic_of(known) != topic:
+                mqsub.remove(connection, known)
+                known = None
+            if known is None:
+                options = mq.MQSO_CREATE | mq.MQSO_DURABLE | mq.MQSO_MANAGED
+                made = connection.subscribe(SubscriptionDescriptor(options, object_string=topic, name=name))
+                connection.close(made.subscription_handle)
+                connection.close(made.queue_handle)
+                known = self.core.catalogue.get("SUB", name)
+                assert known is not None  # noqa: S101 -- it was made above
+            return Subscribed(known.text("DEST"))
+
+    def _target(self, queue: str) -> Target:
+        return self._intake.target(queue, "")
+
+    def _define_state(self, name: str) -> None:
+        self._administration.define("QLOCAL", name, _STATE_ATTRIBUTES)
+
+
+def _left_alone(problem: str, text: str) -> bool:
+    """Whether an object of the text was there before, and is not to be replaced: it stays as its administrators have
+    altered it. An object that the same text defines twice is a mistake."""
+    found = re.search(r"AMQ8150E: .* already exists: (\S+?)\.?$", problem)
+    if found is None:
+        return False
+    name = re.escape(found[1])
+    return len(re.findall(rf"(?i)\bDEF(?:INE)?\s+\w+\s*\(\s*'?{name}'?\s*\)", text)) < 2
+
+
+def open_store(path: Path | None, name: str, scheduler: Scheduler, options: StoreOptions | None) -> MessageStore:
+    """The journal in a directory, or memory."""
+    return MemoryStore(name) if path is None else JournalStore(path, name, scheduler.now, options)

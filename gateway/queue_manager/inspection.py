@@ -1,0 +1,162 @@
+"""Looking at queues without getting anything from them, and the few acts an operator needs: put, remove, clear.
+
+The same functions serve the command line (on a stopped queue manager) and the administration API (on a running one).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.mq import mqmd
+from gateway.ports.batch import MQMD_LENGTH, Outcome, Unit
+from gateway.ports.inspection import QueueRow, Seen
+from gateway.queue_manager.batch.stored_messages import complete
+from gateway.queue_manager.commands.status import describe
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
+
+KINDS = {"QLOCAL": "local", "QALIAS": "alias", "QREMOTE": "remote", "QMODEL": "model"}
+
+
+class Inspection:
+    """Implements `ports.inspection.Inspects`."""
+
+    def __init__(self, queue_manager: EmbeddedQueueManager) -> None:
+        self._queue_manager = queue_manager
+        self._core = queue_manager.core
+
+    def close(self) -> None:
+        """It has nothing of its own."""
+
+    @staticmethod
+    def token(text: str) -> int:
+        """The number of a message in its store."""
+        return int(text)
+
+    def queues(self, pattern: str = "*") -> list[QueueRow]:
+        """Every queue whose name is like `pattern`, by name."""
+        with self._core.entered():
+            found = [one for one in self._definitions() if fnmatch.fnmatchcase(one.name, pattern)]
+            return [self._row(one) for one in sorted(found, key=lambda one: one.name)]
+
+    def queue(self, name: str) -> QueueRow:
+        """One queue; MQError 2085 if there is none."""
+        with self._core.entered():
+            for definition in self._definitions():
+                if definition.name == name:
+                    return self._row(definition)
+        raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"there is no queue {name!r}")
+
+    def oldest(self, name: str) -> float | None:
+        """When the oldest message of a local queue was put; None: there is no message or no such queue."""
+        with self._core.entered():
+            local = self._core.queues.get(name)
+            first = self._core.store.fetch(local.name, b"", 1, None, locked=True) if local is not None else ()
+            return first[0].put_time / 1e6 if first else None
+
+    def _definitions(self) -> Iterator[Definition]:
+        for kind in KINDS:
+            yield from self._core.catalogue.matching((kind,))
+
+    def _row(self, definition: Definition) -> QueueRow:
+        attributes = describe(self._core, definition)
+        local = self._core.queues.get(definition.name)
+        if definition.kind != "QLOCAL" or local is None:
+            return QueueRow(definition.name, KINDS[definition.kind], None, None, None, attributes)
+        first = self._core.store.fetch(local.name, b"", 1, None, locked=True)
+        oldest = first[0].put_time / 1e6 if first else None
+        depth = self._core.depth(local)
+        return QueueRow(definition.name, "local", depth, local.max_depth, oldest, attributes)
+
+    def _local(self, name: str) -> LocalQueue:
+        local = self._core.queues.get(name)
+        if local is None:
+            raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"there is no local queue {name!r}")
+        return local
+
+    def browse(self, name: str, limit: int = 50, after: int | None = None) -> list[Seen]:
+        """The next messages in the order of delivery. Removes nothing, locks nothing. State queues: every key."""
+        with self._core.entered():
+            local = self._local(name)
+            messages = self._core.store.fetch(local.name, b"", limit, after, locked=True)
+            if not messages and after is None:
+                messages = [message for _, message in zip(range(limit), self._keyed(local), strict=False)]
+            return [self._seen(local, message) for message in messages]
+
+    def _keyed(self, local: LocalQueue) -> Iterator[Message]:
+        for _, message in self._core.store.load(local.name):
+            yield message
+
+    def _seen(self, local: LocalQueue, message: Message) -> Seen:
+        md = complete(message, self._core.name)
+        data = message.head[MQMD_LENGTH:] + message.body
+        locked = message.token in local.locked
+        return Seen(message.token, md, data, message.put_time / 1e6, message.backout, message.expiry / 1e6, locked)
+
+    def message(self, name: str, token: int) -> Seen:
+        """One message; MQError 2033 if it is gone."""
+        with self._core.entered():
+            local = self._local(name)
+            message = self._core.store.read(local.name, b"", token)
+            if message is None:
+                raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the message is gone")
+            return self._seen(local, message)
+
+    def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
+        """Messages by identifier."""
+        with self._core.entered():
+            local = self._local(name)
+            tokens = self._core.store.find(local.name, b"", msg_id, correl_id)
+            found = [self._core.store.read(local.name, b"", token) for token in tokens]
+            return [self._seen(local, message) for message in found if message is not None]
+
+    def remove(self, name: str, tokens: list[int]) -> int:
+        """Take messages away for good; those in somebody's unit of work stay. How many went."""
+        with self._core.entered():
+            local = self._local(name)
+            free = [token for token in tokens if token not in local.locked]
+            before = self._core.depth(local)
+            self._core.commit(StoreUnit(takes=[LaneTakes(local.name, b"", free)]))
+            return before - self._core.depth(local)
+
+    def clear(self, name: str) -> int:
+        """Remove every message that nobody has in a unit of work; how many."""
+        removed = 0
+        while page := [seen.token for seen in self.browse(name, 1000) if not seen.locked]:
+            count = self.remove(name, page)
+            removed += count
+            if not count:
+                break
+        return removed
+
+    def commit(self, unit: Unit) -> Outcome:
+        """Commit a unit of the batch port and wait for it."""
+        outcomes: list[Outcome] = []
+        self._queue_manager.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
+        with self._core.entered():
+            self._core.committer.settle()
+            while not outcomes:
+                self._core.committer.run()
+                self._core.committer.settle()
+        return outcomes[0]
+
+    def msg_id_of(self, token: object, head: bytes) -> str:
+        """The MsgId a message has that was put with `head`."""
+        if any(head[mqmd.MSG_ID]) or not isinstance(token, int):
+            return hex_of(head, mqmd.MSG_ID)
+        return hex_of(complete(Message(token, head, b"", 0, 0, 0), self._core.name), mqmd.MSG_ID)
+
+
+def hex_of(md: bytes, where: slice) -> str:
+    """An identifier of a descriptor as people read it."""
+    return md[where].hex().upper()
+
+
+def correl_id_of(md: bytes) -> str:
+    """CorrelId, in hexadecimal digits."""
+    return hex_of(md, mqmd.CORREL_ID)

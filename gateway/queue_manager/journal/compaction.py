@@ -1,0 +1,230 @@
+"""Carrying survivors forward: what is still needed of an old segment is written again, in ordinary frames, a bounded
+step at a time.
+
+A step reads a few frames of the segment, checks them, and keeps what is live. When enough has come together, or the
+segment is at its end, that becomes one frame. What leaves in a frame under way is left alone; what left since it was
+read is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import NamedTuple, Protocol, TypeVar
+
+from gateway.queue_manager.journal.ahead import ReadAhead
+from gateway.queue_manager.journal.decode import FrameHeader, Links, Rows, links_of, numbers_in, rows_of, sections_of
+from gateway.queue_manager.journal.encode import Columns
+from gateway.queue_manager.journal.layout import BLOCK, FrameFlag, Kind, padded
+from gateway.queue_manager.journal.plan import Plan
+from gateway.queue_manager.journal.segment import Segment
+from gateway.queue_manager.store.changes import stretches
+from gateway.queue_manager.store.index import Index, LaneName, spans
+from gateway.queue_manager.store.place import ROW_BITS, ROW_MASK, frame_of
+from gateway.queue_manager.store.space import Extent
+from gateway.queue_manager.store.under_way import UnderWay
+from gateway.queue_manager.store.unit import NO_ID
+
+READ_STEP = 512 * 1024
+LEAST_CARRIED, MOST_CARRIED = 32 * 1024, 128 * 1024
+"""Bytes that make a frame: as many as were written since the step before, so that room is made as fast as it is used,
+and a commit that waits behind the step waits no longer than the one before it took.
+"""
+FRAME_COST = 96 * 1024
+"""What a frame that is read counts at least in the shortest step, in longer ones as much less: a small one takes as
+long as this much of a large one.
+"""
+ROW_COST = 64
+
+T = TypeVar("T", bytes, int)
+_LANE, _LANE_AND_FIRST = itemgetter(0), itemgetter(0, 1)
+
+
+class Survivors(NamedTuple):
+    """Messages to be written again: consecutive numbers of a lane, as they lie in one frame. Columns as in `Rows`."""
+
+    lane: LaneName
+    first: int
+    length: int
+    place: int
+    heads: Sequence[bytes]
+    bodies: Sequence[bytes]
+    msg_ids: Sequence[bytes] | None
+    correl_ids: Sequence[bytes] | None
+    expiries: Sequence[int] | None
+    put_times: Sequence[int]
+
+    def cut(self, first: int, count: int) -> Survivors:
+        """`count` of them from the number `first`."""
+        if count == self.length:
+            return self
+        at = first - self.first
+        columns = [None if column is None else column[at : at + count] for column in self[4:]]
+        return Survivors(self.lane, first, count, self.place + at, *columns)  # type: ignore[arg-type]
+
+
+class Holder(Protocol):
+    """What carrying forward asks of the store."""
+
+    index: Index
+    under_way: UnderWay
+
+
+class Walk:
+    """One segment on its way to being free."""
+
+    def __init__(self, holder: Holder, extent: Extent, segment: Segment) -> None:
+        self.holder = holder
+        self.extent = extent
+        self.segment = segment
+        self.done = False
+        self._ahead = ReadAhead()
+        self._offset = segment.begin
+        self._lanes: list[LaneName] = []
+        self._moved = _moved_by_frame(extent)
+        self._survivors: list[Survivors] = []
+        self._fresh = 0
+        """Survivors from here on were read in this step: the index cannot have changed since."""
+        self._size = 0
+
+    def step(self, number: int, written: int) -> Plan | None:
+        """Read on; a plan once there is a frame's worth. `number` is the next message number, which carrying does not
+        use up; `written` says how many bytes of frames there have been since the step before.
+        """
+        if self.holder.index.space.by_slot.get(self.extent.slot) is not self.extent:
+            self.done = True  # free already, and perhaps in use again
+            return None
+        budget, self._fresh = READ_STEP, len(self._survivors)
+        enough = min(max(LEAST_CARRIED, written), MOST_CARRIED)
+        least = FRAME_COST * LEAST_CARRIED // enough
+        while budget > 0 and self._size < enough and self._offset < self.segment.end and self.extent.live:
+            budget -= max(self._read_frame(), least)
+        self.done = self._offset >= self.segment.end or not self.extent.live
+        if self._size < enough and not self.done:
+            return None
+        return self._plan(number)
+
+    def _read_frame(self) -> int:
+        """What of the segment has been read."""
+        header, data = self._ahead.frame(self.segment, self._offset)
+        sections = sections_of(data, 0, header)
+        links = links_of(sections, self._lanes, header.sequence)
+        frame = frame_of(self.segment.slot, self._offset // BLOCK)
+        self._offset += padded(header.length)
+        living = list(self._living(frame, header, links, numbers_in(sections, Kind.NUMBERS, header.rows)))
+        if living:
+            rows = rows_of(header, sections)
+            for lane, first, count, place in living:
+                self._keep(lane, first, count, place, rows)
+        return padded(header.length)
+
+    def _living(
+        self, frame: int, header: FrameHeader, links: Links, numbers: object
+    ) -> Iterator[tuple[LaneName, int, int, int]]:
+        """Runs of this frame's rows that are still needed, under the lane and number they have now."""
+        row = 0
+        carried = numbers if header.flags & FrameFlag.CARRIED else None
+        for name, rows in links.groups:
+            lane = self.holder.index.find(name)
+            begin = header.first_number + row
+            runs = [(begin, rows)] if carried is None else stretches(carried[row : row + rows])  # type: ignore[index]
+            row += rows
+            if lane is not None:
+                for first, count in runs:
+                    yield from ((name, *span) for span in spans(lane, first, count) if span[2] >> ROW_BITS == frame)
+        for name, first, count, place in self._moved.get(frame, ()):
+            lane = self.holder.index.find(name)
+            if lane is not None:
+                yield from ((name, *span) for span in spans(lane, first, count) if span[2] == place + span[0] - first)
+
+    def _keep(self, lane: LaneName, first: int, count: int, place: int, rows: Rows) -> None:
+        begin = place & ROW_MASK
+        cut = slice(begin, begin + count)
+        bodies, time = rows.bodies[cut], rows.time
+        run = Survivors(
+            lane, first, count, place, rows.heads[cut], bodies,
+            rows.msg_ids[cut] if rows.msg_ids is not None else None,
+            rows.correl_ids[cut] if rows.correl_ids is not None else None,
+            rows.expiries[cut] if rows.expiries is not None else None,
+            [each or time for each in rows.put_times[cut]] if rows.put_times is not None else [time] * count,
+        )  # fmt: skip
+        self._survivors.append(run)
+        self._size += sum(map(len, bodies)) + ROW_COST * count
+
+    def _plan(self, number: int) -> Plan | None:
+        old, fresh = self._survivors[: self._fresh], self._survivors[self._fresh :]
+        kept = [part for run in old for part in self._still_there(run)]
+        kept += fresh
+        if not self.holder.under_way.idle:
+            kept = [part for run in kept for part in self._spared(run)]
+        kept.sort(key=_LANE_AND_FIRST)
+        self._survivors, self._size = [], 0
+        state = self._state() if self.done else {}
+        if not kept and not state:
+            return None
+        groups = [(lane, sum([run.length for run in several])) for lane, several in groupby(kept, _LANE)]
+        plan = Plan(number, Links(groups, [], [], self._backouts(kept), state), next_number=number)
+        plan.rows = sum([rows for _lane, rows in groups])
+        if kept:
+            plan.columns = _columns(kept)
+        return plan
+
+    def _still_there(self, run: Survivors) -> Iterator[Survivors]:
+        """What has neither been taken nor moved since it was read."""
+        lane = self.holder.index.find(run.lane)
+        if lane is not None:
+            for first, count, place in spans(lane, run.first, run.length):
+                if place == run.place + first - run.first:
+                    yield run.cut(first, count)
+
+    def _spared(self, run: Survivors) -> Iterator[Survivors]:
+        spares = self.holder.under_way.spares_message
+        numbers = [number for number in range(run.first, run.first + run.length) if spares(number)]
+        return (run.cut(first, count) for first, count in stretches(numbers))
+
+    def _backouts(self, kept: list[Survivors]) -> list[tuple[LaneName, int, int]]:
+        counts = self.holder.index.backouts
+        if not counts:
+            return []
+        numbers = [(run.lane, number) for run in kept for number in range(run.first, run.first + run.length)]
+        return [(lane, number, counts[number]) for lane, number in numbers if number in counts]
+
+    def _state(self) -> dict[bytes, bytes | None]:
+        index = self.holder.index
+        return {
+            key: index.state[key]
+            for key, slot in index.state_slots.items()
+            if slot == self.extent.slot and self.holder.under_way.spares_state(key)
+        }
+
+
+def _columns(kept: list[Survivors]) -> Columns:
+    return Columns(
+        list(chain.from_iterable([run.heads for run in kept])),
+        list(chain.from_iterable([run.bodies for run in kept])),
+        _where_any([run.msg_ids for run in kept], kept, NO_ID),
+        _where_any([run.correl_ids for run in kept], kept, NO_ID),
+        _where_any([run.expiries for run in kept], kept, 0),
+        list(chain.from_iterable([run.put_times for run in kept])),
+        list(chain.from_iterable([range(run.first, run.first + run.length) for run in kept])),
+        shared=True,
+    )
+
+
+def _where_any(parts: list[Sequence[T] | None], kept: list[Survivors], none: T) -> list[T] | None:
+    """A column of values that most messages lack: None if all do."""
+    values: list[T] = []
+    for part, run in zip(parts, kept, strict=True):
+        values += [none] * run.length if part is None else part
+    return values if any(each != none for each in values) else None
+
+
+def _moved_by_frame(extent: Extent) -> dict[int, list[tuple[LaneName, int, int, int]]]:
+    found: dict[int, list[tuple[LaneName, int, int, int]]] = {}
+    moved = extent.moved
+    for at, lane in enumerate(extent.moved_lanes):
+        place, first, count = moved[3 * at : 3 * at + 3]
+        name = lane.queue.name, lane.key, lane.rank
+        found.setdefault(place >> ROW_BITS, []).append((name, first, count, place))
+    return found

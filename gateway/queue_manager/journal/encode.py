@@ -1,0 +1,299 @@
+"""Frames: columns to bytes. Pure code; the caller says where the frame goes and copies it into an aligned buffer.
+
+The hot path is a batch of small messages with few heads: a handful of C-level passes over the columns, nothing per
+row in Python.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate, repeat
+from struct import Struct
+from typing import NamedTuple, TypeVar
+
+from xxhash import xxh3_64_intdigest
+
+from gateway.queue_manager.journal.decode import Links
+from gateway.queue_manager.journal.layout import (
+    BACKOUT,
+    BLOCK,
+    CHECKED_FROM,
+    EACH,
+    FRAME,
+    FRAME_LENGTH,
+    FRAME_MAGIC,
+    GROUP,
+    LANE_DEFINITION,
+    LANES,
+    MOVE,
+    ONE,
+    PACKED,
+    PACKED_VERSION,
+    REMOVED,
+    SECTION,
+    STATE,
+    TAKE,
+    VERSION,
+    Kind,
+)
+from gateway.queue_manager.store.alike import Packing, total_of
+from gateway.queue_manager.store.index import LaneName
+from gateway.queue_manager.store.rows import dictionary, lay_out, offsets, repeats, same
+from gateway.queue_manager.store.unit import NO_ID, LanePuts
+
+T = TypeVar("T")
+Section = tuple[int, int, bytes]
+"""Kind, form, content."""
+CHECKSUM = Struct("<Q")
+WORTH_PACKING = 4
+"""Fewer heads than this fit a block with the rest."""
+ZEROS = memoryview(bytes(BLOCK))
+"""What a frame's last block ends with."""
+
+
+class Columns(NamedTuple):
+    """The rows of a frame as parallel columns over all its groups; None where no row has such a value."""
+
+    heads: Sequence[bytes]
+    bodies: Sequence[bytes]
+    msg_ids: Sequence[bytes] | None = None
+    correl_ids: Sequence[bytes] | None = None
+    expiries: Sequence[int] | None = None
+    put_times: Sequence[int] | None = None
+    numbers: Sequence[int] | None = None
+    shared: bool = False
+    """Whether several rows may have the same body: within one lane that is not worth looking for."""
+
+
+def columns_of(groups: Sequence[LanePuts]) -> Columns:
+    """The columns of several groups behind one another; of one group they are its own."""
+    if len(groups) == 1:
+        only = groups[0]
+        return Columns(only.heads, only.bodies, only.msg_ids, only.correl_ids, only.expiries, only.put_times)
+    heads: list[bytes] = []
+    bodies: list[bytes] = []
+    plain = True
+    for group in groups:
+        heads += group.heads
+        bodies += group.bodies
+        plain = plain and group.plain
+    if plain:
+        return Columns(heads, bodies, shared=True)
+    return Columns(
+        heads,
+        bodies,
+        _optional([group.msg_ids for group in groups], groups, NO_ID),
+        _optional([group.correl_ids for group in groups], groups, NO_ID),
+        _optional([group.expiries for group in groups], groups, 0),
+        _optional([group.put_times for group in groups], groups, 0),
+        shared=True,
+    )
+
+
+def _optional(columns: list[Sequence[T] | None], groups: Sequence[LanePuts], none: T) -> list[T] | None:
+    if not any(column is not None for column in columns):
+        return None
+    filled: list[T] = []
+    for column, group in zip(columns, groups, strict=True):
+        filled.extend(repeat(none, len(group.heads)) if column is None else column)
+    return filled
+
+
+def encode_columns(columns: Columns, packing: Packing) -> list[Section]:
+    """The sections that hold rows."""
+    sections = _dictionary(columns.heads, packing) + _bodies(columns.bodies, shared=columns.shared)
+    if columns.msg_ids is not None:
+        sections.append((Kind.MSG_IDS, EACH, b"".join(columns.msg_ids)))
+    if columns.correl_ids is not None:
+        sections.append((Kind.CORREL_IDS, EACH, b"".join(columns.correl_ids)))
+    if columns.expiries is not None:
+        sections.append(_values(Kind.EXPIRIES, columns.expiries))
+    if columns.put_times is not None:
+        sections.append(_values(Kind.PUT_TIMES, columns.put_times))
+    if columns.numbers is not None:
+        sections.append(_values(Kind.NUMBERS, columns.numbers))
+    return sections
+
+
+def _values(kind: Kind, values: Sequence[int]) -> Section:
+    if kind is not Kind.NUMBERS and values[0] == values[-1] and len(set(values)) == 1:
+        return kind, ONE, array("Q", values[:1]).tobytes()
+    return kind, EACH, array("Q", values).tobytes()
+
+
+def _offsets(values: Sequence[bytes]) -> tuple[int, bytes]:
+    """Arrow binary offsets: one more than there are values, from 0."""
+    narrow = offsets(values if isinstance(values, list) else list(values))
+    return (4, narrow) if narrow is not None else (8, array("q", accumulate(map(len, values), initial=0)).tobytes())
+
+
+@lru_cache(maxsize=64)
+def _one_head(head: bytes) -> list[Section]:
+    """The sections of a frame whose rows all have this head: the same heads come again and again."""
+    width, bounds = _offsets([head])
+    return [(Kind.HEAD_OFFSETS, width, bounds), (Kind.HEADS, 0, head)]
+
+
+def _dictionary(heads: Sequence[bytes], packing: Packing) -> list[Section]:
+    """Each distinct head once, and which of them each row has (nothing, if there is but one)."""
+    heads = heads if isinstance(heads, list) else list(heads)
+    if same(heads):
+        return _one_head(heads[0])
+    distinct, width, index = dictionary(heads)
+    if len(distinct) == 1:
+        return _one_head(heads[0])
+    packed = packing.pack(distinct) if len(distinct) >= WORTH_PACKING else None
+    if packed is not None:
+        return [(Kind.HEADS, PACKED, packed), (Kind.HEAD_INDEX, width, index)]
+    form, bounds = _offsets(distinct)
+    return [
+        (Kind.HEAD_OFFSETS, form, bounds),
+        (Kind.HEADS, 0, b"".join(distinct)),
+        (Kind.HEAD_INDEX, width, index),
+    ]
+
+
+def packed_away(sections: Sequence[Section]) -> int:
+    """The bytes of heads that are packed in these sections: in memory they are whole."""
+    for kind, form, content in sections:
+        if kind == Kind.HEADS:
+            return total_of(content) if form == PACKED else 0
+    return 0
+
+
+def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
+    """Bodies back to back; one that several rows share (the same object) once, with an index."""
+    sharing: Section | None = None
+    if shared and isinstance(bodies, list) and repeats(bodies):
+        by_identity = {id(body): body for body in bodies}
+        number = {identity: index for index, identity in enumerate(by_identity)}
+        index = array("I", [number[id(body)] for body in bodies])
+        sharing = Kind.BODY_INDEX, index.itemsize, index.tobytes()
+        bodies = list(by_identity.values())
+    width, bounds = _offsets(bodies)
+    sections: list[Section] = [(Kind.BODY_OFFSETS, width, bounds), (Kind.BODIES, 0, b"".join(bodies))]
+    return [*sections, sharing] if sharing else sections
+
+
+class Dictionary:
+    """The lanes a segment has defined so far: each segment defines what it uses, and can be read without the others.
+
+    Of many lanes only the last ones are remembered; an older one is defined again, under a new number.
+    """
+
+    REMEMBERED = 8192
+
+    def __init__(self, defined: Sequence[LaneName] = ()) -> None:
+        self.next = len(defined)
+        self._numbers: dict[LaneName, int] = {name: number for number, name in enumerate(defined)}
+        self._fresh: list[LaneName] = []
+
+    def begin(self) -> int:
+        """A frame begins; returns the first number it may define."""
+        if len(self._numbers) > self.REMEMBERED:
+            self._numbers = {}
+        self._fresh = []
+        return self.next
+
+    def number(self, name: LaneName) -> int:
+        """The lane's number within the segment."""
+        known = self._numbers.get(name)
+        if known is None:
+            known = self._numbers[name] = self.next
+            self._fresh.append(name)
+            self.next += 1
+        return known
+
+    def definitions(self) -> list[LaneName]:
+        """What the frame must define."""
+        return self._fresh
+
+    def take_back(self) -> None:
+        """The frame is not written: its definitions do not count."""
+        for name in self._fresh:
+            del self._numbers[name]
+        self.next -= len(self._fresh)
+        self._fresh = []
+
+
+def encode_links(links: Links, dictionary: Dictionary) -> list[Section]:
+    """The sections that name lanes, with definitions of those the segment does not know yet."""
+    first = dictionary.begin()
+    number = dictionary.number
+    sections: list[Section] = []
+    if links.groups:
+        sections.append((Kind.GROUPS, 0, b"".join([GROUP.pack(number(name), rows) for name, rows in links.groups])))
+    if links.takes:
+        takes = [TAKE.pack(number(name), count, at) for name, at, count in links.takes]
+        sections.append((Kind.TAKES, 0, b"".join(takes)))
+    if links.moves:
+        moves = [MOVE.pack(number(m.lane), number(m.to_lane), m.first, m.to_first, m.length, 0) for m in links.moves]
+        sections.append((Kind.MOVES, 0, b"".join(moves)))
+    if links.backouts:
+        backouts = [BACKOUT.pack(number(name), count, at) for name, at, count in links.backouts]
+        sections.append((Kind.BACKOUTS, 0, b"".join(backouts)))
+    if links.state:
+        sections.append((Kind.STATE, 0, _state(links.state)))
+    if dictionary.next > first:
+        sections.append((Kind.LANES, 0, _definitions(first, dictionary.definitions())))
+    return sections
+
+
+def _definitions(first: int, names: list[LaneName]) -> bytes:
+    parts = [LANES.pack(first, len(names))]
+    for queue, key, rank in names:
+        encoded = queue.encode()
+        parts += (LANE_DEFINITION.pack(9 - rank, len(encoded), len(key)), encoded, key)
+    return b"".join(parts)
+
+
+def _state(records: dict[bytes, bytes | None]) -> bytes:
+    parts: list[bytes] = []
+    for key, value in records.items():
+        parts += (STATE.pack(len(key), 0, REMOVED if value is None else len(value)), key, value or b"")
+    return b"".join(parts)
+
+
+def frame_length(sections: Sequence[Section]) -> int:
+    """The exact length of the frame these sections make."""
+    return FRAME_LENGTH + sections_length(sections)
+
+
+def sections_length(sections: Sequence[Section]) -> int:
+    """What these sections add to the length of a frame."""
+    length = SECTION.size * len(sections)
+    for _kind, _form, content in sections:
+        length += len(content) + 7 & ~7
+    return length
+
+
+class FrameHead(NamedTuple):
+    """What the caller decides about a frame."""
+
+    flags: int
+    salt: int
+    sequence: int
+    time: int
+    first_number: int
+    rows: int
+
+
+def encode_frame(head: FrameHead, sections: Sequence[Section], buffer: memoryview) -> int:
+    """Write the frame into `buffer`, checksum included; the rest of its last block is zeroed. Returns the length."""
+    version = VERSION
+    for kind, form, _content in sections:
+        if form == PACKED and kind == Kind.HEADS:
+            version = PACKED_VERSION
+    data = lay_out(sections if isinstance(sections, list) else list(sections))
+    length = FRAME_LENGTH + len(data)
+    FRAME.pack_into(
+        buffer, 0, 0, FRAME_MAGIC, version, head.flags, head.salt, head.sequence, head.time, head.first_number,
+        head.rows, length, len(sections), 0, 0,
+    )  # fmt: skip
+    buffer[FRAME_LENGTH:length] = data
+    if length < len(buffer):
+        buffer[length:] = ZEROS[: len(buffer) - length]
+    CHECKSUM.pack_into(buffer, 0, xxh3_64_intdigest(buffer[CHECKED_FROM:length], seed=head.salt))
+    return length

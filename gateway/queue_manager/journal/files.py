@@ -1,0 +1,187 @@
+"""How bytes reach the disk: aligned buffers, direct and synchronous writes where the file system takes them, zeroing
+ahead.
+
+A write is durable when it returns. It is one system call: O_DIRECT|O_DSYNC, or RWF_DSYNC where O_DIRECT is refused
+(tmpfs, overlays), or write and fdatasync where that is refused too. A failed one is never tried again: what the
+kernel still holds afterwards is unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway.queue_manager.journal.layout import padded
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+ZEROING_STEP = 256 << 10
+"""Bytes a write: what a frame waits for if it meets one."""
+POOLED = 4 << 20
+"""Buffers up to this size are kept for the next frame."""
+
+
+class Buffers:
+    """Page-aligned memory for frames; several, because the next frame is prepared while one is being written."""
+
+    def __init__(self) -> None:
+        self._free: list[memoryview] = []
+
+    def take(self, length: int) -> memoryview:
+        """At least `length` bytes, not zeroed."""
+        if length <= POOLED and self._free:
+            try:
+                return self._free.pop()
+            except IndexError:  # the writing thread takes buffers too
+                pass
+        return memoryview(mmap.mmap(-1, max(length, POOLED)))
+
+    def give(self, buffer: memoryview) -> None:
+        """Back for the next frame."""
+        if len(buffer) == POOLED and len(self._free) < 4:
+            self._free.append(buffer)
+
+
+class DurableFile:
+    """A file of fixed size that is written in whole blocks, each write durable when it returns, and read anywhere."""
+
+    def __init__(self, path: Path, *, direct: bool = True) -> None:
+        self.path = path
+        self.mode = "direct"
+        self._descriptor = -1
+        self._reader = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        if direct:
+            with contextlib.suppress(OSError):
+                self._descriptor = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_DSYNC | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            self.mode = "dsync"
+
+    def write(self, data: memoryview, offset: int) -> None:
+        """Write whole blocks; durable on return."""
+        if self.mode == "direct":
+            try:
+                return self._whole(os.pwrite(self._descriptor, data, offset), data)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self.mode = "dsync"  # the open was accepted but not the write: nothing of it was done
+        if self.mode == "dsync":
+            try:
+                return self._whole(os.pwritev(self._reader, [data], offset, os.RWF_DSYNC), data)
+            except OSError as error:
+                if error.errno not in {errno.EOPNOTSUPP, errno.ENOSYS}:
+                    raise
+                self.mode = "fdatasync"
+        self._whole(os.pwrite(self._reader, data, offset), data)
+        os.fdatasync(self._reader)
+        return None
+
+    @staticmethod
+    def _whole(written: int, data: memoryview) -> None:
+        if written != len(data):
+            raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes were written")
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes from `offset`."""
+        parts: list[bytes] = []
+        while length > 0:
+            part = os.pread(self._reader, length, offset)
+            if not part:
+                break
+            parts.append(part)
+            offset += len(part)
+            length -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill the page-aligned buffer with whole blocks, past the page cache where the file system allows; how many
+        bytes there were.
+        """
+        done, descriptor = 0, self._descriptor if self.mode == "direct" else self._reader
+        while done < len(buffer):
+            try:
+                part = os.preadv(descriptor, [buffer[done:]], offset + done)
+            except OSError as error:
+                if error.errno != errno.EINVAL or descriptor == self._reader:
+                    raise
+                descriptor = self._reader
+                continue
+            if not part:
+                break
+            done += part
+        return done
+
+    def claim(self) -> bool:
+        """Keep readers of other processes out, who lock the files they map (shared). False: one of them holds it."""
+        try:
+            fcntl.flock(self._reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def let_in(self) -> None:
+        """Readers may lock it again."""
+        fcntl.flock(self._reader, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for descriptor in (self._descriptor, self._reader):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._reader = -1
+
+
+def create_zeroed(path: Path, size: int, before: Callable[[int], None] = lambda _size: None) -> None:
+    """Make a file of `size` zeros whose blocks exist on the disk, so that writing it later moves no metadata.
+
+    `before` is called before each write, with its size, and returns when the disk can be spared.
+    """
+    size = padded(size)
+    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags | os.O_DIRECT, FILE_MODE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        _zero(descriptor, size, before)
+        os.fsync(descriptor)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    sync_directory(path.parent)
+
+
+def _zero(descriptor: int, size: int, before: Callable[[int], None]) -> None:
+    with contextlib.suppress(OSError):  # only a hint, except that it finds a full disk before anything is written
+        os.posix_fallocate(descriptor, 0, size)
+    with mmap.mmap(-1, min(size, ZEROING_STEP)) as zeros, memoryview(zeros) as view:
+        done = 0
+        while done < size:
+            step = view[: min(len(view), size - done)]
+            before(len(step))
+            try:
+                done += os.pwrite(descriptor, step, done)
+            except OSError as error:
+                if error.errno != errno.EINVAL or not fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+                    raise
+                fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT)
+            finally:
+                step.release()
+
+
+def sync_directory(path: Path) -> None:
+    """Make creations and removals in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

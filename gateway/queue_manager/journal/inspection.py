@@ -1,0 +1,380 @@
+"""Looking into a journal that no process has open: whole or not (`check`), frame by frame (`dump`), what a damaged
+one still yields (`salvage`). Reads only; a generator of plain records each, with a progress callback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.errors import StoreCorrupt, StoreUnavailable
+from gateway.queue_manager.journal.decode import (
+    FrameHeader,
+    Links,
+    LostLanes,
+    Rows,
+    frame_at,
+    header_at,
+    links_of,
+    rows_of,
+    sections_of,
+)
+from gateway.queue_manager.journal.layout import BLOCK, FRAME_MAGIC, FrameFlag, header_area, padded
+from gateway.queue_manager.journal.lock import DirectoryLock
+from gateway.queue_manager.journal.recovery import Progress, changes_of, in_use
+from gateway.queue_manager.journal.segment import NAMES, SUFFIX, Segment, SegmentHeader, read_header
+from gateway.queue_manager.store.changes import apply
+from gateway.queue_manager.store.index import Index
+from gateway.queue_manager.store.place import NUMBER_BITS, ROW_BITS, ROW_MASK, frame_of
+from gateway.queue_manager.store.unit import Message
+
+
+class Problem(NamedTuple):
+    """One thing wrong."""
+
+    path: Path
+    offset: int
+    what: str
+
+
+class Verdict(NamedTuple):
+    """The last record of `check`."""
+
+    segments: int
+    spare: int
+    frames: int
+    messages: int
+    state_records: int
+    bytes: int
+    closed: bool
+    """Whether the last process closed the store in order."""
+    problems: int
+
+
+class FrameRecord(NamedTuple):
+    """One frame, for people."""
+
+    path: Path
+    offset: int
+    sequence: int
+    time: int
+    length: int
+    flags: FrameFlag
+    first_number: int
+    rows: int
+    links: Links
+
+
+class Salvaged(NamedTuple):
+    """A message that can still be read. Its queue is "?" if the frame that named it is lost."""
+
+    queue: str
+    key: bytes
+    priority: int
+    message: Message
+
+
+class SalvagedState(NamedTuple):
+    """A state record that can still be read."""
+
+    key: bytes
+    value: bytes
+
+
+@dataclass(slots=True)
+class _File:
+    """A segment file as found."""
+
+    path: Path
+    header: SegmentHeader | None
+    damaged: bool
+    data: memoryview = field(default_factory=lambda: memoryview(b""))
+
+    @property
+    def begin(self) -> int:
+        return 2 * header_area(len(self.data))
+
+
+def _locked(directory: Path) -> DirectoryLock:
+    if not directory.is_dir():
+        raise StoreUnavailable(f"{directory}: no such directory; name the store's directory")
+    return DirectoryLock(directory)
+
+
+def _files(directory: Path) -> list[_File]:
+    files: list[_File] = []
+    paths = sorted(directory.glob(NAMES))
+    if not paths:
+        raise StoreUnavailable(f"{directory}: no journal here (no *{SUFFIX} files); name the store's directory")
+    for path in paths:
+        with path.open("rb") as opened:
+            data = memoryview(opened.read(2 * header_area(path.stat().st_size)))
+        try:
+            header, damaged = read_header(data, path.stat().st_size)
+        except StoreCorrupt:
+            header, damaged = None, True
+        files.append(_File(path, header, damaged))
+    return files
+
+
+def _load(file: _File) -> None:
+    with file.path.open("rb") as opened:
+        file.data = memoryview(mmap(opened.fileno(), 0, access=ACCESS_READ))
+
+
+class _Stretch(NamedTuple):
+    """Blocks that hold no whole frame although one should be there."""
+
+    begin: int
+    end: int
+    later: str = ""
+    """Why: a whole frame of a release that this one cannot read lies there."""
+
+
+def _walk(file: _File) -> Iterator[tuple[int, FrameHeader] | _Stretch]:
+    """The whole frames of the segment's use in order, and the stretches without any between them."""
+    salt = file.header.salt if file.header is not None else _salt_of(file)
+    offset = lost = file.begin
+    later = ""
+    while offset < len(file.data):
+        try:
+            frame = _frame(file, offset, salt)
+        except StoreCorrupt as error:
+            frame, later = None, later or str(error)
+        if frame is None:
+            offset += BLOCK
+            continue
+        if offset > lost:
+            yield _Stretch(lost, offset, later)
+        later = ""
+        yield offset, frame
+        offset = lost = offset + padded(frame.length)
+    if later:
+        yield _Stretch(lost, offset, later)
+
+
+def _frame(file: _File, offset: int, salt: int) -> FrameHeader | None:
+    """The whole frame at `offset`; StoreCorrupt if a later release wrote it."""
+    return frame_at(file.data, offset, salt) if file.data[offset + 8 : offset + 12] == FRAME_MAGIC else None
+
+
+def _salt_of(file: _File) -> int:
+    """Without a header: the salt of the youngest frame. A salt vouches for itself, the checksum is seeded with it."""
+    best, chosen = 0, 0
+    for offset in range(file.begin, len(file.data), BLOCK):
+        if file.data[offset + 8 : offset + 12] == FRAME_MAGIC:
+            header = header_at(file.data, offset)
+            if header is not None and header.sequence >= best and _is_frame(file, offset, header.salt):
+                best, chosen = header.sequence, header.salt
+    return chosen
+
+
+def _is_frame(file: _File, offset: int, salt: int) -> bool:
+    try:
+        return _frame(file, offset, salt) is not None
+    except StoreCorrupt:
+        return True
+
+
+def _segments(files: list[_File]) -> list[Segment]:
+    segments: list[Segment] = []
+    for file in files:
+        slot = int(file.path.name.removesuffix(SUFFIX))
+        segment = Segment(slot, file.path.stat().st_size, file.path)
+        segment.header = file.header
+        segments.append(segment)
+    return segments
+
+
+def check(directory: Path | str, progress: Progress | None = None) -> Iterator[Problem | Verdict]:
+    """Everything wrong with a journal, then a verdict. StoreInUse if a process has it open."""
+    directory = Path(directory)
+    lock = _locked(directory)
+    try:
+        yield from _check(directory, progress)
+    finally:
+        lock.release()
+
+
+def _check(directory: Path, progress: Progress | None) -> Iterator[Problem | Verdict]:
+    files = _files(directory)
+    problems = 0
+    for file in files:
+        if file.damaged:
+            problems += 1
+            yield Problem(file.path, 0, "both copies of the segment's header are damaged")
+    try:
+        used, spares = in_use(_segments(files))
+    except StoreCorrupt as error:
+        yield Problem(directory, 0, str(error))
+        problems += 1
+        used, spares = [], []
+    by_path = {file.path: file for file in files}
+    counted = _Count(Index())
+    for number, (segment, listed) in enumerate(used, 1):
+        file = by_path[segment.path]
+        _load(file)
+        end = listed.blocks * BLOCK if listed else None
+        for problem in counted.segment(file, segment, end):
+            problems += 1
+            yield problem
+        if listed is not None and counted.last_sequence != listed.last_sequence:
+            problems += 1
+            yield Problem(
+                file.path, counted.end, f"ends at frame {counted.last_sequence} instead of {listed.last_sequence}"
+            )
+        file.data = memoryview(b"")
+        if progress is not None:
+            progress(number, len(used))
+    index = counted.index
+    messages = sum(queue.depth for queue in index.queues.values())
+    size = sum(file.path.stat().st_size for file in files)
+    yield Verdict(len(used), len(spares), counted.frames, messages, len(index.state), size, counted.closed, problems)
+
+
+class _Count:
+    """Replays segments one after the other, going on behind damage."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.frames = 0
+        self.closed = False
+        self.last_sequence = 0
+        self.end = 0
+
+    def segment(self, file: _File, segment: Segment, end: int | None) -> Iterator[Problem]:
+        """Apply every whole frame; what is not whole is a problem, but for the torn tail of the youngest segment."""
+        extent = self.index.space.open(segment.serial, segment.slot)
+        lanes = LostLanes()
+        self.last_sequence, self.end = (segment.header.first_sequence - 1 if segment.header else 0), file.begin
+        for found in _walk(file):
+            if isinstance(found, _Stretch):
+                if end is None or found.begin < end:
+                    what = found.later or f"damaged to byte {found.end}: whole frames follow"
+                    yield Problem(file.path, found.begin, what)
+                continue
+            offset, frame = found
+            if end is not None and offset >= end:
+                break
+            try:
+                sections = sections_of(file.data, offset, frame)
+                rows_of(frame, sections) if frame.rows else None
+                changes = changes_of(frame_of(segment.slot, offset // BLOCK), frame, sections, lanes)
+                apply(self.index, extent, changes)
+            except StoreCorrupt as error:
+                yield Problem(file.path, offset, str(error))
+            self.frames += 1
+            self.last_sequence, self.end = frame.sequence, offset + padded(frame.length)
+            self.closed = bool(frame.flags & FrameFlag.CLOSE)
+        self.index.space.seal(extent)
+
+
+def dump(directory: Path | str, progress: Progress | None = None) -> Iterator[FrameRecord | Problem]:
+    """Every whole frame of the segments in use, oldest first, and the gaps between them. Needs no lock."""
+    files = _files(Path(directory))
+    headed = sorted((file for file in files if file.header), key=lambda file: file.header.serial if file.header else 0)
+    for number, file in enumerate(headed, 1):
+        _load(file)
+        lanes = LostLanes()
+        for found in _walk(file):
+            if isinstance(found, _Stretch):
+                yield Problem(file.path, found.begin, found.later or f"no whole frame to byte {found.end}")
+                continue
+            offset, frame = found
+            links = links_of(sections_of(file.data, offset, frame), lanes, frame.sequence)
+            yield FrameRecord(
+                file.path, offset, frame.sequence, frame.time, frame.length, FrameFlag(frame.flags),
+                frame.first_number, frame.rows, links,
+            )  # fmt: skip
+        file.data = memoryview(b"")
+        if progress is not None:
+            progress(number, len(headed))
+
+
+def salvage(directory: Path | str, progress: Progress | None = None) -> Iterator[Salvaged | SalvagedState]:
+    """Every message and state record that can still be read, in the order of delivery by queue.
+
+    Where frames are lost, messages they took may be among them again: what is salvaged is at least everything, not at
+    most.
+    """
+    lock = _locked(Path(directory))
+    try:
+        yield from _salvage(Path(directory), progress)
+    finally:
+        lock.release()
+
+
+def _salvage(directory: Path, progress: Progress | None) -> Iterator[Salvaged | SalvagedState]:
+    index = Index()
+    rows: dict[int, tuple[_File, int, FrameHeader]] = {}
+    files = _worth_reading(_files(directory))
+    for file in files:
+        _load(file)
+    ordered = sorted(files, key=_age)
+    for number, file in enumerate(ordered, 1):
+        _salvage_segment(file, number, index, rows)
+        if progress is not None:
+            progress(number, len(ordered))
+    decoded: dict[int, Rows] = {}
+    for queue in index.queues.values():
+        for key in queue.lanes:
+            for lane in index.chain(queue.name, key):
+                for first, count, place in lane.live():
+                    held = _rows(place >> ROW_BITS, rows, decoded)
+                    for at in range(count):
+                        token = lane.rank << NUMBER_BITS | first + at
+                        backout = index.backouts.get(first + at, 0)
+                        message = held.message((place & ROW_MASK) + at, token, backout)
+                        yield Salvaged(queue.name, key, 9 - lane.rank, message)
+    for name, value in index.state.items():
+        yield SalvagedState(name, value)
+
+
+def _worth_reading(files: list[_File]) -> list[_File]:
+    """What the youngest header lists, and whatever has lost its own header. The others are free: all in them was
+    taken.
+    """
+    headed = [file.header for file in files if file.header is not None]
+    if not headed:
+        return files
+    newest = max(headed, key=lambda header: header.serial)
+    serials = {each.serial for each in newest.listed} | {newest.serial}
+    return [file for file in files if file.damaged or (file.header is not None and file.header.serial in serials)]
+
+
+def _age(file: _File) -> int:
+    """Segments in the order they were written, by their first whole frame where the header is lost."""
+    for found in _walk(file):
+        if not isinstance(found, _Stretch):
+            return found[1].sequence
+    return 0
+
+
+def _salvage_segment(file: _File, serial: int, index: Index, rows: dict[int, tuple[_File, int, FrameHeader]]) -> None:
+    slot = int(file.path.name.removesuffix(SUFFIX))
+    extent = index.space.open(serial, slot)
+    lanes = LostLanes()
+    for found in _walk(file):
+        if isinstance(found, _Stretch):
+            continue
+        offset, frame = found
+        place = frame_of(slot, offset // BLOCK)
+        try:
+            sections = sections_of(file.data, offset, frame)
+            apply(index, extent, changes_of(place, frame, sections, lanes))
+        except StoreCorrupt:
+            continue
+        rows[place] = file, offset, frame
+
+
+def _rows(place: int, rows: dict[int, tuple[_File, int, FrameHeader]], decoded: dict[int, Rows]) -> Rows:
+    held = decoded.get(place)
+    if held is None:
+        file, offset, frame = rows[place]
+        if len(decoded) > 64:
+            decoded.clear()
+        held = decoded[place] = rows_of(frame, sections_of(file.data, offset, frame))
+    return held

@@ -1,0 +1,42 @@
+"""One process owns a store's directory: an advisory lock, which names it to whoever is refused."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from gateway.errors import StoreInUse, StoreUnavailable
+from gateway.queue_manager.journal.files import DIRECTORY_MODE, FILE_MODE
+
+LOCK_NAME = "lock"
+
+
+class DirectoryLock:
+    """Held from construction to `release`; the kernel releases it if the process dies."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            self._descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{directory}: {error.strerror}: the data directory must be a writable directory"
+            ) from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner = os.pread(self._descriptor, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise StoreInUse(
+                f"{directory}: process {owner} has this store open; stop it, or ask it through its socket"
+            ) from None
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            pass  # a full disk: the lock holds all the same, it only does not say whose it is
+
+    def release(self) -> None:
+        """Let others in."""
+        os.close(self._descriptor)

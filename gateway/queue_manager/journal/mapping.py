@@ -1,0 +1,56 @@
+"""Segment files mapped for reading, by any process and beside the store's owner. Writes nothing.
+
+A mapping is pinned or not. A pinned one holds a shared lock on its file for as long as anybody has a view of it, so
+that the owner does not use the segment again (`DurableFile.claim`). The others are for looking: what is found in them
+counts only while the segment's header is still the one it was found under.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import time
+from pathlib import Path
+
+from gateway.queue_manager.journal.segment import NAMES, SUFFIX, SegmentHeader, read_header, segment_path
+
+PIN_WITHIN = 5.0
+"""Seconds: the owner holds a segment only while it writes a header."""
+_LOOK_AGAIN = 0.002
+
+
+class MappedSegment:
+    """One file. The mapping, and with it the lock of a pinned one, lasts as long as a view of it."""
+
+    def __init__(self, folder: Path, slot: int, *, pinned: bool = False) -> None:
+        """OSError or ValueError when there is no such file, or it is empty."""
+        descriptor = os.open(segment_path(folder, slot), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if pinned:
+                _lock(descriptor)
+            self.size = os.fstat(descriptor).st_size
+            # The mapping keeps a duplicate of the descriptor: the lock belongs to both and goes with the last of them.
+            self.data = memoryview(mmap.mmap(descriptor, self.size, prot=mmap.PROT_READ))
+        finally:
+            os.close(descriptor)
+
+    def header(self) -> SegmentHeader | None:
+        """The header as it is now."""
+        return read_header(self.data, self.size)[0]
+
+
+def _lock(descriptor: int) -> None:
+    until = time.monotonic() + PIN_WITHIN
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_LOOK_AGAIN)
+
+
+def slots_in(folder: Path) -> list[int]:
+    """The slots that have a file with something in it."""
+    return [int(path.name.removesuffix(SUFFIX)) for path in folder.glob(NAMES) if path.stat().st_size]

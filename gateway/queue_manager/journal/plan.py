@@ -1,0 +1,301 @@
+"""A unit of work, looked up and numbered: what its frame will say and what changes in memory alone. Writes nothing,
+changes nothing.
+
+Numbers go to new persistent rows first, then to moved messages, then to non-persistent ones, in the order of the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.errors import StoreError
+from gateway.queue_manager.journal.decode import Links, Rows
+from gateway.queue_manager.journal.encode import (
+    Columns,
+    Dictionary,
+    Section,
+    columns_of,
+    encode_columns,
+    encode_links,
+    packed_away,
+    sections_length,
+)
+from gateway.queue_manager.journal.layout import FRAME_LENGTH, MAX_FRAME, MAX_KEY
+from gateway.queue_manager.store.alike import Packing
+from gateway.queue_manager.store.changes import Changes
+from gateway.queue_manager.store.index import Index, LaneName, MoveRun, TokenRun, consecutive, neighbours
+from gateway.queue_manager.store.place import MAX_ROWS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, priority_of, token_of
+from gateway.queue_manager.store.rows import extent
+from gateway.queue_manager.store.space import BIG_ROW
+from gateway.queue_manager.store.under_way import UnderWay
+from gateway.queue_manager.store.unit import LaneMoves, LanePuts, Message, StoreUnit
+
+TOO_LARGE = "a unit of work may have at most {limit} {what}, this one has {found}: split it"
+
+
+class Looker(Protocol):
+    """What planning asks of the store."""
+
+    index: Index
+    under_way: UnderWay
+
+    def read(self, queue: str, key: bytes, tokens: Sequence[int]) -> list[Message]:
+        """Messages by token, in the order of the tokens; those not there are left out."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """See the module."""
+
+    first_number: int
+    links: Links
+    columns: Columns = field(default_factory=lambda: Columns([], []))
+    rows: int = 0
+    volatile_groups: list[tuple[LaneName, int]] = field(default_factory=list)
+    volatile_takes: list[TokenRun] = field(default_factory=list)
+    volatile_moves: list[MoveRun] = field(default_factory=list)
+    volatile_rows: Rows | None = None
+    first_volatile: int = 0
+    next_number: int = 0
+    missing: list[int] = field(default_factory=list)
+    _row_sections: list[Section] | None = None
+    _row_length: int = 0
+
+    @classmethod
+    def empty(cls, number: int) -> Plan:
+        """A frame that says nothing."""
+        return cls(number, Links([], [], [], [], {}), next_number=number)
+
+    @property
+    def needs_frame(self) -> bool:
+        """Whether anything must reach the disk."""
+        links = self.links
+        return bool(self.rows or links.takes or links.moves or links.backouts or links.state)
+
+    def sections(self, dictionary: Dictionary, packing: Packing) -> tuple[list[Section], int]:
+        """The frame's sections with lanes as the segment's dictionary numbers them, and the frame's length."""
+        if self._row_sections is None:
+            self._row_sections = encode_columns(self.columns, packing) if self.rows else []
+            self._row_length = FRAME_LENGTH + sections_length(self._row_sections)
+            if self._row_length > MAX_FRAME:
+                raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=self._row_length))
+        links = encode_links(self.links, dictionary)
+        return self._row_sections + links, self._row_length + sections_length(links)
+
+    def changes(self, frame: int, used: int) -> Changes:
+        """What the frame does to the index once it is durable."""
+        links, longest, lengths = self.links, 0, []
+        if used >= BIG_ROW and self.rows:
+            longest = extent(self.columns.bodies)[1]
+            lengths = [len(body) for body in self.columns.bodies] if longest >= BIG_ROW else []
+        return Changes(
+            frame, self.first_number, links.groups, self.columns.numbers, links.takes, links.moves, links.backouts,
+            links.state, used, longest, lengths, self.columns.expiries,
+        )  # fmt: skip
+
+    def frame_rows(self, time: int, size: int) -> Rows | None:
+        """The rows as reading gives them, for the cache; `size` is that of the frame."""
+        if not self.rows:
+            return None
+        return rows_in_memory(self.columns, time, size + packed_away(self._row_sections or ()))
+
+
+def rows_in_memory(columns: Columns, time: int, size: int) -> Rows:
+    """Columns as `decode.rows_of` would return them."""
+    return Rows(
+        time,
+        columns.heads,
+        columns.bodies,
+        columns.msg_ids,
+        columns.correl_ids,
+        columns.expiries,
+        columns.put_times,
+        size,
+    )
+
+
+def plan_unit(store: Looker, unit: StoreUnit, number: int, time: int) -> Plan:
+    """Look everything up and number it. Fills the tokens of the unit's puts and moves."""
+    if unit.state and max(map(len, unit.state)) > MAX_KEY:
+        raise StoreError(f"keys of state records have at most {MAX_KEY} bytes")
+    links = Links([], [], [], [], dict(unit.state))
+    plan = Plan(number, links)
+    puts = [group for group in unit.puts if group.heads]
+    if not (unit.takes or unit.moves or unit.backouts) and all(group.persistent for group in puts):
+        _plan_puts(plan, puts)
+        plan.first_volatile = plan.next_number
+        return plan
+    takes = [(queue, key, tokens) for (queue, key), tokens in _takes_by_key(unit).items()] if unit.takes else []
+    rewritten = [_rewrite(store, move, plan) for move in unit.moves if move.heads is not None]
+    for groups, move in rewritten:
+        puts += groups
+        takes.append((move.queue, move.key, move.tokens))
+    _plan_puts(plan, [group for group in puts if group.persistent])
+    for queue, key, tokens in takes:
+        _plan_takes(store, plan, queue, key, tokens)
+    if unit.moves:
+        _plan_moves(store, plan, [move for move in unit.moves if move.heads is None])
+    _plan_volatile(plan, [group for group in puts if not group.persistent], time)
+    for groups, move in rewritten:
+        move.new_tokens = [token for group in groups for token in group.tokens]
+    if unit.backouts:
+        _plan_backouts(store, plan, unit)
+    return plan
+
+
+def check_lane(queue: str, key: bytes, priority: int) -> None:
+    """Refuse names that the format cannot say."""
+    if len(key) > MAX_KEY or (len(queue) > 63 and len(queue.encode()) > 255):
+        raise StoreError(f"{queue[:48]}: queue names have at most 255 bytes, keys at most {MAX_KEY}")
+    if not 0 <= priority < PRIORITIES:
+        raise StoreError(f"{queue}: priority {priority} is not one of 0 to {PRIORITIES - 1}")
+
+
+def _name_groups(groups: list[LanePuts], number: int) -> list[tuple[LaneName, int]]:
+    """Number the groups and give their tokens. Neighbours of one lane, as group commit brings them, become one."""
+    named: list[tuple[LaneName, int]] = []
+    queue, key, priority, base = "", b"", -1, 0
+    for group in groups:
+        rows = len(group.heads)
+        if rows != len(group.bodies):
+            raise StoreError(f"{group.queue}: {rows} heads for {len(group.bodies)} bodies")
+        if group.queue == queue and group.key == key and group.priority == priority:
+            name, before = named[-1]
+            named[-1] = name, before + rows
+        else:
+            queue, key, priority = group.queue, group.key, group.priority
+            check_lane(queue, key, priority)
+            base = token_of(priority, 0)
+            named.append(((queue, key, PRIORITIES - 1 - priority), rows))
+        group.tokens = range(base + number, base + number + rows)
+        number += rows
+    return named
+
+
+def _takes_by_key(unit: StoreUnit) -> dict[tuple[str, bytes], Sequence[int]]:
+    """The tokens that leave each queue and key: group commit brings many takes of a few messages."""
+    if len(unit.takes) == 1:
+        only = unit.takes[0]
+        return {(only.queue, only.key): only.tokens}
+    gathered: dict[tuple[str, bytes], Sequence[int]] = {}
+    joined: dict[tuple[str, bytes], list[int]] = {}
+    for take in unit.takes:
+        name = take.queue, take.key
+        first = gathered.setdefault(name, take.tokens)
+        if first is take.tokens:
+            continue
+        if name not in joined:
+            gathered[name] = joined[name] = list(first)
+        joined[name] += take.tokens
+    return gathered
+
+
+def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:
+    plan.next_number = plan.first_number
+    if not groups:
+        return
+    plan.links.groups.extend(_name_groups(groups, plan.first_number))
+    plan.rows = sum([rows for _name, rows in plan.links.groups])
+    if plan.rows >= MAX_ROWS:
+        raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=plan.rows))
+    plan.columns = columns_of(groups)
+    plan.next_number += plan.rows
+
+
+def _staying(store: Looker, plan: Plan, tokens: Sequence[int]) -> Sequence[int]:
+    """Without those that leave in a frame under way."""
+    leaving = store.under_way.leaving
+    if not leaving or leaving.isdisjoint([token & NUMBER_MASK for token in tokens]):
+        return tokens
+    plan.missing += [token for token in tokens if token & NUMBER_MASK in leaving]
+    return [token for token in tokens if token & NUMBER_MASK not in leaving]
+
+
+def _plan_takes(store: Looker, plan: Plan, queue: str, key: bytes, tokens: Sequence[int]) -> None:
+    found = store.index.runs_of(queue, key, consecutive(_staying(store, plan, tokens)))
+    for run, volatile in found.runs:
+        (plan.volatile_takes if volatile else plan.links.takes).append(run)
+    plan.missing += found.missing
+
+
+def _plan_moves(store: Looker, plan: Plan, moves: list[LaneMoves]) -> None:
+    looked_up: list[tuple[LaneMoves, list[tuple[TokenRun, bool]]]] = []
+    for move in moves:
+        check_lane(move.to_queue, move.to_key, move.to_priority or 0)
+        found = store.index.runs_of(move.queue, move.key, neighbours(_staying(store, plan, move.tokens)))
+        plan.missing += found.missing
+        looked_up.append((move, found.runs))
+    placed: dict[TokenRun, int] = {}
+    for volatile_pass in (False, True):
+        for move, runs in looked_up:
+            for run, volatile in runs:
+                if volatile is volatile_pass:
+                    placed[run] = plan.next_number
+                    target = plan.volatile_moves if volatile else plan.links.moves
+                    target.append(_move_run(move, run, plan.next_number))
+                    plan.next_number += run.length
+    for move, runs in looked_up:
+        if len(runs) == 1:
+            first = placed[runs[0][0]] | _rank(move, runs[0][0]) << NUMBER_BITS
+            move.new_tokens = range(first, first + runs[0][0].length)
+            continue
+        tokens: list[int] = []
+        for run, _volatile in runs:
+            first = placed[run] | _rank(move, run) << NUMBER_BITS
+            tokens.extend(range(first, first + run.length))
+        move.new_tokens = tokens
+
+
+def _rank(move: LaneMoves, run: TokenRun) -> int:
+    return run.lane[2] if move.to_priority is None else PRIORITIES - 1 - move.to_priority
+
+
+def _move_run(move: LaneMoves, run: TokenRun, to_first: int) -> MoveRun:
+    return MoveRun(run.lane, (move.to_queue, move.to_key, _rank(move, run)), run.first, to_first, run.length)
+
+
+def _plan_volatile(plan: Plan, groups: list[LanePuts], time: int) -> None:
+    plan.first_volatile = plan.next_number
+    if not groups:
+        return
+    plan.volatile_groups = _name_groups(groups, plan.next_number)
+    rows = sum([rows for _name, rows in plan.volatile_groups])
+    if rows >= MAX_ROWS:
+        raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=rows))
+    columns = columns_of(groups)
+    size = sum(map(len, columns.bodies)) + sum(map(len, set(columns.heads))) + 64 * rows
+    plan.volatile_rows = rows_in_memory(columns, time, size)
+    plan.next_number += rows
+
+
+def _plan_backouts(store: Looker, plan: Plan, unit: StoreUnit) -> None:
+    for queue, key, token, count in unit.backouts:
+        found = store.index.runs_of(queue, key, [(token, 1)])
+        plan.missing += found.missing
+        plan.links.backouts.extend((run.lane, run.first, count) for run, _volatile in found.runs)
+
+
+def _rewrite(store: Looker, move: LaneMoves, plan: Plan) -> tuple[list[LanePuts], LaneMoves]:
+    """A move with new heads: the bodies are read and written again in this frame, and the old messages taken."""
+    messages = store.read(move.queue, move.key, _staying(store, plan, move.tokens))
+    heads = dict(zip(move.tokens, move.heads or (), strict=True))
+    volatile = {
+        token
+        for run, is_volatile in store.index.runs_of(move.queue, move.key, neighbours([m.token for m in messages])).runs
+        if is_volatile
+        for token in range(run.first, run.first + run.length)
+    }
+    groups: list[LanePuts] = []
+    for message in messages:
+        priority = priority_of(message.token) if move.to_priority is None else move.to_priority
+        persistent = message.token & NUMBER_MASK not in volatile
+        if not groups or (groups[-1].priority, groups[-1].persistent) != (priority, persistent):
+            groups.append(LanePuts(move.to_queue, move.to_key, priority, persistent, expiries=[], put_times=[]))
+        group = groups[-1]
+        group.heads.append(heads[message.token])
+        group.bodies.append(message.body)
+        group.expiries.append(message.expiry)  # type: ignore[union-attr]
+        group.put_times.append(message.put_time)  # type: ignore[union-attr]
+    return groups, move

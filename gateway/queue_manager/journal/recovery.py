@@ -1,0 +1,211 @@
+"""From segment files to an index: which segments count, their whole frames in order, and what is damage and what a
+torn tail.
+
+Every segment listed by the youngest header must be there and whole up to the end the list gives. The youngest itself
+ends at its last whole frame; a whole frame beyond that is damage. Reads files, writes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from gateway.errors import StoreCorrupt, StoreUnavailable
+from gateway.queue_manager.journal.decode import (
+    FrameHeader,
+    Sections,
+    frame_at,
+    header_at,
+    links_of,
+    numbers_in,
+    sections_of,
+)
+from gateway.queue_manager.journal.files import DurableFile
+from gateway.queue_manager.journal.layout import BLOCK, FRAME_MAGIC, FrameFlag, Kind, header_area, padded
+from gateway.queue_manager.journal.segment import NAMES, SUFFIX, Listed, Segment, SegmentHeader, read_header
+from gateway.queue_manager.store.changes import Changes, apply
+from gateway.queue_manager.store.index import Index, LaneName
+from gateway.queue_manager.store.place import frame_of
+from gateway.queue_manager.store.space import BIG_ROW
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes read so far and the bytes to read."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What the files say."""
+
+    used: list[Segment] = field(default_factory=list)
+    spares: list[Segment] = field(default_factory=list)
+    clean: bool = True
+    """The last process closed the store: writing may go on in the youngest segment."""
+    store: bytes = b""
+    next_sequence: int = 1
+    next_number: int = 1
+    frames: int = 0
+    lanes: list[LaneName] = field(default_factory=list)
+    """The lanes the youngest segment has defined, in their order."""
+
+
+def open_segments(directory: Path, opened: list[Segment], *, direct: bool) -> None:
+    """Every segment file of the directory, with its header if it has one, goes into `opened`."""
+    for path in sorted(directory.glob(NAMES)):
+        try:
+            size = path.stat().st_size
+            file = DurableFile(path, direct=direct)
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}: the store must be able to read and write it") from error
+        segment = Segment(int(path.name.removesuffix(SUFFIX)), size, path, file)
+        segment.ready.set()
+        opened.append(segment)
+        segment.header, damaged = read_header(memoryview(file.read(2 * header_area(size), 0)), size)
+        if damaged:
+            raise StoreCorrupt(
+                f"{path}: both copies of its header are damaged; `mqgate journal salvage` reads what is left"
+            )
+
+
+def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]], list[Segment]]:
+    """The segments that count, oldest first, with what the youngest header says of them; and the others."""
+    headed = sorted((segment for segment in segments if segment.header), key=lambda segment: segment.serial)
+    if not headed:
+        return [], segments
+    newest = headed[-1]
+    headed = [segment for segment in headed if segment.store == newest.store]
+    listed = {each.serial: each for each in newest.header.listed} if newest.header else {}
+    missing = listed.keys() - {segment.serial for segment in headed}
+    if missing:
+        lost = ", ".join(f"{listed[serial].slot:08d}{SUFFIX}" for serial in sorted(missing))
+        raise StoreCorrupt(
+            f"{newest.path.parent}: missing or of another time: {lost}; "
+            "restore it, or save the rest with `mqgate journal salvage`"
+        )
+    used = [
+        (segment, listed.get(segment.serial)) for segment in headed if segment.serial in listed or segment is newest
+    ]
+    chosen = {segment.slot for segment, _ in used}
+    return used, [segment for segment in segments if segment.slot not in chosen]
+
+
+def recover(directory: Path, index: Index, *, direct: bool, progress: Progress | None = None) -> Recovered:
+    """Fill the index from the files; they stay open in what is returned."""
+    opened: list[Segment] = []
+    try:
+        open_segments(directory, opened, direct=direct)
+        return _recover(opened, index, progress)
+    except BaseException:
+        for segment in opened:
+            if segment.file is not None:
+                segment.file.close()
+        raise
+
+
+def _recover(opened: list[Segment], index: Index, progress: Progress | None) -> Recovered:
+    used, spares = in_use(opened)
+    found = Recovered(spares=spares)
+    total = sum(_bytes_to_read(segment, listed) for segment, listed in used)
+    done = 0
+    for segment, listed in used:
+        _replay(segment, listed, index, found)
+        index.space.collect()
+        found.used.append(segment)
+        done += _bytes_to_read(segment, listed)
+        if progress is not None:
+            progress(done, total)
+    return found
+
+
+def _bytes_to_read(segment: Segment, listed: Listed | None) -> int:
+    return listed.blocks * BLOCK if listed else segment.size
+
+
+def _replay(segment: Segment, listed: Listed | None, index: Index, found: Recovered) -> None:
+    header = segment.header
+    if header is None or segment.file is None:
+        raise StoreCorrupt(f"{segment.path}: no header")
+    found.store = header.store
+    found.next_sequence = header.first_sequence
+    found.next_number = max(found.next_number, header.first_number)
+    extent = index.space.open(header.serial, segment.slot)
+    data = memoryview(segment.file.read(_bytes_to_read(segment, listed), 0))
+    lanes: list[LaneName] = []
+    found.lanes = lanes
+    segment.end, segment.last_sequence = segment.begin, header.first_sequence - 1
+    found.clean = False
+    for offset, frame in frames_in(data, segment.begin, header, listed):
+        sections = sections_of(data, offset, frame)
+        changes = changes_of(frame_of(segment.slot, offset // BLOCK), frame, sections, lanes)
+        apply(index, extent, changes)
+        segment.end, segment.last_sequence = offset + padded(frame.length), frame.sequence
+        moved = sum([move.length for move in changes.moves])
+        if changes.numbers is None:
+            found.next_number = max(found.next_number, frame.first_number + frame.rows + moved)
+        found.frames += 1
+        found.clean = bool(frame.flags & FrameFlag.CLOSE)
+    found.next_sequence = segment.last_sequence + 1
+    if listed is None:
+        refuse_frames_beyond(data, segment, header)
+    else:
+        if (segment.end, segment.last_sequence) != (listed.blocks * BLOCK, listed.last_sequence):
+            raise StoreCorrupt(
+                f"{segment.path}: damaged at byte {segment.end}: frame {segment.last_sequence + 1} "
+                f"of {listed.last_sequence} is not whole; "
+                "`mqgate journal salvage` reads what is left"
+            )
+        index.space.seal(extent)
+
+
+def frames_in(
+    data: memoryview, begin: int, header: SegmentHeader, listed: Listed | None
+) -> Iterator[tuple[int, FrameHeader]]:
+    """The whole frames of one use of a segment, in order, to the first that is not whole (or the listed end)."""
+    offset, sequence = begin, header.first_sequence
+    while listed is None or sequence <= listed.last_sequence:
+        frame = frame_at(data, offset, header.salt, sequence)
+        if frame is None:
+            return
+        yield offset, frame
+        offset += padded(frame.length)
+        sequence += 1
+
+
+def refuse_frames_beyond(data: memoryview, segment: Segment, header: SegmentHeader) -> None:
+    """A frame is only written when the one before it is durable: a whole one beyond the end means that one was damaged
+    later.
+    """
+    for offset in range(segment.end, len(data), BLOCK):
+        if data[offset + 8 : offset + 12] == FRAME_MAGIC and header_at(data, offset) is not None:
+            frame = frame_at(data, offset, header.salt)
+            if frame is not None and frame.sequence > segment.last_sequence:
+                raise StoreCorrupt(
+                    f"{segment.path}: damaged at byte {segment.end}: frame {segment.last_sequence + 1} "
+                    "is not whole but frame "
+                    f"{frame.sequence} behind it is; `mqgate journal salvage` reads what is left"
+                )
+
+
+def changes_of(place: int, frame: FrameHeader, sections: Sections, lanes: list[LaneName]) -> Changes:
+    """What the frame does to an index."""
+    links = links_of(sections, lanes, frame.sequence)
+    numbers = numbers_in(sections, Kind.NUMBERS, frame.rows) if frame.flags & FrameFlag.CARRIED else None
+    longest, lengths = _lengths(sections, frame)
+    return Changes(
+        place, frame.first_number, links.groups, numbers, links.takes, links.moves, links.backouts, links.state,
+        frame.length, longest, lengths, numbers_in(sections, Kind.EXPIRIES, frame.rows),
+    )  # fmt: skip
+
+
+def _lengths(sections: Sections, frame: FrameHeader) -> tuple[int, list[int]]:
+    """Lengths of the bodies row by row, if one of them is big."""
+    if frame.length < BIG_ROW or Kind.BODY_OFFSETS not in sections:
+        return 0, []
+    width, content = sections[Kind.BODY_OFFSETS]
+    bounds = content.cast("i" if width == 4 else "q").tolist()
+    lengths = [end - begin for begin, end in pairwise(bounds)]
+    longest = max(lengths, default=0)
+    if longest >= BIG_ROW and Kind.BODY_INDEX in sections:
+        lengths = [lengths[index] for index in sections[Kind.BODY_INDEX][1].cast("I")]
+    return longest, lengths

@@ -1,0 +1,399 @@
+"""The ring of segments: which one the next frame goes to, what is prepared ahead, what is given back.
+
+Frames are placed by the thread that prepares them; headers and frames are written by the thread that waits for the
+disk; files are zeroed ahead by a thread of the ring. A segment is zeroed once: when it is free it is used again with
+a new salt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import secrets
+import sys
+import threading
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.errors import StoreError, StoreUnavailable
+from gateway.queue_manager.journal.failpoint import reach
+from gateway.queue_manager.journal.files import Buffers, DurableFile, create_zeroed, sync_directory
+from gateway.queue_manager.journal.layout import BLOCK, header_area, padded
+from gateway.queue_manager.journal.pace import AHEAD, CATCHING_UP, Pace
+from gateway.queue_manager.journal.segment import (
+    Berth,
+    Listed,
+    Segment,
+    SegmentHeader,
+    listing_room,
+    segment_path,
+    size_for,
+    write_header,
+)
+
+RETRY_SECONDS = 1.0
+KEPT_LISTINGS = 8
+"""Entries of a header's list that only frames without rows may use."""
+SMALLEST, LARGEST = 64 << 10, 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class RingOptions:
+    """Sizes of the ring."""
+
+    segment_bytes: int = 64 << 20
+    spare_segments: int = 3
+    direct: bool = True
+    background: bool = True
+    """Prepare segments in a thread; otherwise in the call that writes."""
+    max_bytes: int | None = None
+    """What all files may take; None: what the disk has."""
+
+
+class Ring:
+    """See the module. All methods but `settle` and the preparing thread's belong to the thread that prepares frames."""
+
+    def __init__(self, directory: Path, store: bytes, options: RingOptions) -> None:
+        if not SMALLEST <= options.segment_bytes <= LARGEST or options.segment_bytes % BLOCK:
+            raise StoreError(
+                f"segments of {options.segment_bytes} bytes: choose a multiple of {BLOCK} from {SMALLEST} to {LARGEST}"
+            )
+        self.directory = directory
+        self.store = store
+        self.options = options
+        self.buffers = Buffers()
+        self.used: dict[int, Segment] = {}
+        self.current: Segment | None = None
+        self.next_serial = 1
+        self.full: OSError | None = None
+        """Why the last attempt to prepare a segment failed."""
+        self._spares: deque[Segment] = deque()
+        self._retired: list[Segment] = []
+        self._listed: set[int] = set()
+        self._slots: set[int] = set()
+        self._wanted: deque[tuple[Segment, bool]] = deque()
+        """Segments that frames wait for, each with whether it may be had although there is no reserve."""
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._making: Segment | None = None
+        """The spare that is being zeroed, until it is ready or a frame is placed in it."""
+        self.pace = Pace()
+        self._goal = max(1, options.spare_segments - 1)
+        self._filled = False
+        self._fill_up_at = sys.maxsize
+        """Where in the segment in use it is looked whether the next one is there."""
+        self._due = False
+        """That place has been passed: the next segment is zeroed, however few are wanted besides the reserve."""
+
+    # ---- start and end
+
+    def adopt(self, used: list[Segment], spares: list[Segment], current: Segment | None) -> None:
+        """Take over what recovery found."""
+        self.used = {segment.slot: segment for segment in used}
+        self.current = current
+        for segment in spares:
+            (self._spares if segment.size == self.options.segment_bytes else self._retired).append(segment)
+        self._slots = {segment.slot for segment in [*used, *spares]}
+        newest = max(used, key=lambda segment: segment.serial, default=None)
+        if newest is not None and newest.header is not None:
+            self._listed = {each.serial for each in newest.header.listed} | {newest.serial}
+        for segment in [*used, *spares]:
+            self.next_serial = max(self.next_serial, segment.serial + 1)
+
+    def start(self) -> None:
+        """Begin to prepare ahead."""
+        if self.options.background:
+            self._thread = threading.Thread(target=self._prepare_ahead, name="journal-ahead", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread and close the files."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self.pace.hurry()
+        if self._thread is not None:
+            self._thread.join()
+        for segment in [*self.used.values(), *self._spares, *self._retired]:
+            if segment.file is not None:
+                segment.file.close()
+
+    # ---- placing frames
+
+    def fits(self, length: int) -> bool:
+        """Whether the current segment has room for a frame of `length` bytes."""
+        return self.current is not None and self.current.end + padded(length) <= self.current.size
+
+    def berth(self, length: int, sequence: int, number: int, time: int, *, essential: bool) -> Berth:
+        """A place for a frame of `length` bytes. `essential` frames (nothing but takes) may use the reserve of a full
+        disk.
+        """
+        length = padded(length)
+        current = self.current
+        if current is not None and current.header is not None and self.fits(length):
+            return Berth(current, current.end, None, current.header.salt)
+        room = listing_room(self.options.segment_bytes) - (0 if essential else KEPT_LISTINGS)
+        if len(self.used) >= room:
+            raise StoreUnavailable(
+                f"{self.directory}: {len(self.used)} segments are in use, which is as many as a header lists: "
+                "take messages, or set larger segments and restart"
+            )
+        segment = self._next_segment(length, essential=essential)
+        serial, salt, listing = self.next_serial, secrets.randbits(64), self._listing()
+        header = SegmentHeader(serial, segment.slot, salt, self.store, segment.size, sequence, number, time, listing)
+        self.next_serial += 1
+        return Berth(segment, segment.begin, header, header.salt)
+
+    def take_place(self, berth: Berth, length: int, sequence: int) -> None:
+        """The frame of `sequence` will be there: the next one goes behind it."""
+        segment = berth.segment
+        if berth.opening is not None:
+            segment.header = berth.opening
+            self.used[segment.slot] = segment
+            self.current = segment
+            self._fill_up_at = segment.size // 2
+            self._due = False
+        segment.end = berth.offset + padded(length)
+        self.pace.placed += padded(length)
+        segment.last_sequence = sequence
+        if segment.end > self._fill_up_at:
+            self._fill_up_at = sys.maxsize
+            self._fill_up()
+
+    def _fill_up(self) -> None:
+        """The segment in use is half full and none was given back: the next one is zeroed before it is needed."""
+        self._due = True
+        if len(self._spares) < self._wished():
+            self._filled = False
+            self._kick()
+
+    def _listing(self) -> list[Listed]:
+        ordered = sorted(self.used.values(), key=lambda segment: segment.serial)
+        return [Listed(each.serial, each.slot, each.end // BLOCK, each.last_sequence) for each in ordered]
+
+    def _next_segment(self, length: int, *, essential: bool) -> Segment:
+        size = self.options.segment_bytes
+        last = essential or not self.used
+        if 2 * header_area(size) + length > size:
+            return self._order(size_for(length), last=last)
+        ready = self._ready()
+        if len(ready) > (0 if last else 1):
+            for segment in ready:
+                if segment.file is not None and segment.file.claim():
+                    self._spares.remove(segment)
+                    self._kick()
+                    return segment
+        if not essential:
+            self._refuse_without_reserve()
+        return self._order(size, last=last)
+
+    def _ready(self) -> list[Segment]:
+        return [segment for segment in list(self._spares) if segment.ready.is_set() and segment.error is None]
+
+    def _refuse_without_reserve(self) -> None:
+        """A full disk takes no frames with messages. Where nothing is prepared ahead the reserve is made here."""
+        if self._thread is None and self.used and (self.full is not None or not self._spares) and self._add_spare():
+            return
+        if self.full is not None:
+            raise StoreUnavailable(
+                f"{self.directory}: {self.full.strerror}: no new persistent messages until there is room; "
+                "free disk space or take messages"
+            )
+
+    def _order(self, size: int, *, last: bool) -> Segment:
+        """A segment that is prepared at once, or the one that is being prepared; the frame's write waits for it.
+
+        Without a reserve that which is being prepared becomes it, unless the frame may have the last one (`last`).
+        """
+        with self._wake:
+            making = self._making
+            if making is not None and making.size == size and (last or self._ready()):
+                self._making = None
+                return making
+        segment = self._new(size)
+        if self._thread is not None:
+            with self._wake:
+                self._wanted.append((segment, last))
+                self._wake.notify()
+        return segment
+
+    def _new(self, size: int) -> Segment:
+        with self._wake:
+            slot = next(number for number in range(1, len(self._slots) + 2) if number not in self._slots)
+            self._slots.add(slot)
+        return Segment(slot, size, segment_path(self.directory, slot))
+
+    # ---- writing
+
+    def settle(self, berth: Berth) -> DurableFile:
+        """In the writing thread: the file to write to, after waiting for its blocks and opening it if need be."""
+        segment = berth.segment
+        if self._thread is None and not segment.ready.is_set():
+            self._create(segment)
+        if not segment.ready.is_set():
+            self.pace.hurry()
+            segment.ready.wait()
+            self.pace.calm()
+        if segment.error is not None or segment.file is None:
+            raise segment.error or FileNotFoundError(str(segment.path))
+        if berth.opening is not None:
+            reach("journal.before-header")
+            write_header(segment.file, berth.opening, self.buffers)
+            self._listed = {each.serial for each in berth.opening.listed} | {berth.opening.serial}
+            segment.file.let_in()
+            reach("journal.after-header")
+        return segment.file
+
+    def written(self, berth: Berth) -> None:
+        """A frame is durable: segments that the newest header does not list any more may go."""
+        if berth.opening is None:
+            return
+        self._give_back()
+        if self._thread is None:
+            while len(self._spares) < self._low_water() and self._add_spare():
+                pass
+
+    # ---- giving back
+
+    def free(self, slot: int) -> None:
+        """Nothing depends on the segment any more."""
+        segment = self.used.pop(slot)
+        reach("journal.recycle")
+        if segment.size == self.options.segment_bytes and len(self._ready()) < max(2, self._goal):
+            self._spares.append(segment)
+            self.full = None
+        else:
+            self._retired.append(segment)
+        self._give_back()
+
+    def want_spares(self, goal: int) -> None:
+        """How many segments to have ready: fewer while many are sealed that hold little."""
+        if goal != self._goal:
+            self._goal = goal
+            self._kick()
+
+    def _wished(self) -> int:
+        """How many are to be ready: at least the next one and the reserve when the one in use is half full."""
+        return max(self._goal, min(2, self.options.spare_segments)) if self._due else self._goal
+
+    def _low_water(self) -> int:
+        """Below this, segments are zeroed. One less than wanted: in steady use freed ones fill the gap instead."""
+        wished = self._wished()
+        if len(self._spares) >= wished:
+            self._filled = True
+        return max(1, wished - self._filled) if self.full is None else max(2, wished)
+
+    def _give_back(self) -> None:
+        """Remove files; not those that the newest header on disk lists: a missing one of these is damage."""
+        kept: list[Segment] = []
+        for segment in self._retired:
+            if segment.serial in self._listed:
+                kept.append(segment)
+                continue
+            if segment.file is not None:
+                segment.file.close()
+            with contextlib.suppress(OSError):
+                segment.path.unlink()
+            self._slots.discard(segment.slot)
+        if len(kept) < len(self._retired):
+            with contextlib.suppress(OSError):
+                sync_directory(self.directory)
+            self.full = None
+        self._retired = kept
+
+    def abandon(self, durable: dict[int, tuple[int, int]]) -> None:
+        """After a failed write: forget what was only planned. `durable`: slot -> end and last sequence that are on
+        disk.
+        """
+        for slot, segment in list(self.used.items()):
+            end, last_sequence = durable.get(slot, (0, 0))
+            if end:
+                segment.end, segment.last_sequence = end, last_sequence
+                continue
+            del self.used[slot]
+            if segment.file is not None:
+                segment.file.let_in()
+            if segment.error is not None:
+                self._slots.discard(slot)
+            elif segment.size == self.options.segment_bytes:
+                self._spares.append(segment)
+            else:
+                self._retired.append(segment)
+        self.current = None
+
+    # ---- preparing ahead
+
+    def _kick(self) -> None:
+        with self._wake:
+            self._wake.notify()
+
+    def _create(self, segment: Segment) -> None:
+        try:
+            self._check_limit(segment)
+            create_zeroed(segment.path, segment.size, self.pace.wait)
+            segment.file = DurableFile(segment.path, direct=self.options.direct)
+        except (OSError, ValueError) as error:
+            segment.error = self.full = error if isinstance(error, OSError) else OSError(str(error))
+        else:
+            self.full = None
+        segment.ready.set()
+
+    def _check_limit(self, segment: Segment) -> None:
+        """A limit that is reached is a disk that is full."""
+        limit = self.options.max_bytes
+        if limit is None:
+            return
+        others = sum(each.size for each in [*self.used.values(), *self._spares, *self._retired] if each is not segment)
+        if others + segment.size > limit:
+            raise OSError(errno.ENOSPC, f"the limit of {limit} bytes (max_bytes) is reached")
+
+    def _add_spare(self) -> bool:
+        segment = self._making = self._new(self.options.segment_bytes)
+        self.pace.ahead = CATCHING_UP if len(self._spares) < 2 else AHEAD
+        self._create(segment)
+        with self._wake:
+            placed, self._making = self._making is not segment, None
+        if placed:  # a frame is to go there: it finds the error too
+            return segment.error is None
+        if segment.error is not None:
+            self._slots.discard(segment.slot)
+            return False
+        self._spares.append(segment)
+        return True
+
+    def _prepare_ahead(self) -> None:
+        while True:
+            with self._wake:
+                for failed in [each for each in list(self._spares) if each.error is not None]:  # its frame was given up
+                    self._spares.remove(failed)
+                    self._slots.discard(failed.slot)
+                while not self._closing and not self._wanted and len(self._spares) >= self._low_water():
+                    self._wake.wait()
+                if self._closing:
+                    return
+                ordered = self._wanted.popleft() if self._wanted else None
+            if ordered is not None:
+                self._create_ordered(*ordered)
+            elif not self._add_spare():
+                with self._wake:
+                    self._wake.wait(RETRY_SECONDS)
+
+    def _create_ordered(self, segment: Segment, last: bool) -> None:
+        """Before a frame with messages gets its segment, there is one for the takes of a full disk."""
+        if last or self._ready() or self._add_spare():
+            self._create(segment)
+        else:
+            segment.error = self.full
+            segment.ready.set()
+
+    @property
+    def spares(self) -> int:
+        """How many segments are prepared."""
+        return len(self._ready())
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of all files."""
+        return sum(segment.size for segment in [*self.used.values(), *self._spares, *self._retired])

@@ -1,0 +1,200 @@
+"""Objects are defined, altered, deleted and cleared here, for MQSC and PCF alike. Every refusal carries both their
+codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.mq.ccsid import codec_of
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value
+from gateway.queue_manager.objects.catalogue import Definition, checked, defaults, valid_name
+from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
+
+DEFAULT_OBJECTS = {
+    "QLOCAL": "SYSTEM.DEFAULT.LOCAL.QUEUE", "QMODEL": "SYSTEM.DEFAULT.MODEL.QUEUE", "QALIAS":
+    "SYSTEM.DEFAULT.ALIAS.QUEUE", "QREMOTE": "SYSTEM.DEFAULT.REMOTE.QUEUE", "TOPIC": "SYSTEM.DEFAULT.TOPIC", "SUB":
+    "SYSTEM.DEFAULT.SUB", "NAMELIST": "SYSTEM.DEFAULT.NAMELIST", "PROCESS": "SYSTEM.DEFAULT.PROCESS",
+    "AUTHINFO": "SYSTEM.DEFAULT.AUTHINFO.IDPWOS", "CHANNEL": "SYSTEM.DEF.SVRCONN",
+}  # fmt: skip
+"""Where a definition takes what it does not say."""
+
+MQRCCF_ATTR_VALUE_ERROR = 4005
+MQRCCF_OBJECT_NAME_ERROR = 4008
+MQRCCF_OBJECT_WRONG_TYPE = 4002
+MQRCCF_LIKE_OBJECT_WRONG_TYPE = 4003
+MQRCCF_PARM_SYNTAX_ERROR = 4055
+CLEARED_AT_ONCE = 1000
+BASE_TOPIC = ("TOPIC", "SYSTEM.BASE.TOPIC")
+"""The root of the topic tree is always there."""
+
+
+class AdministrationError(MQError):
+    """A command was refused: the reason for PCF, the message for people."""
+
+    def __init__(self, reason: int, message: str) -> None:
+        super().__init__(reason, message)
+        self.message = message
+
+
+def already_exists(name: str) -> AdministrationError:
+    """DEFINE without REPLACE."""
+    return AdministrationError(mq.MQRCCF_OBJECT_ALREADY_EXISTS, f"AMQ8150E: IBM MQ object already exists: {name}.")
+
+
+def not_found(kind: str, name: str) -> AdministrationError:
+    """No object of this type and name."""
+    reason = mq.MQRC_NO_SUBSCRIPTION if kind == "SUB" else mq.MQRC_UNKNOWN_OBJECT_NAME
+    return AdministrationError(reason, f"AMQ8147E: IBM MQ object {name} not found.")
+
+
+def in_use(name: str) -> AdministrationError:
+    """The object is open."""
+    return AdministrationError(mq.MQRCCF_OBJECT_OPEN, f"AMQ8148E: IBM MQ object {name} in use.")
+
+
+def not_empty(name: str) -> AdministrationError:
+    """The queue holds messages, or units of work with messages for it are open."""
+    return AdministrationError(mq.MQRC_Q_NOT_EMPTY, f"AMQ8143E: IBM MQ queue {name} not empty.")
+
+
+def wrong_value(keyword: str, value: object) -> AdministrationError:
+    """An attribute does not take this."""
+    return AdministrationError(MQRCCF_ATTR_VALUE_ERROR, f"AMQ8405E: {value!r} is no value for {keyword}.")
+
+
+class Administration:
+    """Commands on objects. Called with the queue manager's lock held."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.make_managed_queue: Callable[[str, str], Definition] | None = None
+        """Makes the queue of a managed subscription; set once the topics are there."""
+        self.in_use: Callable[[str], bool] = lambda _name: False
+        """Whether a program has a handle of this subscription."""
+
+    def define(
+        self, kind: str, name: str, given: Mapping[str, Value], *, replace: bool = False, like: str = ""
+    ) -> Definition:
+        """DEFINE. With `replace` an object that is there takes the new attributes and keeps its messages."""
+        if not valid_name(kind, name):
+            raise AdministrationError(MQRCCF_OBJECT_NAME_ERROR, f"AMQ8141E: {name!r} is not a name of IBM MQ objects.")
+        old = self._core.catalogue.get(kind, name)
+        if old is not None and (not replace or old.kind != kind):
+            raise already_exists(name)
+        base = dict(self._template(kind, like).attributes)
+        if kind == "SUB":
+            base["DEST"] = old.text("DEST") if old is not None else ""
+        now = self._core.timestamp()
+        definition = Definition(kind, name, base | self._checked(kind, given), now if old is None else old.created, now)
+        if old is not None:
+            definition.extra = old.extra
+        elif kind == "SUB":
+            self._complete_subscription(definition)
+            definition.extra = {"SUBID": self._core.new_identifier().hex().upper()}
+        self._put_down(definition)
+        return definition
+
+    def _complete_subscription(self, definition: Definition) -> None:
+        """It must have a topic, and somewhere to send what is published on it: a managed one gets a queue of its
+        own."""
+        topic_object = definition.text("TOPICOBJ")
+        if topic_object and self._core.catalogue.get("TOPIC", topic_object) is None:
+            raise not_found("TOPIC", topic_object)
+        if definition.name in DEFAULT_OBJECTS.values():
+            return
+        if not topic_object and not definition.text("TOPICSTR"):
+            raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, "AMQ8405E: A subscription needs TOPICSTR or TOPICOBJ.")
+        if definition.number("DESTCLAS") == mq.MQDC_MANAGED and self.make_managed_queue is not None:
+            made = self.make_managed_queue(topic_object, definition.text("TOPICSTR"))
+            definition.attributes["DEST"] = made.name
+        elif not definition.text("DEST"):
+            raise AdministrationError(
+                MQRCCF_PARM_SYNTAX_ERROR, "AMQ8405E: A subscription needs DEST or DESTCLAS(MANAGED)."
+            )
+
+    def alter(self, kind: str, name: str, given: Mapping[str, Value]) -> Definition:
+        """ALTER."""
+        definition = self.find(kind, name)
+        changed = definition.attributes | self._checked(definition.kind, given)
+        self._put_down(
+            Definition(
+                definition.kind,
+                name,
+                changed,
+                definition.created,
+                self._core.timestamp(),
+                definition.dynamic,
+                definition.extra,
+            )
+        )
+        return definition
+
+    def delete(self, kind: str, name: str, *, purge: bool = False) -> None:
+        """DELETE. A queue must be closed, and empty unless `purge`."""
+        definition = self.find(kind, name)
+        if definition.kind == "QLOCAL":
+            queue = self._core.queues[name]
+            if queue.open_count or queue.locked:
+                raise in_use(name)
+            if queue.uncommitted_puts or (self._core.store.depth(name) and not purge):
+                raise not_empty(name)
+            self._discard(name)
+        if (definition.kind == "SUB" and self.in_use(name)) or (definition.kind, name) == BASE_TOPIC:
+            raise in_use(name)
+        self._core.save((), (definition,))
+        self._core.uninstall(definition)
+
+    def clear(self, name: str) -> int:
+        """CLEAR QLOCAL; returns how many messages are gone."""
+        self.find("QLOCAL", name)
+        queue = self._core.queues[name]
+        if queue.inputs or queue.outputs or queue.browsers:
+            raise in_use(name)
+        if queue.uncommitted_puts or queue.locked:
+            raise not_empty(name)
+        return self._discard(name)
+
+    def find(self, kind: str, name: str) -> Definition:
+        """The object, of exactly this type (`QUEUE`: of any)."""
+        definition = self._core.catalogue.get(kind, name)
+        if definition is None or (kind in QUEUE_KINDS and definition.kind != kind):
+            raise not_found(kind, name)
+        return definition
+
+    def select(self, kinds: tuple[str, ...], pattern: str) -> Iterator[Definition]:
+        """DISPLAY: objects of these types by generic name."""
+        return self._core.catalogue.matching(kinds, pattern)
+
+    def _template(self, kind: str, like: str) -> Definition:
+        if like:
+            definition = self.find(kind, like)
+        else:
+            found = self._core.catalogue.get(kind, DEFAULT_OBJECTS.get(kind, ""))
+            definition = found if found is not None and found.kind == kind else Definition(kind, "", defaults(kind))
+        return definition
+
+    def _checked(self, kind: str, given: Mapping[str, Value]) -> dict[str, Value]:
+        table = BY_KEYWORD[kind]
+        for keyword, value in given.items():
+            if keyword not in table:
+                raise AdministrationError(MQRCCF_PARM_SYNTAX_ERROR, f"AMQ8405E: {keyword} is no attribute of a {kind}.")
+            if checked(table[keyword], value) is None or (keyword == "CCSID" and codec_of(int(value)) is None):
+                raise wrong_value(keyword, value)
+        return dict(given)
+
+    def _put_down(self, definition: Definition) -> None:
+        if definition.dynamic != mq.MQQDT_TEMPORARY_DYNAMIC:
+            self._core.save((definition,))
+        self._core.install(definition)
+
+    def _discard(self, name: str) -> int:
+        """Everything on the queue, in bounded steps."""
+        gone = 0
+        core = self._core
+        while tokens := [message.token for message in core.store.fetch(name, b"", CLEARED_AT_ONCE)]:
+            core.commit(StoreUnit(takes=[LaneTakes(name, b"", tokens)]))
+            gone += len(tokens)
+        return gone

@@ -1,0 +1,130 @@
+"""The objects of the queue manager: definitions by type and name, their attributes, and what they become on disk.
+
+Pure. A definition is kept as one state message on `SYSTEM.MQGATE.OBJECTS` with its type and name as the key.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, TABLES, Attribute, Value
+
+OBJECTS_QUEUE = "SYSTEM.MQGATE.OBJECTS"
+
+NAME = re.compile(r"[A-Za-z0-9./_%]{1,48}\Z")
+"""Names of objects: 1 to 48 of these characters, case matters."""
+
+NAMED_FREELY = frozenset({"SUB"})
+"""Subscriptions have names of any characters, up to 10,240 long."""
+
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Definition:
+    """One object. `attributes` holds every attribute of its type."""
+
+    kind: str
+    name: str
+    attributes: dict[str, Value]
+    created: str = ""
+    """`YYYY-MM-DD HH.MM.SS`, as CRDATE and CRTIME show it."""
+    altered: str = ""
+    dynamic: int = 0
+    """MQQDT_*: 0 or 1 predefined, 2 permanent dynamic, 3 temporary dynamic (never on disk)."""
+    extra: dict[str, Value] = field(default_factory=dict)
+    """What is no attribute of MQSC but belongs to the object (a subscription's identifier)."""
+
+    def number(self, keyword: str) -> int:
+        """An integer attribute."""
+        value = self.attributes[keyword]
+        return value if isinstance(value, int) else 0
+
+    def text(self, keyword: str) -> str:
+        """A character attribute."""
+        return str(self.attributes[keyword])
+
+    def encode(self) -> bytes:
+        """The state message: only what differs from the type's defaults."""
+        table = BY_KEYWORD[self.kind]
+        changed = {word: value for word, value in self.attributes.items() if value != table[word].default}
+        record = [self.kind, self.name, changed, self.created, self.altered, self.dynamic, self.extra]
+        return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_definition(data: bytes) -> Definition:
+    """What `encode` wrote; attributes of a newer version are dropped, missing ones have their default."""
+    kind, name, changed, created, altered, dynamic, extra = json.loads(data)
+    known = {word: value for word, value in changed.items() if word in BY_KEYWORD[kind]}
+    return Definition(kind, name, defaults(kind) | known, created, altered, dynamic, extra)
+
+
+def defaults(kind: str) -> dict[str, Value]:
+    """Every attribute of this type with its default."""
+    return {attribute.keyword: attribute.default for attribute in TABLES[kind]}
+
+
+def valid_name(kind: str, name: str) -> bool:
+    """Whether an object of this type may be called so."""
+    return 0 < len(name) <= 10_240 if kind in NAMED_FREELY else NAME.match(name) is not None
+
+
+def family(kind: str) -> str:
+    """Queues of all types share one name space; so do the objects of every other type."""
+    return "QUEUE" if kind in QUEUE_KINDS else kind
+
+
+class Catalogue:
+    """All definitions."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, Definition] = {}
+        self.version = 0
+        """Changes with every change: caches of resolved names compare it."""
+
+    def get(self, kind: str, name: str) -> Definition | None:
+        """The object of this type; for a queue of any type ask for `QUEUE`."""
+        return self._objects.get((family(kind), name))
+
+    def add(self, definition: Definition) -> None:
+        """Define or replace."""
+        self._objects[family(definition.kind), definition.name] = definition
+        self.version += 1
+
+    def remove(self, definition: Definition) -> None:
+        """Delete."""
+        self._objects.pop((family(definition.kind), definition.name), None)
+        self.version += 1
+
+    def matching(self, kinds: Iterable[str], pattern: str = "*") -> Iterator[Definition]:
+        """Objects of these types by a generic name (`ABC*`), in the order of their names."""
+        wanted = set(kinds)
+        for key in sorted(self._objects):
+            definition = self._objects[key]
+            if definition.kind in wanted and matches(pattern, definition.name):
+                yield definition
+
+    @property
+    def queue_manager(self) -> Definition:
+        """The queue manager's own attributes."""
+        return self._objects["QMGR", ""]
+
+
+def matches(pattern: str, name: str) -> bool:
+    """A generic name: a `*` at the end stands for anything."""
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def checked(attribute: Attribute, value: Value) -> Value | None:
+    """The value if the attribute takes it, else None."""
+    if attribute.is_text:
+        return value if isinstance(value, str) and len(value.encode()) <= attribute.length else None
+    if not isinstance(value, int):
+        return None
+    if attribute.words is not None and value in attribute.words.values():
+        return value
+    numeric = attribute.words is None or attribute.high != 999_999_999 or attribute.low < 0
+    return value if numeric and attribute.low <= value <= attribute.high else None

@@ -1,0 +1,107 @@
+"""A local queue while the queue manager runs: limits, who has it open, what is locked, who waits. The messages lie
+in the store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+from gateway.queue_manager.objects.catalogue import Definition
+
+BROKER = "broker"
+"""The owner of messages that the batch port has handed out."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A get that waits."""
+
+    attempt: Callable[[], bool]
+    """Try again; True when it has been answered."""
+    plain: bool
+    """It takes any message: if it finds none, neither will another."""
+    gone: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class LocalQueue:
+    """One queue. Attributes are copied out of the definition because every message reads them."""
+
+    definition: Definition
+    name: str = ""
+    max_depth: int = 0
+    max_length: int = 0
+    put_inhibited: bool = False
+    get_inhibited: bool = False
+    fifo: bool = False
+    priority: int = 0
+    persistence: int = 0
+    transmission: bool = False
+    property_control: int = 0
+    triggers: bool = False
+    """TRIGGER, and a TRIGTYPE."""
+    whole_groups: bool = False
+    """Rules get the messages of a group when all are there."""
+    temporary: bool = False
+    """A temporary dynamic queue: no persistent messages, and it is not on disk itself."""
+    uncommitted_puts: int = 0
+    locked: dict[int, Hashable] = field(default_factory=dict)
+    """Messages got in units of work that are open, or handed to the batch port; by whom."""
+    waiters: deque[Waiter] = field(default_factory=deque)
+    consumers: list[Callable[[], None]] = field(default_factory=list)
+    announced: bool = False
+    """The consumers have been told and have not run yet."""
+    marked: dict[int, float] = field(default_factory=dict)
+    """Messages marked for the co-operating browsers, until when (monotonic seconds)."""
+    inputs: int = 0
+    outputs: int = 0
+    browsers: int = 0
+    exclusive: bool = False
+    creator: Hashable = None
+    """The handle that created a temporary dynamic queue."""
+    ending: bool = False
+    """Its subscription has ended: it goes when the last handle is closed."""
+    deleted: bool = False
+    last_put: float = 0.0
+    last_get: float = 0.0
+    high_depth: int = 0
+    puts: int = 0
+    gets: int = 0
+    since: float = 0.0
+    """When the counts of RESET QSTATS began."""
+
+    def __post_init__(self) -> None:
+        self.refresh(self.definition)
+
+    def refresh(self, definition: Definition) -> None:
+        """Take over changed attributes."""
+        self.definition = definition
+        self.name = definition.name
+        number = definition.number
+        self.max_depth = number("MAXDEPTH")
+        self.max_length = number("MAXMSGL")
+        self.put_inhibited = number("PUT") == 1
+        self.get_inhibited = number("GET") == 1
+        self.fifo = number("MSGDLVSQ") == 1
+        self.priority = number("DEFPRTY")
+        self.persistence = number("DEFPSIST")
+        self.transmission = number("USAGE") == 1
+        self.property_control = number("PROPCTL")
+        self.triggers = number("TRIGGER") == 1 and number("TRIGTYPE") != 0
+        self.temporary = definition.dynamic == 3
+
+    @property
+    def open_count(self) -> int:
+        """How many handles are open on it."""
+        return self.inputs + self.outputs + self.browsers
+
+    def taken(self, tokens: Sequence[int]) -> None:
+        """These have left the queue for good."""
+        locked = self.locked
+        if locked:
+            for token in tokens:
+                locked.pop(token, None)
+        if self.marked:
+            for token in tokens:
+                self.marked.pop(token, None)

@@ -1,0 +1,370 @@
+"""Topics: which objects govern a topic string, which subscriptions match it, what is retained, and how a publication
+fans out.
+
+Subscriptions are definitions of type SUB in the catalogue; this keeps the index of them that publications are
+matched with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway.errors import HeaderError, MQError
+from gateway.mq import constants as mq
+from gateway.mq import properties
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.attributes import Value
+from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dynamic
+from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.verbs import descriptor
+from gateway.queue_manager.verbs.descriptor import LENGTH, Descriptor, padded
+from gateway.queue_manager.verbs.name_resolution import resolve
+from gateway.queue_manager.verbs.placement import Placer
+from gateway.queue_manager.verbs.selectors import Selector, compile_selector
+
+RETAINED_STATE = b"retained/"
+BASE = "SYSTEM.BASE.TOPIC"
+MAX_TOPIC = 10_240
+REMEMBERED = 10_000
+"""Topics whose governing attributes and counts are kept in memory."""
+CHARACTER_WILDCARDS = 1
+MANAGED_PREFIX = {True: "SYSTEM.MANAGED.DURABLE.*", False: "SYSTEM.MANAGED.NDURABLE.*"}
+MODEL = {True: ("MDURMDL", "SYSTEM.DURABLE.MODEL.QUEUE"), False: ("MNDURMDL", "SYSTEM.NDURABLE.MODEL.QUEUE")}
+AT_MOST_ALL, AT_MOST_DURABLE = 1, 2
+"""Values of PMSGDLV and NPMSGDLV: to all or none; to all durable ones or none; otherwise to those that can be
+reached."""
+
+
+@dataclass(slots=True)
+class Subscription:
+    """A SUB definition, ready to be matched."""
+
+    definition: Definition
+    topic: str
+    pattern: re.Pattern[str] | None
+    """None: only the very topic."""
+    destination: str
+    destination_queue_manager: str
+    correl_id: bytes
+    selector: Selector | None
+    priority: int
+    user_data: str
+    durable: bool
+    on_request: bool
+    user: str
+    expires: int
+    """Seconds since the epoch; 0: never."""
+
+    def matches(self, topic: str) -> bool:
+        """Whether a publication on this topic is for it."""
+        return self.topic == topic if self.pattern is None else self.pattern.match(topic) is not None
+
+
+def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
+    """A topic with wildcards as a pattern. Levels: `+` one, `#` any number, also none. Characters: `*` any, `?` one."""
+    if schema == CHARACTER_WILDCARDS:
+        if "*" not in topic and "?" not in topic:
+            return None
+        body = re.escape(topic).replace(r"\*", ".*").replace(r"\?", ".")
+        return re.compile(body + r"\Z", re.DOTALL)
+    levels = topic.split("/")
+    if "+" not in levels and "#" not in levels:
+        return None
+    return re.compile(_levels(levels) + r"\Z")
+
+
+def _levels(levels: list[str]) -> str:
+    """`#` takes its separator with it, so that a/# matches a, and #/b matches b."""
+    parts: list[str] = []
+    for index, level in enumerate(levels):
+        first, last = index == 0, index == len(levels) - 1
+        if level == "#":
+            if first and last:
+                return ".*"
+            parts.append("(?:.*/)?" if first else "(?:/.*)?")
+            continue
+        behind_first_many = index == 1 and levels[0] == "#"
+        separator = "" if first or behind_first_many else "/"
+        parts.append(separator + ("[^/]*" if level == "+" else re.escape(level)))
+    return "".join(parts)
+
+
+class Topics:
+    """See the module."""
+
+    def __init__(self, core: Core, placer: Placer) -> None:
+        self._core = core
+        self._placer = placer
+        self._exact: dict[str, dict[str, Subscription]] = {}
+        self._wild: dict[str, Subscription] = {}
+        self.retained: dict[str, tuple[bytes, bytes]] = {}
+        self.published: dict[str, int] = {}
+        """How often, of the topics first published on (see REMEMBERED)."""
+        self._topics_of: dict[str, str] = {}
+        """The topics of subscriptions without wildcards, by name."""
+        self._objects: list[tuple[str, Definition]] = []
+        self._governed: dict[tuple[str, str], Value] = {}
+        self._version = -1
+        core.on_installed.append(self._installed)
+        core.on_removed.append(self._ended)
+        core.on_state.append(self._state_changed)
+        for definition in core.catalogue.matching(("SUB",)):
+            self._installed(definition)
+        self._state_changed(dict(core.store.state()))
+        placer.publish = self.publish
+
+    # The index
+
+    def _installed(self, definition: Definition) -> None:
+        if definition.kind != "SUB":
+            return
+        self._removed(definition)
+        try:
+            subscription = self._compile(definition)
+        except MQError:  # its topic object is not defined (any more), or it has no topic at all: nothing is for it
+            return
+        if subscription.pattern is None:
+            self._exact.setdefault(subscription.topic, {})[definition.name] = subscription
+            self._topics_of[definition.name] = subscription.topic
+        else:
+            self._wild[definition.name] = subscription
+
+    def _ended(self, definition: Definition) -> None:
+        """A subscription is deleted: its managed queue goes too, or when it is closed."""
+        self._removed(definition)
+        if definition.kind != "SUB" or definition.number("DESTCLAS") != mq.MQDC_MANAGED:
+            return
+        queue = self._core.queues.get(definition.text("DEST"))
+        if queue is not None and queue.open_count:
+            queue.ending = True
+        elif queue is not None:
+            delete_dynamic(self._core, queue)
+
+    def _removed(self, definition: Definition) -> None:
+        if definition.kind != "SUB":
+            return
+        self._wild.pop(definition.name, None)
+        topic = self._topics_of.pop(definition.name, None)
+        if topic is not None:
+            del self._exact[topic][definition.name]
+            if not self._exact[topic]:
+                del self._exact[topic]
+
+    def _compile(self, definition: Definition) -> Subscription:
+        topic = self.full(definition.text("TOPICOBJ"), definition.text("TOPICSTR"))
+        selector = definition.text("SELECTOR")
+        correlation = definition.text("DESTCORL")
+        return Subscription(
+            definition,
+            topic,
+            compile_topic(topic, definition.number("WSCHEMA")),
+            definition.text("DEST"),
+            definition.text("DESTQMGR"),
+            bytes.fromhex(correlation)[:24].ljust(24, b"\0") if correlation else bytes(24),
+            compile_selector(selector) if selector else None,
+            definition.number("PUBPRTY"),
+            definition.text("USERDATA"),
+            definition.number("DURABLE") == 1,
+            definition.number("REQONLY") == 1,
+            definition.text("SUBUSER"),
+            int(definition.extra.get("EXPIRES", 0)),
+        )
+
+    def topic_of(self, subscription: Definition) -> str:
+        """What a subscription is to: an administrator may have named a topic object."""
+        try:
+            return self.full(subscription.text("TOPICOBJ"), subscription.text("TOPICSTR"))
+        except MQError:  # SYSTEM.DEFAULT.SUB has none
+            return subscription.text("TOPICSTR")
+
+    def matching(self, topic: str) -> Iterator[Subscription]:
+        """The subscriptions a publication on this topic is for."""
+        yield from self._exact.get(topic, {}).values()
+        for subscription in self._wild.values():
+            if subscription.matches(topic):
+                yield subscription
+
+    def expired(self) -> list[Definition]:
+        """Subscriptions whose SubExpiry is over."""
+        now = self._core.now()
+        known = [*self._wild.values(), *(one for by_name in self._exact.values() for one in by_name.values())]
+        return [one.definition for one in known if 0 < one.expires <= now]
+
+    def subscribed(self) -> set[str]:
+        """Topics without wildcards that are subscribed to."""
+        return set(self._exact)
+
+    def find(self, name: str) -> Subscription | None:
+        """A subscription by its name."""
+        found = self._wild.get(name)
+        topic = self._topics_of.get(name)
+        return self._exact[topic][name] if found is None and topic is not None else found
+
+    def _state_changed(self, records: dict[bytes, bytes | None]) -> None:
+        for key, record in records.items():
+            if key.startswith(RETAINED_STATE):
+                topic = key.removeprefix(RETAINED_STATE).decode()
+                if record is None:
+                    self.retained.pop(topic, None)
+                else:
+                    self.retained[topic] = (record[:LENGTH], record[LENGTH:])
+
+    # Topic strings and the objects over them
+
+    def full(self, topic_object: str, topic_string: str) -> str:
+        """The topic string of an object and a string together."""
+        prefix = ""
+        if topic_object:
+            definition = self._core.catalogue.get("TOPIC", topic_object)
+            if definition is None:
+                raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no topic object {topic_object!r}")
+            prefix = definition.text("TOPICSTR")
+        topic = f"{prefix}/{topic_string}" if prefix and topic_string else prefix or topic_string
+        if not topic or len(topic) > MAX_TOPIC or "\0" in topic:
+            raise MQError(mq.MQRC_TOPIC_STRING_ERROR, "a topic string has 1 to 10,240 characters")
+        return topic
+
+    def governing(self, topic: str, keyword: str, as_parent: Value) -> Value:
+        """An attribute of the nearest topic object over a topic string that does not leave it to its parent."""
+        if self._version != self._core.catalogue.version or len(self._governed) > REMEMBERED:
+            self._version = self._core.catalogue.version
+            self._governed.clear()
+            self._objects = [(one.text("TOPICSTR"), one) for one in self._core.catalogue.matching(("TOPIC",))]
+        known = self._governed.get((topic, keyword))
+        if known is None:
+            known = self._governed[topic, keyword] = self._nearest(topic, keyword, as_parent)
+        return known
+
+    def over(self, topic: str) -> list[str]:
+        """The topic objects over a topic string, the nearest first, SYSTEM.BASE.TOPIC last."""
+        found = [
+            (one.text("TOPICSTR"), one.name) for one in self._core.catalogue.matching(("TOPIC",)) if one.name != BASE
+        ]
+        inside = [(len(over), name) for over, name in found if over and (topic == over or topic.startswith(over + "/"))]
+        return [name for _, name in sorted(inside, reverse=True)] + [BASE]
+
+    def _nearest(self, topic: str, keyword: str, as_parent: Value) -> Value:
+        best, value = -1, as_parent
+        for over, definition in self._objects:
+            inside = definition.name == BASE or (over and (topic == over or topic.startswith(over + "/")))
+            found = definition.attributes[keyword]
+            if inside and found != as_parent and len(over) > best:
+                best, value = len(over), found
+        return value
+
+    def make_managed_queue(self, topic: str, *, durable: bool) -> Definition:
+        """The queue of a managed subscription, from the model the topic names."""
+        keyword, usual = MODEL[durable]
+        name = str(self.governing(topic, keyword, "")) or usual
+        model = self._core.catalogue.get("QUEUE", name)
+        if model is None or model.kind != "QMODEL":
+            text = f"model queue {name!r} for managed subscriptions is not defined"
+            raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, text)
+        return make_dynamic(self._core, model, MANAGED_PREFIX[durable])
+
+    def check_publish(self, topic: str) -> None:
+        """2051 where publishing is disabled."""
+        if self.governing(topic, "PUB", 0) == 1:
+            raise MQError(mq.MQRC_PUT_INHIBITED, f"publishing on {topic!r} is disabled: ALTER TOPIC PUB(ENABLED)")
+
+    def check_subscribe(self, topic: str, *, durable: bool) -> None:
+        """2503 where subscribing is disabled, 2436 where durable subscriptions are."""
+        if self.governing(topic, "SUB", 0) == 1:
+            raise MQError(mq.MQRC_SUB_INHIBITED, f"subscribing to {topic!r} is disabled: ALTER TOPIC SUB(ENABLED)")
+        if durable and self.governing(topic, "DURSUB", 0) == 2:
+            raise MQError(
+                mq.MQRC_DURABILITY_NOT_ALLOWED, f"no durable subscriptions to {topic!r}: ALTER TOPIC DURSUB(YES)"
+            )
+
+    # Publishing
+
+    def publish(
+        self, topic_object: str, topic_string: str, md: bytes, data: bytes, options: int, unit: StoreUnit
+    ) -> int:
+        """A copy for every subscription; how many there were."""
+        topic = self.full(topic_object, topic_string) if topic_object else topic_string
+        self.check_publish(topic)
+        if options & mq.MQPMO_RETAIN:
+            unit.state[RETAINED_STATE + topic.encode()] = md + data
+        if topic in self.published or len(self.published) < REMEMBERED:
+            self.published[topic] = self.published.get(topic, 0) + 1
+        reached = 0
+        failed: list[tuple[Subscription, MQError]] = []
+        now = self._core.now()
+        for subscription in list(self.matching(topic)):
+            if (
+                subscription.on_request
+                or 0 < subscription.expires <= now
+                or (subscription.selector and not subscription.selector.accepts(md, data))
+            ):
+                continue
+            try:
+                self.deliver(subscription, topic, md, data, unit)
+                reached += 1
+            except MQError as error:
+                failed.append((subscription, error))
+        if failed:
+            self._judge(topic, md, failed)
+        return reached
+
+    def _judge(self, topic: str, md: bytes, failed: list[tuple[Subscription, MQError]]) -> None:
+        """2502 when PMSGDLV or NPMSGDLV does not allow the publication to miss these subscriptions."""
+        persistent = descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT
+        delivery = self.governing(topic, "PMSGDLV" if persistent else "NPMSGDLV", 0)
+        durable = any(subscription.durable for subscription, _ in failed)
+        if delivery == AT_MOST_ALL or (delivery == AT_MOST_DURABLE and durable):
+            subscription, error = failed[0]
+            text = f"subscription {subscription.definition.name!r} could not be reached: {error}"
+            raise MQError(mq.MQRC_PUBLICATION_FAILURE, text)
+
+    def deliver(
+        self, subscription: Subscription, topic: str, md: bytes, data: bytes, unit: StoreUnit, *, retained: bool = False
+    ) -> None:
+        """One copy to one subscription's queue, or to the dead-letter queue."""
+        copy, content = self._copy(subscription, topic, md, data, retained=retained)
+        try:
+            target = resolve(self._core, subscription.destination, subscription.destination_queue_manager)
+            target.check_put()
+            if target.queue is not None and target.queue.temporary:  # it would not survive a restart anyway
+                copy = descriptor.with_integer(copy, "persistence", mq.MQPER_NOT_PERSISTENT)
+            self._placer.place(target, copy, content, unit)
+        except MQError as error:
+            use_dead_letter = self.governing(topic, "USEDLQ", 0) != 1
+            destination = subscription.destination
+            if not use_dead_letter or not self._placer.dead_letter(copy, content, error.reason, destination, "", unit):
+                raise
+
+    def _copy(
+        self, subscription: Subscription, topic: str, md: bytes, data: bytes, *, retained: bool
+    ) -> tuple[bytes, bytes]:
+        message = Descriptor(md)
+        message.msg_id = self._core.new_identifier()
+        message.correl_id = subscription.correl_id
+        message.report, message.type = 0, mq.MQMT_DATAGRAM
+        if subscription.priority >= 0:
+            message.priority = subscription.priority
+        message.user = padded(subscription.user, 12)
+        message.put_application_type = mq.MQAT_QMGR_PUBLISH
+        message.put_application_name = padded(topic, 28)
+        held = [properties.Property("mqps.Top", topic)]
+        if subscription.user_data:
+            held.append(properties.Property("mqps.Sud", subscription.user_data))
+        if retained:
+            held.append(properties.Property("mqps.Ret", value=True, dt="boolean"))
+        try:
+            return properties.with_properties(message.pack(), data, held)
+        except (MQError, HeaderError):  # the publisher's own MQRFH2 is broken: it travels as it is
+            return message.pack(), data
+
+    def send_retained(self, subscription: Subscription, unit: StoreUnit) -> int:
+        """What is retained on the topics of a subscription; how many."""
+        sent = 0
+        for topic, (md, data) in sorted(self.retained.items()):
+            chosen = subscription.selector is None or subscription.selector.accepts(md, data)
+            if subscription.matches(topic) and chosen:
+                self.deliver(subscription, topic, md, data, unit, retained=True)
+                sent += 1
+        return sent

@@ -1,0 +1,197 @@
+"""Triggering: a queue that has work and nobody who waits for it puts a trigger message (MQTM) on its initiation queue,
+where a trigger monitor waits that starts the program of the process.
+
+A trigger event needs: TRIGGER and a TRIGTYPE, get allowed, a process definition (transmission queues do without), an
+initiation queue that is open for input and takes messages, and enough messages of at least TRIGMPRI. FIRST and DEPTH
+need that no program has the queue open for input; they are looked at again when the last one closes it, when an
+attribute changes, and when a monitor opens the initiation queue. DEPTH switches TRIGGER off.
+
+Messages count when they are committed. In a queue with MSGDLVSQ(FIFO), which keeps no priorities apart, TRIGMPRI is
+compared with the messages that arrive, and all that are there count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.mq import layout
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.verbs import descriptor
+from gateway.queue_manager.verbs.descriptor import Descriptor, default_descriptor
+from gateway.queue_manager.verbs.placement import Placer
+
+FIRST, EVERY, DEPTH = 1, 2, 3
+Alter = Callable[[str, dict[str, int | str]], object]
+
+
+class _Event(NamedTuple):
+    """So many trigger messages, to this queue, with this content."""
+
+    queue: str
+    initiation: str
+    content: bytes
+    times: int
+
+
+class Triggers:
+    """See the module. `alter` changes attributes of a local queue."""
+
+    def __init__(self, core: Core, placer: Placer, alter: Alter) -> None:
+        self._core = core
+        self._placer = placer
+        self._alter = alter
+        self._due: list[_Event] = []
+        self._last: dict[str, float] = {}
+        """When each queue had its last trigger message, for TRIGINT."""
+        self._putting = False
+        core.on_arrivals.append(self._arrived)
+        core.on_inputs.append(self._inputs_changed)
+        core.on_installed.append(self._installed)
+
+    # What may be an event
+
+    def _arrived(self, queue: LocalQueue, unit: StoreUnit) -> None:
+        """Messages have been committed. Trigger messages themselves start nothing."""
+        if self._putting:
+            return
+        least = queue.definition.number("TRIGMPRI")
+        arrived = _count(queue, unit, least)
+        if arrived:
+            self._look(queue, arrived)
+
+    def _inputs_changed(self, queue: LocalQueue) -> None:
+        """A program has opened the queue for input, or the last has closed it."""
+        if not queue.inputs:
+            self._look(queue, 0)
+        elif queue.inputs == 1:
+            for name, other in list(self._core.queues.items()):
+                if other.triggers and other.definition.text("INITQ") == queue.name and name != queue.name:
+                    self._look(other, 0)
+
+    def _installed(self, definition: Definition) -> None:
+        if definition.kind == "QLOCAL":
+            self._look(self._core.queues[definition.name], 0)
+        elif definition.kind == "PROCESS":
+            for queue in list(self._core.queues.values()):
+                if queue.triggers and queue.definition.text("PROCESS") == definition.name:
+                    self._look(queue, 0)
+
+    # Whether it is one
+
+    def _look(self, queue: LocalQueue, arrived: int) -> None:
+        if not queue.triggers or queue.get_inhibited or queue.deleted:
+            return
+        definition = queue.definition
+        times = self._times(queue, definition.number("TRIGTYPE"), arrived)
+        initiation = self._initiation_queue(definition.text("INITQ")) if times else None
+        process = self._process(queue) if initiation is not None else None
+        if initiation is None or process is None:
+            return
+        self._last[queue.name] = self._core.scheduler.monotonic()
+        self._due.append(_Event(queue.name, initiation.name, _trigger_message(definition, process), times))
+        self._core.afterwards(self._put)
+
+    def _times(self, queue: LocalQueue, kind: int, arrived: int) -> int:
+        """How many trigger messages."""
+        if kind == EVERY:
+            return arrived
+        if queue.inputs or queue.consumers:
+            return 0
+        least = 0 if queue.fifo else queue.definition.number("TRIGMPRI")
+        depth = self._core.store.depth(queue.name, b"", least)
+        if kind == DEPTH:
+            return int(depth >= queue.definition.number("TRIGDPTH"))
+        return int(depth > 0 and (not arrived or depth <= arrived or self._interval_is_over(queue)))
+
+    def _interval_is_over(self, queue: LocalQueue) -> bool:
+        """TRIGINT: a message that arrives on a queue that was not empty triggers again after so many milliseconds."""
+        last = self._last.get(queue.name)
+        elapsed = self._core.scheduler.monotonic() - last if last is not None else 0.0
+        return elapsed * 1000 >= self._core.attribute("TRIGINT")
+
+    def _initiation_queue(self, name: str) -> LocalQueue | None:
+        queue = self._core.queues.get(name)
+        usable = queue is not None and (queue.inputs or queue.consumers)
+        return queue if usable and queue is not None and not (queue.get_inhibited or queue.put_inhibited) else None
+
+    def _process(self, queue: LocalQueue) -> Definition | None:
+        """The process to start; for a transmission queue without one, a process that says nothing."""
+        name = queue.definition.text("PROCESS")
+        if not name and queue.transmission:
+            return Definition("PROCESS", "", {"APPLTYPE": 0, "APPLICID": "", "ENVRDATA": "", "USERDATA": ""})
+        return self._core.catalogue.get("PROCESS", name) if name else None
+
+    # The trigger message
+
+    def _put(self) -> None:
+        core = self._core
+        with core.entered():
+            due, self._due = self._due, []
+            if core.closed or not due:
+                return
+            unit = StoreUnit()
+            for event in due:
+                for _ in range(event.times):
+                    self._place(event, unit)
+            self._putting = True
+            try:
+                core.commit(unit)
+                for event in due:
+                    self._switch_off(event.queue)
+            except MQError:  # the disk is away: the monitor's next MQOPEN looks again
+                return
+            finally:
+                self._putting = False
+
+    def _place(self, event: _Event, unit: StoreUnit) -> None:
+        core = self._core
+        queue = core.queues.get(event.initiation)
+        if queue is None:
+            return
+        md = Descriptor(default_descriptor(
+            format=mq.MQFMT_TRIGGER, priority=queue.priority, persistence=queue.persistence,
+            msg_id=core.new_identifier(), reply_to_qmgr=core.name.encode().ljust(48),
+        ))  # fmt: skip
+        self._placer.stamp_as_queue_manager(md)
+        packed = md.pack()
+        try:
+            self._placer.put_local(queue, packed, event.content, unit)
+        except MQError as error:
+            self._placer.dead_letter(packed, event.content, error.reason, queue.name, core.name, unit)
+
+    def _switch_off(self, name: str) -> None:
+        queue = self._core.queues.get(name)
+        if queue is not None and queue.triggers and queue.definition.number("TRIGTYPE") == DEPTH:
+            self._alter(name, {"TRIGGER": 0})
+
+
+def _count(queue: LocalQueue, unit: StoreUnit, least: int) -> int:
+    """How many of the messages that arrived have at least this priority."""
+    count = sum(len(moves.tokens) for moves in unit.moves if moves.to_queue == queue.name)
+    for puts in unit.puts:
+        if puts.queue != queue.name:
+            continue
+        if queue.fifo and least:
+            count += sum(descriptor.integer(head, "priority") >= least for head in puts.heads)
+        elif puts.priority >= least:
+            count += len(puts.heads)
+    return count
+
+
+def _trigger_message(definition: Definition, process: Definition) -> bytes:
+    text = process.text
+    return layout.pack(
+        "MQTM",
+        {
+            "QName": definition.name, "ProcessName": process.name, "TriggerData": definition.text("TRIGDATA"),
+            "ApplType": process.number("APPLTYPE"), "ApplId": text("APPLICID"), "EnvData": text("ENVRDATA"),
+            "UserData": text("USERDATA"),
+        },
+        charset="utf-8",
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""What one frame does to an index: the one function by which a running store and a recovering one change it. No input
+or output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from gateway.queue_manager.store.index import Index, LaneName, MoveRun, TokenRun
+from gateway.queue_manager.store.place import ROW_BITS
+from gateway.queue_manager.store.space import BIG_ROW, Extent
+
+
+class Changes(NamedTuple):
+    """See the module. `groups` have their rows behind one another, in `frame` from row 0."""
+
+    frame: int
+    first_number: int
+    groups: Sequence[tuple[LaneName, int]] = ()
+    numbers: Sequence[int] | None = None
+    """The numbers of carried rows; None: the rows are new and count up from `first_number`."""
+    takes: Sequence[TokenRun] = ()
+    moves: Sequence[MoveRun] = ()
+    backouts: Sequence[tuple[LaneName, int, int]] = ()
+    state: dict[bytes, bytes | None] = {}  # noqa: RUF012  (never changed)
+    used: int = 0
+    """Bytes of the frame, without padding."""
+    longest: int = 0
+    """Of the bodies: whether any row is big enough to be accounted alone."""
+    lengths: Sequence[int] = ()
+    expiries: Sequence[int] | None = None
+    """Of all bodies, given only if `longest` says so."""
+
+
+def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
+    """Make the changes visible. `extent` is that of the frame; None for non-persistent changes, which have no frame."""
+    if extent is not None:
+        extent.used += changes.used
+    place = changes.frame << ROW_BITS
+    if changes.numbers is not None:
+        _carry(index, extent, changes)
+    else:
+        number = changes.first_number
+        for name, rows in changes.groups:
+            index.put(name, number, rows, place)
+            number += rows
+            place += rows
+    if changes.expiries is not None:
+        _note_expiries(index, changes, changes.expiries)
+    if changes.longest >= BIG_ROW:
+        _note_big_rows(index, changes)
+    for move in changes.moves:
+        index.move(move, extent)
+    if changes.takes:
+        index.take(changes.takes, extent)
+    for name, number, count in changes.backouts:
+        index.back_out(name, number, count, extent)
+    if changes.state and extent is not None:
+        for key, value in changes.state.items():
+            index.put_state(key, value, extent)
+
+
+def _note_big_rows(index: Index, changes: Changes) -> None:
+    for row, length in enumerate(changes.lengths):
+        if length >= BIG_ROW:
+            index.space.big_row((changes.frame << ROW_BITS) + row, length)
+
+
+def _note_expiries(index: Index, changes: Changes, expiries: Sequence[int]) -> None:
+    row = 0
+    for name, rows in changes.groups:
+        for first, count in _numbers(changes, row, rows):
+            index.expiring.add(name, first, expiries[row : row + count])
+            row += count
+
+
+def _numbers(changes: Changes, row: int, rows: int) -> Iterable[tuple[int, int]]:
+    """The numbers of `rows` rows from `row` on, as runs."""
+    if changes.numbers is None:
+        return ((changes.first_number + row, rows),)
+    return stretches(changes.numbers[row : row + rows])
+
+
+def _carry(index: Index, extent: Extent | None, changes: Changes) -> None:
+    numbers = changes.numbers or ()
+    row = 0
+    for name, rows in changes.groups:
+        for first, count in stretches(numbers[row : row + rows]):
+            index.carry(name, first, count, (changes.frame << ROW_BITS) + row, extent)
+            row += count
+
+
+def stretches(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ascending numbers as runs of consecutive ones."""
+    begin = 0
+    for at in range(1, len(numbers) + 1):
+        if at == len(numbers) or numbers[at] != numbers[at - 1] + 1:
+            yield numbers[begin], at - begin
+            begin = at

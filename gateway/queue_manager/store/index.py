@@ -1,0 +1,380 @@
+"""The index of a store: queues, lanes, state records, backout counts. Derived from frames, in order; no input or
+output.
+
+Running and recovering use the same functions: what a frame says is applied, and the extent of the frame remembers
+whom it refers to. `hidden` holds the numbers of messages that are locked by a unit of work or leave in a frame not
+yet applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeGuard
+
+from gateway.queue_manager.store.expiry import Expiring
+from gateway.queue_manager.store.lanes import Lane, LaneName, Queue, Released, Run
+from gateway.queue_manager.store.numbers import Numbers
+from gateway.queue_manager.store.place import NUMBER_BITS, NUMBER_MASK, ROW_BITS, VOLATILE
+from gateway.queue_manager.store.rows import one_run
+from gateway.queue_manager.store.space import Extent, Space
+
+__all__ = [
+    "Found",
+    "Index",
+    "LaneName",
+    "MoveRun",
+    "TokenRun",
+    "chain_depth",
+    "consecutive",
+    "neighbours",
+    "spans",
+    "visible",
+]
+
+
+class TokenRun(NamedTuple):
+    """Messages with consecutive numbers in one lane."""
+
+    lane: LaneName
+    first: int
+    length: int
+
+
+class Found(NamedTuple):
+    """Tokens, looked up: runs in the order asked for, each with whether it is non-persistent, and the tokens not
+    there.
+    """
+
+    runs: list[tuple[TokenRun, bool]]
+    missing: list[int]
+
+
+class MoveRun(NamedTuple):
+    """The same, becoming numbers `to_first`... of another lane."""
+
+    lane: LaneName
+    to_lane: LaneName
+    first: int
+    to_first: int
+    length: int
+
+
+class Index:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.space = Space()
+        self.hidden = Numbers()
+        self.backouts: dict[int, int] = {}
+        self.state: dict[bytes, bytes] = {}
+        self.state_slots: dict[bytes, int] = {}
+        self.expiring = Expiring()
+
+    # ---- lanes
+
+    def find(self, name: LaneName) -> Lane | None:
+        """The lane, if it has or had messages."""
+        queue = self.queues.get(name[0])
+        lane = queue.lanes.get(name[1]) if queue else None
+        while lane is not None and lane.rank < name[2]:
+            lane = lane.lower
+        return lane if lane is not None and lane.rank == name[2] else None
+
+    def lane(self, name: LaneName) -> Lane:
+        """The lane, made if need be."""
+        queue = self.queues.get(name[0])
+        if queue is None:
+            queue = self.queues[name[0]] = Queue(name[0])
+        head = queue.lanes.get(name[1])
+        if head is not None and head.rank == name[2]:
+            return head
+        above, below = None, head
+        while below is not None and below.rank < name[2]:
+            above, below = below, below.lower
+        if below is not None and below.rank == name[2]:
+            return below
+        made = Lane(queue, name[1], name[2])
+        made.lower = below
+        if above is None:
+            queue.lanes[name[1]] = made
+        else:
+            above.lower = made
+        return made
+
+    def chain(self, queue: str, key: bytes) -> Iterator[Lane]:
+        """The lanes of a key, highest priority first."""
+        known = self.queues.get(queue)
+        lane = known.lanes.get(key) if known else None
+        while lane is not None:
+            yield lane
+            lane = lane.lower
+
+    def _forget_if_empty(self, lane: Lane) -> None:
+        """Sub-queues come and go with their sessions: an empty key costs nothing. Plain queues keep their lanes."""
+        if lane.depth or not lane.key:
+            return
+        lanes, key = lane.queue.lanes, lane.key
+        if not any(each.depth for each in self.chain(lane.queue.name, key)):
+            lanes.pop(key, None)
+            if not lanes:
+                self.queues.pop(lane.queue.name, None)
+
+    # ---- applying what a frame says
+
+    def put(self, name: LaneName, first: int, count: int, place: int) -> None:
+        """`count` new messages whose rows begin at `place`."""
+        self.lane(name).append(first, count, place)
+        self.space.added(place >> ROW_BITS, count)
+
+    def take(self, runs: Iterable[TokenRun], by: Extent | None) -> None:
+        """Messages are gone. Unknown ones are ignored: their segment is gone already, or they were moved."""
+        released: Released = []
+        for name, first, count in runs:
+            lane = self.find(name)
+            if lane is None:
+                continue
+            lane.take(first, count, released)
+            self._forget_if_empty(lane)
+            self._forget_numbers(first, count)
+        self.space.release(released, by)
+
+    def _forget_numbers(self, first: int, count: int) -> None:
+        numbers = range(first, first + count)
+        if self.hidden:
+            self.hidden.difference_update(numbers)
+        if self.backouts:
+            for number in self.backouts.keys() & numbers if count > 1 else (first,):
+                self.backouts.pop(number, None)
+
+    def move(self, run: MoveRun, by: Extent | None) -> None:
+        """Messages leave one lane and are the last ones of another, lying where they lay."""
+        source = self.find(run.lane)
+        if source is None:
+            return
+        target = self.lane(run.to_lane)
+        whole = source.shift(run.first, run.length) if source is not target else -1
+        if whole >= 0:  # as nearly always
+            parts = [(run.first, run.length, whole)]
+        else:
+            parts = list(spans(source, run.first, run.length))
+        for first, count, place in parts:
+            if whole < 0:
+                source.take(first, count, [])
+            to_first = run.to_first + first - run.first
+            target.append(to_first, count, place)
+            self.space.moved(place, to_first, count, target)
+            self.space.refer(by, place)
+            self._move_numbers(first, to_first, count)
+        self._forget_if_empty(source)
+
+    def _move_numbers(self, first: int, to_first: int, count: int) -> None:
+        if self.hidden:
+            self.hidden.difference_update(range(first, first + count))
+        if self.backouts:
+            for number in range(first, first + count):
+                if number in self.backouts:
+                    self.backouts[to_first + number - first] = self.backouts.pop(number)
+
+    def carry(self, name: LaneName, first: int, count: int, place: int, by: Extent | None) -> None:
+        """Messages were written again, unchanged, at `place`: their old rows are not needed any more."""
+        lane = self.lane(name)
+        released: Released = []
+        kept = list(spans(lane, first, count))
+        for begin, length, _old in kept:
+            lane.relocate(begin, length, place + begin - first, released)
+        begin = first
+        for known, length, _old in [*kept, (first + count, 0, 0)]:
+            if known > begin:  # recovery: the segment of the first copy is gone
+                lane.insert(begin, known - begin, place + begin - first)
+            begin = known + length
+        self.space.added(place >> ROW_BITS, count)
+        self.space.release(released, by)
+
+    def back_out(self, name: LaneName, number: int, count: int, by: Extent | None) -> None:
+        """The backout count of a message."""
+        lane = self.find(name)
+        place = lane.place(number) if lane is not None else -1
+        if place >= 0:
+            self.backouts[number] = count
+            self.space.refer(by, place)
+
+    def put_state(self, key: bytes, value: bytes | None, by: Extent) -> None:
+        """A small record is new, replaced or gone (None)."""
+        old = self.state_slots.pop(key, None)
+        if old is not None and old in self.space.by_slot:
+            extent = self.space.by_slot[old]
+            extent.state -= 1
+            by.refs.add(extent.serial)
+            self.space.changed = True
+        if value is None:
+            self.state.pop(key, None)
+            return
+        self.state[key] = value
+        self.state_slots[key] = by.slot
+        by.state += 1
+
+    # ---- questions
+
+    def runs_of(self, queue: str, key: bytes, wanted: Iterable[tuple[int, int]]) -> Found:
+        """Runs of tokens (first, count) looked up."""
+        runs: list[tuple[TokenRun, bool]] = []
+        missing: list[int] = []
+        for first, count in wanted:
+            name = (queue, key, first >> NUMBER_BITS)
+            lane = self.find(name)
+            place = lane.stretch(first & NUMBER_MASK, count) if lane is not None else -1
+            if place >= 0:  # as nearly always
+                runs.append((TokenRun(name, first & NUMBER_MASK, count), bool(place >> ROW_BITS & VOLATILE)))
+                continue
+            shift = first & ~NUMBER_MASK
+            begin = first
+            for at, length, place in spans(lane, first & NUMBER_MASK, count) if lane is not None else ():
+                missing.extend(range(begin, shift + at))
+                runs.append((TokenRun(name, at, length), bool(place >> ROW_BITS & VOLATILE)))
+                begin = shift + at + length
+            missing.extend(range(begin, first + count))
+        return Found(runs, missing)
+
+    def show(self, queue: str, key: bytes, tokens: Iterable[int]) -> None:
+        """Messages are not locked any more."""
+        numbers = [token & NUMBER_MASK for token in tokens]
+        if not numbers:
+            return
+        self.hidden.difference_update(numbers)
+        lowest = min(numbers)
+        for lane in self.chain(queue, key):
+            lane.skip = min(lane.skip, lowest)
+
+    def browse(self, queue: str, key: bytes, after: int, limit: int, *, locked: bool) -> list[tuple[int, Run]]:
+        """The next runs behind token `after` (-1: from the front) in priority order, with their ranks; at most `limit`
+        messages.
+        """
+        found: list[tuple[int, Run]] = []
+        rank, number = (after >> NUMBER_BITS, after & NUMBER_MASK) if after >= 0 else (0, -1)
+        for lane in self.chain(queue, key):
+            if lane.rank < rank:
+                continue
+            for run in visible(lane, number if lane.rank == rank else -1, None if locked else self.hidden):
+                first, count, place = run
+                found.append((lane.rank, (first, min(count, limit), place)))
+                limit -= count
+                if limit <= 0:
+                    return found
+        return found
+
+    def browse_fifo(self, queue: str, key: bytes, after: int, limit: int, *, locked: bool) -> list[tuple[int, Run]]:
+        """The same in the order of numbers over all priorities (MSGDLVSQ(FIFO)), one message a run where lanes
+        interleave.
+        """
+        number = after & NUMBER_MASK if after >= 0 else -1
+        hidden = None if locked else self.hidden
+        found: list[tuple[int, Run]] = []
+        for lane in self.chain(queue, key):
+            left = limit
+            for first, count, place in visible(lane, number, hidden):
+                count = min(count, left)
+                found.extend((lane.rank, (first + i, 1, place + i)) for i in range(count))
+                left -= count
+                if left <= 0:
+                    break
+        found.sort(key=_by_number)
+        return found[:limit]
+
+    def oldest(self, queue: str) -> Iterator[Run]:
+        """The first message of each lane: the oldest of the queue is among them."""
+        known = self.queues.get(queue)
+        for head in known.lanes.values() if known else ():
+            lane: Lane | None = head
+            while lane is not None:
+                first = lane.first()
+                if first is not None:
+                    yield first
+                lane = lane.lower
+
+
+def _by_number(entry: tuple[int, Run]) -> int:
+    return entry[1][0]
+
+
+def consecutive(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Ascending runs (first, count) of consecutive tokens; duplicates count once."""
+    if isinstance(tokens, range) and tokens.step == 1:
+        if tokens:
+            yield tokens.start, len(tokens)
+        return
+    if _is_one_run(tokens):
+        yield tokens[0], len(tokens)
+        return
+    ordered = sorted(set(tokens))
+    if not ordered:
+        return
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        yield ordered[0], len(ordered)
+        return
+    first = previous = ordered[0]
+    for token in ordered[1:]:
+        if token != previous + 1:
+            yield first, previous + 1 - first
+            first = token
+        previous = token
+    yield first, previous + 1 - first
+
+
+def _is_one_run(tokens: Iterable[int]) -> TypeGuard[list[int]]:
+    """The usual case, seen without a look at each: what was fetched in order is taken in order."""
+    return isinstance(tokens, list) and one_run(tokens)
+
+
+def neighbours(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Runs of consecutive tokens in the order given; duplicates count once."""
+    if isinstance(tokens, range) and tokens.step == 1:
+        if tokens:
+            yield tokens.start, len(tokens)
+        return
+    if _is_one_run(tokens):
+        yield tokens[0], len(tokens)
+        return
+    first = count = 0
+    for token in dict.fromkeys(tokens):
+        if count and token == first + count:
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = token, 1
+    if count:
+        yield first, count
+
+
+def spans(lane: Lane, first: int, count: int) -> Iterator[Run]:
+    """What is there of `count` numbers from `first`, as runs."""
+    end = first + count
+    for begin, length, place in lane.live(first - 1):
+        if begin >= end:
+            return
+        yield begin, min(length, end - begin), place
+
+
+def visible(lane: Lane, after: int, hidden: Numbers | None) -> Iterator[Run]:
+    """The runs a get may have. Remembers how far the front of the lane is locked, so that many open gets stay cheap."""
+    if not hidden:
+        yield from lane.live(after)
+        return
+    front = after < lane.skip
+    for run in lane.live(max(after, lane.skip - 1)):
+        for part in hidden.cut(run):
+            if front:
+                lane.skip, front = part[0], False
+            yield part
+
+
+def chain_depth(index: Index, queue: str, key: bytes) -> int:
+    """How many messages a key has."""
+    known = index.queues.get(queue)
+    lane = known.lanes.get(key) if known else None
+    depth = 0
+    while lane is not None:
+        depth += lane.depth
+        lane = lane.lower
+    return depth

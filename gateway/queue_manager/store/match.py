@@ -1,0 +1,100 @@
+"""Messages by MsgId, CorrelId or GroupId: fingerprints of the identifiers of one queue and key. No input or output.
+
+An index is built when it is first asked for and kept up to date by puts. Takes leave their entries behind: whoever
+looks something up checks that the message is there, and stale entries are swept out when they outnumber the living. A
+fingerprint costs about 110 bytes a message.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from xxhash import xxh3_64_intdigest
+
+from gateway.queue_manager.store.unit import NO_ID
+
+FIELDS = {"msg_id": slice(48, 72), "correl_id": slice(72, 96), "group_id": slice(324, 348)}
+"""Where the identifiers lie in an MQMD."""
+FINGERPRINT = (1 << 60) - 1
+"""60 bits: two digits of a Python integer instead of three."""
+SWEEP_AT = 1024
+Batch = tuple[int, Sequence[bytes], Sequence[bytes] | None]
+"""First number, heads, and the column of ids that replace those in the heads."""
+
+
+def fingerprint(identifier: bytes) -> int:
+    """What identifiers are indexed by; equal ones may still be different identifiers."""
+    return xxh3_64_intdigest(identifier) & FINGERPRINT
+
+
+class FieldIndex:
+    """Fingerprint -> number, or an array of numbers in ascending order."""
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+        self.where = FIELDS[field]
+        self.entries = 0
+        self._numbers: dict[int, int | array[int]] = {}
+
+    def add(self, first: int, heads: Sequence[bytes], own: Sequence[bytes] | None) -> None:
+        """Messages numbered from `first` on, with their heads and, where the column exists, the ids that replace
+        those.
+        """
+        where = self.where
+        shared: dict[int, bytes] = {}
+        for at, head in enumerate(heads):
+            identifier = own[at] if own is not None else NO_ID
+            if identifier == NO_ID:
+                identifier = shared.get(id(head)) or shared.setdefault(id(head), head[where])
+            if identifier != NO_ID:
+                self._add_one(fingerprint(identifier), first + at)
+
+    def _add_one(self, mark: int, number: int) -> None:
+        known = self._numbers.get(mark)
+        if known is None:
+            self._numbers[mark] = number
+        elif isinstance(known, array):
+            known.append(number)
+        else:
+            self._numbers[mark] = array("Q", (known, number))
+        self.entries += 1
+
+    def find(self, identifier: bytes) -> Sequence[int]:
+        """Numbers of messages that may have this identifier, ascending."""
+        known = self._numbers.get(fingerprint(identifier))
+        if known is None:
+            return ()
+        return (known,) if isinstance(known, int) else known
+
+    def sweep(self, depth: int, holds: Callable[[int], bool]) -> None:
+        """Drop what is gone, if that is most of it."""
+        if self.entries < SWEEP_AT + 2 * depth:
+            return
+        kept: dict[int, int | array[int]] = {}
+        self.entries = 0
+        for mark, known in self._numbers.items():
+            living = [number for number in ((known,) if isinstance(known, int) else known) if holds(number)]
+            if living:
+                kept[mark] = living[0] if len(living) == 1 else array("Q", living)
+                self.entries += len(living)
+        self._numbers = kept
+
+
+class Matches:
+    """The indexes of one queue and key that somebody has asked for."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, FieldIndex] = {}
+
+    def get(self, field: str, build: Callable[[], Iterable[Batch]]) -> FieldIndex:
+        """The index of a field; `build` gives all messages that are there if it does not exist yet."""
+        known = self.fields.get(field)
+        if known is None:
+            known = self.fields[field] = FieldIndex(field)
+            for first, heads, own in build():
+                known.add(first, heads, own)
+        return known
+
+    def __iter__(self) -> Iterator[FieldIndex]:
+        return iter(self.fields.values())

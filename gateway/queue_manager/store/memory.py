@@ -1,0 +1,255 @@
+"""The store in memory: the calls of the journal's store with nothing beneath. For tests, and as the model of the
+other one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from gateway.queue_manager.store.place import priority_of, token_of
+from gateway.queue_manager.store.unit import LaneMoves, LanePuts, Message, StoreUnit
+from gateway.queue_manager.verbs.descriptor import CORREL_ID, GROUP_ID, LENGTH, MSG_ID, NO_ID, message_id, stamp
+
+
+class Shelf:
+    """The messages of one queue and key."""
+
+    __slots__ = ("by_correl_id", "by_msg_id", "entries", "order", "start")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, tuple[Message, bool]] = {}
+        """By token: the message and whether it is persistent."""
+        self.order: list[int] = []
+        """Tokens in the order of delivery; some may be gone."""
+        self.start = 0
+        """Everything before this index of `order` is gone."""
+        self.by_msg_id: dict[bytes, list[int]] = {}
+        self.by_correl_id: dict[bytes, list[int]] = {}
+
+    def add(self, message: Message, *, persistent: bool) -> None:
+        """A message behind the others of its priority."""
+        token = message.token
+        order = self.order
+        if not order or order[-1] < token:
+            order.append(token)
+        else:
+            insort(order, token)
+            self.start = 0
+        self.entries[token] = (message, persistent)
+        self.by_msg_id.setdefault(message.head[MSG_ID], []).append(token)
+        self.by_correl_id.setdefault(message.head[CORREL_ID], []).append(token)
+
+    def remove(self, token: int) -> tuple[Message, bool] | None:
+        """Take away; a token that is not there is no error."""
+        entry = self.entries.pop(token, None)
+        if entry is None:
+            return None
+        _forget(self.by_msg_id, entry[0].head[MSG_ID], token)
+        _forget(self.by_correl_id, entry[0].head[CORREL_ID], token)
+        if self.order[self.start] == token:
+            self.start += 1
+        if len(self.order) > 2 * len(self.entries) + 64:
+            self.order = [one for one in self.order if one in self.entries]
+            self.start = 0
+        return entry
+
+    def after(self, token: int | None) -> Iterable[Message]:
+        """Messages in the order of delivery, behind this one."""
+        entries = self.entries
+        start = self.start if token is None else bisect_right(self.order, token)
+        return (entries[one][0] for one in islice(self.order, start, None) if one in entries)
+
+
+def _forget(index: dict[bytes, list[int]], key: bytes, token: int) -> None:
+    tokens = index[key]
+    tokens.remove(token)
+    if not tokens:
+        del index[key]
+
+
+class MemoryStore:
+    """Implements `storage.MessageStore`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._hidden: set[int] = set()
+        self._committed = 0.0
+        self._number = 0
+        self._shelves: defaultdict[str, dict[bytes, Shelf]] = defaultdict(dict)
+        self._state: dict[bytes, bytes] = {}
+        self.on_write: Callable[[StoreUnit], None] | None = None
+        """Called by `write`: how a test makes it fail or wait."""
+
+    def prepare(self, unit: StoreUnit, now: float) -> StoreUnit:
+        """Tokens are given here."""
+        self._committed = now
+        for puts in unit.puts:
+            first = self._number + 1
+            self._number += len(puts.heads)
+            base = token_of(puts.priority, first)
+            puts.tokens = range(base, base + len(puts.heads))
+        for moves in unit.moves:
+            tokens = []
+            for token in moves.tokens:
+                self._number += 1
+                priority = priority_of(token) if moves.to_priority is None else moves.to_priority
+                tokens.append(token_of(priority, self._number))
+            moves.new_tokens = tokens
+        return unit
+
+    def write(self, frame: StoreUnit) -> None:
+        """Nothing beneath."""
+        if self.on_write is not None:
+            self.on_write(frame)
+
+    def apply(self, frame: StoreUnit) -> None:
+        """Let the frame's effects be seen."""
+        for puts in frame.puts:
+            self._put(puts, self._committed)
+        for takes in frame.takes:
+            shelf = self._shelf(takes.queue, takes.key)
+            for token in takes.tokens:
+                shelf.remove(token)
+            self._hidden.difference_update(takes.tokens)
+        for moves in frame.moves:
+            self._move(moves)
+        for queue, key, token, times in frame.backouts:
+            shelf = self._shelf(queue, key)
+            if token in shelf.entries:
+                message, persistent = shelf.entries[token]
+                shelf.entries[token] = (message._replace(backout=times), persistent)
+        for name, record in frame.state.items():
+            if record is None:
+                self._state.pop(name, None)
+            else:
+                self._state[name] = record
+
+    def abort(self, frame: StoreUnit) -> None:
+        """Nothing had happened."""
+
+    under_maintenance = False
+
+    def maintain(self, _now: float) -> StoreUnit | None:
+        """Nothing to do."""
+        return None
+
+    def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
+        """Every message with its key, in order of arrival."""
+        found = [
+            (key, message)
+            for key, shelf in self._shelves.get(queue, {}).items()
+            for message, _ in shelf.entries.values()
+        ]
+        return sorted(found, key=lambda one: one[1].token & ((1 << 60) - 1))
+
+    def fetch(
+        self, queue: str, key: bytes, limit: int, after: int | None = None, *, locked: bool = False
+    ) -> list[Message]:
+        """The next messages by priority and arrival; those that are locked only on request."""
+        shelf = self._shelves.get(queue, {}).get(key)
+        if shelf is None:
+            return []
+        hidden = self._hidden
+        return list(islice((one for one in shelf.after(after) if locked or one.token not in hidden), limit))
+
+    def lock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
+        """Not to be seen by others."""
+        self._hidden.update(tokens)
+
+    def unlock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
+        """Seen again."""
+        self._hidden.difference_update(tokens)
+
+    def read(self, queue: str, key: bytes, token: int) -> Message | None:
+        """This message, if it is still there."""
+        shelf = self._shelves.get(queue, {}).get(key)
+        entry = shelf.entries.get(token) if shelf is not None else None
+        return None if entry is None else entry[0]
+
+    def find(
+        self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
+    ) -> Sequence[int]:
+        """By identifiers."""
+        shelf = self._shelves.get(queue, {}).get(key)
+        if shelf is None:
+            return []
+        tokens: Iterable[int] = shelf.entries
+        if msg_id is not None:
+            tokens = shelf.by_msg_id.get(msg_id, ())
+        elif correl_id is not None:
+            tokens = shelf.by_correl_id.get(correl_id, ())
+        heads = ((token, shelf.entries[token][0].head) for token in tokens)
+        return sorted(
+            token
+            for token, head in heads
+            if (correl_id is None or head[CORREL_ID] == correl_id) and (group_id is None or head[GROUP_ID] == group_id)
+        )
+
+    def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
+        """How many."""
+        shelf = self._shelves.get(queue, {}).get(key)
+        if shelf is None:
+            return 0
+        return sum(priority_of(token) >= least for token in shelf.entries) if least else len(shelf.entries)
+
+    def oldest(self, queue: str) -> int:
+        """When the oldest was put."""
+        shelf = self._shelves.get(queue, {}).get(b"")
+        return min((message.put_time for message, _ in shelf.entries.values()), default=0) if shelf else 0
+
+    def state(self) -> dict[bytes, bytes]:
+        """The small records."""
+        return dict(self._state)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def restart(self) -> None:
+        """What a restart does: non-persistent messages are gone."""
+        for shelves in self._shelves.values():
+            for shelf in shelves.values():
+                for token in [token for token, (_, persistent) in shelf.entries.items() if not persistent]:
+                    shelf.remove(token)
+
+    def _shelf(self, queue: str, key: bytes) -> Shelf:
+        shelves = self._shelves[queue]
+        shelf = shelves.get(key)
+        if shelf is None:
+            shelf = shelves[key] = Shelf()
+        return shelf
+
+    def _put(self, puts: LanePuts, now: float) -> None:
+        shelf = self._shelf(puts.queue, puts.key)
+        for index, token in enumerate(puts.tokens):
+            head = _with_ids(puts, index)
+            put_time = puts.put_times[index] if puts.put_times else int(now * 1_000_000)
+            md = stamp(head[:LENGTH], message_id(self._name, token & ((1 << 60) - 1)), put_time / 1_000_000)
+            expiry = puts.expiries[index] if puts.expiries else 0
+            message = Message(token, md + head[LENGTH:], puts.bodies[index], put_time, 0, expiry)
+            shelf.add(message, persistent=puts.persistent)
+
+    def _move(self, moves: LaneMoves) -> None:
+        source = self._shelf(moves.queue, moves.key)
+        target = self._shelf(moves.to_queue, moves.to_key)
+        for index, (token, new) in enumerate(zip(moves.tokens, moves.new_tokens, strict=True)):
+            entry = source.remove(token)
+            if entry is None:
+                continue
+            self._hidden.discard(token)
+            message, persistent = entry
+            if moves.heads is not None:
+                head = moves.heads[index]
+                md = stamp(head[:LENGTH], message.head[MSG_ID], message.put_time / 1_000_000)
+                message = message._replace(head=md + head[LENGTH:])
+            target.add(message._replace(token=new), persistent=persistent)
+
+
+def _with_ids(puts: LanePuts, index: int) -> bytes:
+    head = puts.heads[index]
+    if puts.msg_ids is not None and puts.msg_ids[index] != NO_ID:
+        head = head[:48] + puts.msg_ids[index] + head[72:]
+    if puts.correl_ids is not None and puts.correl_ids[index] != NO_ID:
+        head = head[:72] + puts.correl_ids[index] + head[96:]
+    return head

@@ -1,0 +1,98 @@
+"""A set of message numbers in which a long run of consecutive ones costs nothing per number: what one frame takes away
+from the front of a queue is one run. No input or output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gateway.queue_manager.store.lanes import Run, cut_run
+
+LONG = 16
+"""Runs of at least this many numbers are kept as runs."""
+MOST_RUNS = 32
+"""More of them are looked through no faster than a set."""
+
+
+class Numbers:
+    """See the module. The same questions and answers as a set's."""
+
+    __slots__ = ("_runs", "_single")
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self._runs: list[range] = []
+        self._single: set[int] = set(numbers)
+
+    def __bool__(self) -> bool:
+        return bool(self._runs or self._single)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._single or any(number in run for run in self._runs)
+
+    def among(self, numbers: range) -> list[int]:
+        """Those of a run that are in the set, in any order."""
+        found = self._single.intersection(numbers) if self._single else set()
+        for run in self._runs:
+            found.update(range(max(run.start, numbers.start), min(run.stop, numbers.stop)))
+        return list(found)
+
+    def update(self, numbers: Iterable[int]) -> None:
+        """Add them."""
+        if isinstance(numbers, range) and len(numbers) >= LONG and len(self._runs) < MOST_RUNS:
+            self._runs.append(numbers)
+        else:
+            self._single.update(numbers)
+
+    def difference_update(self, numbers: Iterable[int]) -> None:
+        """Remove them."""
+        if isinstance(numbers, range):
+            if self._single:
+                self._single.difference_update(numbers)
+            runs, start, stop = self._runs, numbers.start, numbers.stop
+            if runs:
+                self._runs = [run for run in runs if run.stop <= start or stop <= run.start]
+                if len(self._runs) + 1 < len(runs) or numbers not in runs:
+                    self._runs = [rest for run in runs for rest in _without(run, numbers)]
+            return
+        removed = set(numbers)
+        broken = [run for run in self._runs if not removed.isdisjoint(run)]
+        self._runs = [run for run in self._runs if run not in broken]
+        self._single.update(*broken)
+        self._single -= removed
+
+    def isdisjoint(self, numbers: Iterable[int]) -> bool:
+        """Whether none of them is in the set."""
+        if not self._runs:
+            return self._single.isdisjoint(numbers)
+        asked = set(numbers)
+        if not asked:
+            return True
+        low, high = min(asked), max(asked)
+        near = [run for run in self._runs if run.start <= high and low < run.stop]
+        return self._single.isdisjoint(asked) and all(asked.isdisjoint(run) for run in near)
+
+    def cut(self, run: Run) -> Iterator[Run]:
+        """The parts of a run of messages that are not in the set."""
+        parts = [run]
+        for absent in self._runs:
+            parts = [
+                (rest.start, len(rest), place + rest.start - first)
+                for first, count, place in parts
+                for rest in _without(range(first, first + count), absent)
+            ]
+        for part in parts:
+            if self._single:
+                yield from cut_run(part, self._single)
+            else:
+                yield part
+
+
+def _without(run: range, absent: range) -> Iterator[range]:
+    """What is left of a run, in order."""
+    if absent.start >= run.stop or absent.stop <= run.start:
+        yield run
+        return
+    if run.start < absent.start:
+        yield range(run.start, absent.start)
+    if absent.stop < run.stop:
+        yield range(absent.stop, run.stop)

@@ -1,0 +1,106 @@
+"""What is done for each row of a batch, in C where there was a compiler at installation. No input or output.
+
+The Python below does the same and is what the tests compare the compiled module with.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import accumulate, repeat
+from struct import Struct
+
+from gateway.queue_manager.store.unit import Message
+
+_SECTION = Struct("<HHI")
+_NEW, _MESSAGES, _ZEROS = tuple.__new__, repeat(Message), repeat(0)
+"""What makes a message of each row of a `zip` without a call into Python."""
+
+
+def messages_in_python(
+    kind: type[Message], heads: list[bytes], bodies: list[bytes], token: int, time: int, /
+) -> list[Message]:
+    """A message of each row, with tokens that count up."""
+    del kind
+    numbers = range(token, token + len(heads))
+    columns = zip(numbers, heads, bodies, repeat(time, len(heads)), _ZEROS, _ZEROS, strict=False)
+    return list(map(_NEW, _MESSAGES, columns))
+
+
+def one_run_in_python(tokens: list[int], /) -> bool:
+    """Whether the numbers count up by one; at least one."""
+    return bool(tokens) and tokens == list(range(tokens[0], tokens[0] + len(tokens)))
+
+
+def extent_in_python(values: Sequence[bytes], /) -> tuple[int, int]:
+    """The bytes of all values together, and those of the longest."""
+    return sum(map(len, values)), max(map(len, values), default=0)
+
+
+def repeats_in_python(values: list[bytes], /) -> bool:
+    """Whether an object is there twice."""
+    return len(set(map(id, values))) < len(values)
+
+
+def offsets_in_python(values: list[bytes], /) -> bytes | None:
+    """Arrow binary offsets of 32 bits, one more than there are values, from 0; None if they do not fit."""
+    ends = list(accumulate(map(len, values), initial=0))
+    return array("i", ends).tobytes() if ends[-1] < 1 << 31 else None
+
+
+def same_in_python(values: list[bytes], /) -> bool:
+    """Whether all are one object; at least one."""
+    return len(set(map(id, values))) == 1
+
+
+def agree_in_python(values: list[bytes], at: int, wanted: bytes, /) -> bool:
+    """Whether all have these bytes at that place."""
+    end = at + len(wanted)
+    return all(value[at:end] == wanted and len(value) >= end for value in values)
+
+
+def lay_out_in_python(sections: list[tuple[int, int, bytes]], /) -> bytes:
+    """Sections (kind, form, content) as they lie in a frame: what they are, then the contents padded to multiples of
+    8."""
+    parts = [_SECTION.pack(kind, form, len(content)) for kind, form, content in sections]
+    for _kind, _form, content in sections:
+        parts += (content, bytes(-len(content) % 8))
+    return b"".join(parts)
+
+
+def dictionary_in_python(values: list[bytes], /) -> tuple[list[bytes], int, bytes]:
+    """Each distinct value once, and the number of each row's among them in 1, 2 or 4 bytes."""
+    distinct = list(dict.fromkeys(values))
+    number = {value: index for index, value in enumerate(distinct)}
+    code = "B" if len(distinct) <= 1 << 8 else "H" if len(distinct) <= 1 << 16 else "I"
+    index = array(code, map(number.__getitem__, values))
+    return distinct, index.itemsize, index.tobytes()
+
+
+make_messages: Callable[[type[Message], list[bytes], list[bytes], int, int], list[Message]] = messages_in_python
+one_run: Callable[[list[int]], bool] = one_run_in_python
+extent: Callable[[Sequence[bytes]], tuple[int, int]] = extent_in_python
+repeats: Callable[[list[bytes]], bool] = repeats_in_python
+offsets: Callable[[list[bytes]], bytes | None] = offsets_in_python
+same: Callable[[list[bytes]], bool] = same_in_python
+agree: Callable[[list[bytes], int, bytes], bool] = agree_in_python
+dictionary: Callable[[list[bytes]], tuple[list[bytes], int, bytes]] = dictionary_in_python
+lay_out: Callable[[list[tuple[int, int, bytes]]], bytes] = lay_out_in_python
+try:
+    from gateway.queue_manager.store import _rows
+except ImportError:
+    pass
+else:
+    make_messages, one_run, offsets, same = _rows.messages, _rows.one_run, _rows.offsets, _rows.same
+
+with suppress(ImportError, AttributeError):  # AttributeError: it was built from older sources
+    from gateway.queue_manager.store import _rows as fresh
+
+    extent, repeats, agree, dictionary = fresh.extent, fresh.repeats, fresh.agree, fresh.dictionary
+    lay_out = fresh.lay_out
+
+
+def compiled() -> bool:
+    """Whether the compiled functions are used."""
+    return same is not same_in_python

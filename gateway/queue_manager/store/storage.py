@@ -1,0 +1,72 @@
+"""What queue semantics ask of the store beneath: append durably, read in order, find by identifier.
+
+The journal's store and the store in memory both answer it. Nothing here knows queues' attributes, handles or waiters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from gateway.queue_manager.store.unit import Message, StoreUnit
+
+
+class MessageStore(Protocol):
+    """`prepare`, `write` and `apply` are three steps, so that `write` alone may run on another thread.
+
+    All calls but `write` come from one thread at a time; a frame is applied, or given up, before the next is prepared.
+    Names in a unit are those of local queues, priorities 0 to 9; tokens compare in the order of delivery.
+    """
+
+    def prepare(self, unit: StoreUnit, now: float) -> Any:
+        """One frame: tokens are given here. Either `apply` or `abort` follows."""
+
+    def write(self, frame: Any) -> None:
+        """Durable on return. `StoreUnavailable` when it is not: then nothing of the frame ever was."""
+
+    def apply(self, frame: Any) -> None:
+        """Let the frame's effects be seen."""
+
+    def abort(self, frame: Any) -> None:
+        """The frame was not written."""
+
+    def maintain(self, now: float, /) -> Any | None:
+        """One bounded step of the store's own work: a frame to be written and applied, or None."""
+
+    @property
+    def under_maintenance(self) -> bool:
+        """Whether a step that has written nothing is followed by another one."""
+
+    def load(self, queue: str) -> Iterable[tuple[bytes, Message]]:
+        """Every message of a queue with its key, in order of arrival."""
+
+    def fetch(
+        self, queue: str, key: bytes, limit: int, after: int | None = None, *, locked: bool = False
+    ) -> list[Message]:
+        """The next messages by priority and arrival; those that are locked only on request."""
+
+    def lock(self, queue: str, key: bytes, tokens: Sequence[int], /) -> None:
+        """Got in a unit of work that is open: not to be seen by others."""
+
+    def unlock(self, queue: str, key: bytes, tokens: Sequence[int], /) -> None:
+        """They are back in their places."""
+
+    def read(self, queue: str, key: bytes, token: int) -> Message | None:
+        """This message, if it is still there."""
+
+    def find(
+        self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
+    ) -> Sequence[int]:
+        """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival; locked ones too."""
+
+    def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
+        """How many messages are there, of at least this priority."""
+
+    def oldest(self, queue: str) -> int:
+        """When the oldest message of the queue was put, in microseconds; 0: it is empty."""
+
+    def state(self) -> dict[bytes, bytes]:
+        """The small records."""
+
+    def close(self) -> None:
+        """Give the files back."""

@@ -1,0 +1,53 @@
+"""What frames on their way to the disk change: it may be neither handed out nor carried forward. No input or output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.queue_manager.store.numbers import Numbers
+from gateway.queue_manager.store.place import NUMBER_MASK
+from gateway.queue_manager.store.unit import StoreUnit
+
+
+class UnderWay:
+    """Numbers of messages that leave, and how many frames change the backout count of a message or a state record."""
+
+    def __init__(self) -> None:
+        self.leaving = Numbers()
+        self._counting: dict[int, int] = {}
+        self._replacing: dict[bytes, int] = {}
+
+    def begin(self, unit: StoreUnit) -> None:
+        """The unit's frame is on its way."""
+        for backout in unit.backouts:
+            number = backout.token & NUMBER_MASK
+            self._counting[number] = self._counting.get(number, 0) + 1
+        for key in unit.state:
+            self._replacing[key] = self._replacing.get(key, 0) + 1
+
+    def end(self, unit: StoreUnit, leaving: Iterable[range]) -> None:
+        """It has arrived, or was given up."""
+        for numbers in leaving:
+            self.leaving.difference_update(numbers)
+        for backout in unit.backouts:
+            number = backout.token & NUMBER_MASK
+            self._counting[number] -= 1
+            if not self._counting[number]:
+                del self._counting[number]
+        for key in unit.state:
+            self._replacing[key] -= 1
+            if not self._replacing[key]:
+                del self._replacing[key]
+
+    @property
+    def idle(self) -> bool:
+        """Whether no message is changed by any frame under way."""
+        return not self.leaving and not self._counting
+
+    def spares_message(self, number: int) -> bool:
+        """Whether no frame under way changes this message."""
+        return number not in self.leaving and number not in self._counting
+
+    def spares_state(self, key: bytes) -> bool:
+        """Whether no frame under way changes this record."""
+        return key not in self._replacing

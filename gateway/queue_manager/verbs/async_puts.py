@@ -1,0 +1,114 @@
+"""Runs of asynchronous puts that a program sends without waiting: one descriptor worked out for all that are alike.
+
+Asynchronous puts come tens to a chunk and differ in identifiers and data alone. What MQPUT does with a descriptor is
+done once for each that is different otherwise; the messages become one row of columns. Anything out of the ordinary
+(topics, transmission queues, groups, segments, reports, expiry, a limit in sight) is left to MQPUT, message by message,
+which also finds out which one is refused and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.mqi import PutOptions
+from gateway.queue_manager.batch.intake import check_lengths
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.store.unit import LanePuts, StoreUnit
+from gateway.queue_manager.verbs import descriptor, mqput
+from gateway.queue_manager.verbs.handles import Handle
+from gateway.queue_manager.verbs.name_resolution import Target, refreshed
+
+if TYPE_CHECKING:
+    from gateway.queue_manager.verbs.connection import Connection
+
+_IDS_BEGIN, _CORREL_ID, _IDS_END = 48, 72, 96
+_OUT_OF_THE_ORDINARY = (
+    mq.MQPMO_LOGICAL_ORDER | mq.MQPMO_NEW_MSG_ID | mq.MQPMO_NEW_CORREL_ID | mq.MQPMO_PASS_ALL_CONTEXT
+    | mq.MQPMO_PASS_IDENTITY_CONTEXT
+)  # fmt: skip
+
+
+class _Alike(NamedTuple):
+    """Messages whose descriptors differ in their identifiers only."""
+
+    md: bytes
+    """The first one's, as it was given."""
+    msg_ids: list[bytes]
+    correl_ids: list[bytes]
+    bodies: list[bytes]
+
+
+def put_run(
+    connection: Connection, handle: Handle, mds: Sequence[bytes], options: PutOptions, bodies: Sequence[bytes]
+) -> bool:
+    """Put all of them into the unit of work, or none: then they are to be put one by one."""
+    target = handle.target
+    if target is None or handle.records or handle.topic or options.options & _OUT_OF_THE_ORDINARY or options.properties:
+        return False
+    try:
+        return _put_alike(connection, handle, target, _alike(mds, bodies), options)
+    except MQError:
+        return False
+
+
+def _alike(mds: Sequence[bytes], bodies: Sequence[bytes]) -> list[_Alike]:
+    """Neighbours with the same descriptor together: the order stays."""
+    found: list[_Alike] = []
+    front = back = b""
+    for md, body in zip(mds, bodies, strict=True):
+        if md[_IDS_END:] != back or md[:_IDS_BEGIN] != front:
+            front, back = md[:_IDS_BEGIN], md[_IDS_END:]
+            found.append(_Alike(md, [], [], []))
+        alike = found[-1]
+        alike.msg_ids.append(md[_IDS_BEGIN:_CORREL_ID])
+        alike.correl_ids.append(md[_CORREL_ID:_IDS_END])
+        alike.bodies.append(body)
+    return found
+
+
+def _put_alike(
+    connection: Connection, handle: Handle, target: Target, groups: Sequence[_Alike], options: PutOptions
+) -> bool:
+    mqput.check_options(options)
+    target = handle.target = refreshed(connection.core, target)
+    queue = target.queue
+    if queue is None or target.remote or queue.deleted or queue.put_inhibited or queue.temporary:
+        return False
+    target.check_put()
+    count = sum(len(group.bodies) for group in groups)
+    if connection.core.depth(queue) + count > queue.max_depth:
+        return False
+    if options.options & mq.MQPMO_SYNCPOINT:
+        connection.check_room(count)
+    own = StoreUnit()
+    for group in groups:
+        lane = _lane(connection, handle, target, queue, group, options)
+        if lane is None:
+            return False
+        own.puts.append(lane)
+    connection.accept(own, options.options)
+    return True
+
+
+def _lane(
+    connection: Connection, handle: Handle, target: Target, queue: LocalQueue, group: _Alike, options: PutOptions
+) -> LanePuts | None:
+    """The columns of one group; None when one of its messages needs more than that."""
+    message, (warned, _) = mqput.filled(connection, target, group.md, options)
+    no_id = descriptor.NO_ID
+    if warned or message.flags or message.report or message.expiry > 0 or no_id in group.msg_ids:
+        return None
+    connection.give_context(message, handle, options)
+    head = message.pack()
+    heads = [head] * len(group.bodies)
+    check_lengths(connection.core, queue, heads, group.bodies)
+    priority = 0 if queue.fifo else max(0, min(9, message.priority))
+    persistent = message.persistence == mq.MQPER_PERSISTENT
+    correl_ids = group.correl_ids if any(one != no_id for one in group.correl_ids) else None
+    if correl_ids is not None and no_id in correl_ids:
+        head = head[:_CORREL_ID] + no_id + head[_IDS_END:]
+        heads = [head] * len(group.bodies)
+    return LanePuts(queue.name, b"", priority, persistent, heads, group.bodies, group.msg_ids, correl_ids)

@@ -1,0 +1,139 @@
+"""Groups and segments: what a put makes of them, and how a get finds its way through them.
+
+Section 7 of the MQI reference, Groups and segments. Pure over descriptors, except for new identifiers.
+"""
+
+from __future__ import annotations
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.verbs import descriptor
+from gateway.queue_manager.verbs.descriptor import NO_ID, Descriptor
+from gateway.queue_manager.verbs.handles import LogicalOrder
+
+Message = tuple[bytes, bytes]
+SEGMENT_BOUNDARY = 16
+"""Segments the queue manager makes are cut at multiples of this, so that numbers are not cut in two."""
+
+_IN_GROUP = mq.MQMF_MSG_IN_GROUP | mq.MQMF_LAST_MSG_IN_GROUP
+_SEGMENTED = mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT
+
+
+def start_logical(core: Core, state: LogicalOrder, message: Descriptor, *, syncpoint: bool) -> None:
+    """MQPMO_LOGICAL_ORDER: the queue manager gives group, number and offset, and checks the order."""
+    flags = message.flags
+    if state.in_group and not flags & _IN_GROUP and not state.in_message:
+        raise MQError(mq.MQRC_INCOMPLETE_GROUP, "the group on this handle is not ended: put its last message first")
+    if state.in_message and not flags & _SEGMENTED:
+        raise MQError(
+            mq.MQRC_INCOMPLETE_MSG, "the segmented message on this handle is not ended: put its last segment first"
+        )
+    if state.open:
+        if message.persistence != state.persistence:
+            raise MQError(mq.MQRC_INCONSISTENT_PERSISTENCE, "all messages of a group have the same persistence")
+        if syncpoint != state.syncpoint:
+            raise MQError(mq.MQRC_INCONSISTENT_UOW, "all messages of a group are put inside syncpoint, or none")
+    else:
+        state.group_id = core.new_identifier() if flags & (_IN_GROUP | _SEGMENTED) else NO_ID
+        state.sequence, state.offset = 1, 0
+        state.persistence, state.syncpoint = message.persistence, syncpoint
+    message.group_id, message.sequence, message.offset = state.group_id, state.sequence, state.offset
+
+
+def advance_logical(state: LogicalOrder, flags: int, length: int) -> None:
+    """The message was put: where the next one stands."""
+    state.in_message = bool(flags & _SEGMENTED) and not flags & mq.MQMF_LAST_SEGMENT
+    if state.in_message:
+        state.offset += length
+        state.in_group = bool(flags & _IN_GROUP)
+        return
+    state.offset = 0
+    state.in_group = bool(flags & _IN_GROUP) and not flags & mq.MQMF_LAST_MSG_IN_GROUP
+    state.sequence = state.sequence + 1 if state.in_group else 1
+
+
+def segments_of(core: Core, queue: LocalQueue | None, md: bytes, data: bytes) -> list[Message]:
+    """The message, or its segments when it is too long for the queue and may be segmented."""
+    flags = descriptor.integer(md, "flags")
+    if queue is None or not flags & mq.MQMF_SEGMENTATION_ALLOWED:
+        return [(md, data)]
+    limit = min(queue.max_length, core.attribute("MAXMSGL"))
+    if len(data) <= limit or limit < SEGMENT_BOUNDARY:
+        return [(md, data)]
+    return _cut(core, md, data, limit - limit % SEGMENT_BOUNDARY)
+
+
+def _cut(core: Core, md: bytes, data: bytes, step: int) -> list[Message]:
+    whole = Descriptor(md)
+    if whole.group_id == NO_ID:
+        whole.group_id = core.new_identifier()
+    base, last_of_all = whole.offset, not whole.flags & mq.MQMF_SEGMENT or bool(whole.flags & mq.MQMF_LAST_SEGMENT)
+    parts: list[Message] = []
+    for begin in range(0, len(data), step):
+        part = Descriptor(whole.pack())
+        part.offset = base + begin
+        part.flags |= mq.MQMF_SEGMENT
+        if begin + step >= len(data) and last_of_all:
+            part.flags |= mq.MQMF_LAST_SEGMENT
+        part.original_length = len(data)
+        if begin:
+            part.msg_id = core.new_identifier()
+            part.format = mq.MQFMT_NONE
+        parts.append((part.pack(), data[begin : begin + step]))
+    return parts
+
+
+def group_status(md: bytes) -> tuple[bytes, bytes, bytes]:
+    """MQGMO GroupStatus, SegmentStatus, Segmentation."""
+    flags = descriptor.integer(md, "flags")
+    group = b"L" if flags & mq.MQMF_LAST_MSG_IN_GROUP else b"G" if flags & mq.MQMF_MSG_IN_GROUP else b" "
+    segment = b"L" if flags & mq.MQMF_LAST_SEGMENT else b"S" if flags & mq.MQMF_SEGMENT else b" "
+    return group, segment, b"A" if flags & mq.MQMF_SEGMENTATION_ALLOWED else b" "
+
+
+def physical_key(md: bytes) -> tuple[bytes, int, int]:
+    """Group, number in it, offset in the message: the logical order of what belongs together."""
+    return md[descriptor.GROUP_ID], descriptor.integer(md, "sequence"), descriptor.integer(md, "offset")
+
+
+def whole(first: bytes, last: bytes) -> bytes:
+    """The descriptor of a reassembled message: no segment any more; the last in its group if its last segment was."""
+    message = Descriptor(first)
+    message.flags |= descriptor.integer(last, "flags") & mq.MQMF_LAST_MSG_IN_GROUP
+    message.flags &= ~_SEGMENTED
+    message.original_length = -1
+    if not message.flags & mq.MQMF_MSG_IN_GROUP:
+        message.group_id = NO_ID
+    return message.pack()
+
+
+def is_complete_message(parts: list[tuple[bytes, int]]) -> bool:
+    """Whether segments (descriptor, length), in order, are all of one message."""
+    expected = 0
+    for md, length in parts:
+        if descriptor.integer(md, "offset") != expected:
+            return False
+        expected += length
+    return bool(parts) and bool(descriptor.integer(parts[-1][0], "flags") & mq.MQMF_LAST_SEGMENT)
+
+
+def is_complete_group(messages: list[tuple[bytes, int]]) -> bool:
+    """Whether messages (descriptor, length) in logical order are all of one group, each with all its segments."""
+    sequence, at = 1, 0
+    while at < len(messages):
+        md = messages[at][0]
+        if descriptor.integer(md, "sequence") != sequence:
+            return False
+        end = at + 1
+        if descriptor.integer(md, "flags") & mq.MQMF_SEGMENT:
+            while end < len(messages) and descriptor.integer(messages[end][0], "sequence") == sequence:
+                end += 1
+            if not is_complete_message(messages[at:end]):
+                return False
+        last = messages[end - 1][0]
+        at, sequence = end, sequence + 1
+        if descriptor.integer(last, "flags") & mq.MQMF_LAST_MSG_IN_GROUP:
+            return at == len(messages)
+    return False

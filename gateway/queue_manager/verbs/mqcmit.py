@@ -1,0 +1,74 @@
+"""The end of a unit of work: everything final, or everything undone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.store.unit import Backout, LaneTakes, StoreUnit
+from gateway.queue_manager.verbs.handles import UnitOfWork
+
+if TYPE_CHECKING:
+    from gateway.queue_manager.verbs.connection import Connection
+
+
+def commit(connection: Connection) -> None:
+    """MQCMIT."""
+    work = connection.work
+    if work.failed:
+        back(connection)
+        raise MQError(mq.MQRC_BACKED_OUT, "an asynchronous put of the unit of work had failed: MQSTAT says which")
+    if not work.open:
+        return
+    unit = work.unit
+    for queue, tokens in _by_queue(work).items():
+        unit.takes.append(LaneTakes(queue.name, b"", tokens))
+    for taken in work.taken:
+        connection.placer.confirm_delivery(taken.md, taken.data, unit)
+    for queue, rows in work.puts.items():
+        queue.uncommitted_puts -= rows
+    connection.work = UnitOfWork()
+    try:
+        connection.core.commit_call(unit)
+    except MQError as error:
+        _return(connection, work)
+        raise MQError(mq.MQRC_BACKED_OUT, f"the unit of work could not be stored and is backed out: {error}") from error
+
+
+def back(connection: Connection) -> None:
+    """MQBACK."""
+    work, connection.work = connection.work, UnitOfWork()
+    for queue, rows in work.puts.items():
+        queue.uncommitted_puts -= rows
+    _return(connection, work)
+
+
+def _return(connection: Connection, work: UnitOfWork) -> None:
+    """Messages got go back to their places with their count raised; those marked to skip backout stay got."""
+    unit = StoreUnit()
+    skipped = [taken for taken in work.taken if taken.skip]
+    for taken in work.taken:
+        if not taken.skip:
+            unit.backouts.append(Backout(taken.queue.name, b"", taken.token, taken.backout + 1))
+    try:
+        if unit:
+            connection.core.commit(unit)
+    except MQError:  # the disk is away: the messages are back all the same, their counts are not raised
+        pass
+    finally:
+        for queue, tokens in _by_queue(work).items():
+            connection.core.unlock_messages(queue, tokens)
+            connection.core.wake(queue)
+    for taken in skipped:  # a new unit of work begins with it
+        connection.core.lock_messages(taken.queue, [taken.token], connection)
+        taken.skip = False
+        connection.work.taken.append(taken)
+
+
+def _by_queue(work: UnitOfWork) -> dict[LocalQueue, list[int]]:
+    tokens: dict[LocalQueue, list[int]] = {}
+    for taken in work.taken:
+        tokens.setdefault(taken.queue, []).append(taken.token)
+    return tokens

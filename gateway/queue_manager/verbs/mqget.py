@@ -1,0 +1,258 @@
+"""MQGET: find, show, and take or browse. Never waits; 2033 says that there is nothing now.
+
+Section 7 of the MQI reference, MQGET. The connection's unit of work keeps what is got under syncpoint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.mqi import GetOptions, Got
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
+from gateway.queue_manager.verbs import descriptor, message_data
+from gateway.queue_manager.verbs.groups import advance_logical, group_status, whole
+from gateway.queue_manager.verbs.handles import INPUT, Handle, Taken
+from gateway.queue_manager.verbs.name_resolution import refreshed
+from gateway.queue_manager.verbs.search import Candidate, Search, message_token, wanted
+
+if TYPE_CHECKING:
+    from gateway.queue_manager.verbs.connection import Connection
+
+BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR
+MARKS = mq.MQGMO_MARK_BROWSE_HANDLE | mq.MQGMO_MARK_BROWSE_CO_OP
+UNMARKS = 0x400000 | 0x800000
+"""MQGMO_UNMARK_BROWSE_CO_OP, MQGMO_UNMARK_BROWSE_HANDLE."""
+MQOO_CO_OP = 0x20000
+SYNCPOINTS = mq.MQGMO_SYNCPOINT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_SYNCPOINT_IF_PERSISTENT
+KNOWN_OPTIONS = (
+    mq.MQGMO_WAIT | SYNCPOINTS | mq.MQGMO_SET_SIGNAL | BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG |
+    mq.MQGMO_MARK_SKIP_BACKOUT | mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_LOCK | mq.MQGMO_UNLOCK |
+    mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_CONVERT | mq.MQGMO_LOGICAL_ORDER | mq.MQGMO_COMPLETE_MSG |
+    mq.MQGMO_ALL_MSGS_AVAILABLE | mq.MQGMO_ALL_SEGMENTS_AVAILABLE | MARKS | UNMARKS | mq.MQGMO_UNMARKED_BROWSE_MSG |
+    mq.MQGMO_PROPERTIES_FORCE_MQRFH2 | mq.MQGMO_NO_PROPERTIES | mq.MQGMO_PROPERTIES_IN_HANDLE |
+    mq.MQGMO_PROPERTIES_COMPATIBILITY )  # fmt: skip
+
+
+def check_options(options: GetOptions) -> None:
+    """2046 for options that clash, 2460 for properties asked into a handle that is not there."""
+    value = options.options
+    under = value & mq.MQGMO_MSG_UNDER_CURSOR
+    clash = (
+        value & ~KNOWN_OPTIONS
+        or (value & SYNCPOINTS).bit_count() > 1
+        or (value & BROWSE).bit_count() > 1
+        or (value & BROWSE and (under or value & (mq.MQGMO_SYNCPOINT | mq.MQGMO_SYNCPOINT_IF_PERSISTENT)))
+        or (value & mq.MQGMO_LOCK and not value & BROWSE)
+        or (value & mq.MQGMO_MARK_SKIP_BACKOUT and not value & mq.MQGMO_SYNCPOINT)
+        or (value & mq.MQGMO_UNLOCK and value & (BROWSE | mq.MQGMO_LOCK | mq.MQGMO_WAIT))
+        or (value & MARKS and not value & BROWSE)
+    )
+    if clash:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQGMO.Options 0x{value:X} holds options that clash or are unknown")
+    if value & mq.MQGMO_PROPERTIES_IN_HANDLE and not options.handle_given:
+        raise MQError(mq.MQRC_HMSG_ERROR, "MQGMO_PROPERTIES_IN_HANDLE needs a message handle in MQGMO.MsgHandle")
+    if options.wait_interval < -1:
+        raise MQError(mq.MQRC_WAIT_INTERVAL_ERROR, f"WaitInterval {options.wait_interval} is below -1")
+
+
+def get(connection: Connection, handle: Handle, md: bytes, options: GetOptions, buffer_length: int) -> Got:
+    """One message, or the reason there is none."""
+    check_options(options)
+    queue = _queue_of(connection, handle, options)
+    search = Search(connection.core, queue, handle)
+    try:
+        return _found(connection, handle, queue, search, md, options, buffer_length)
+    finally:
+        if search.expired:
+            discard_expired(connection, queue, search.expired)
+
+
+def _queue_of(connection: Connection, handle: Handle, options: GetOptions) -> LocalQueue:
+    queue = handle.queue
+    if queue is None:
+        raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
+    if queue.deleted:
+        raise MQError(mq.MQRC_Q_DELETED, f"{queue.name} has been deleted")
+    if options.options & (BROWSE | mq.MQGMO_UNLOCK):
+        handle.needs(mq.MQOO_BROWSE, mq.MQRC_NOT_OPEN_FOR_BROWSE, "MQOO_BROWSE")
+    else:
+        handle.needs(INPUT, mq.MQRC_NOT_OPEN_FOR_INPUT, "an MQOO_INPUT option")
+        if options.options & mq.MQGMO_MSG_UNDER_CURSOR:
+            handle.needs(mq.MQOO_BROWSE, mq.MQRC_NOT_OPEN_FOR_BROWSE, "MQOO_BROWSE")
+    if options.options & mq.MQGMO_MARK_BROWSE_CO_OP and not handle.options & MQOO_CO_OP:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, "MQGMO_MARK_BROWSE_CO_OP needs MQOO_CO_OP on MQOPEN")
+    if handle.target is not None:
+        handle.target = refreshed(connection.core, handle.target)
+        handle.target.check_get()
+    if queue.get_inhibited:
+        raise MQError(mq.MQRC_GET_INHIBITED, f"ALTER QLOCAL('{queue.name}') GET(ENABLED) allows it")
+    return queue
+
+
+def _found(
+    connection: Connection,
+    handle: Handle,
+    queue: LocalQueue,
+    search: Search,
+    md: bytes,
+    options: GetOptions,
+    buffer_length: int,
+) -> Got:
+    value = options.options
+    if value & mq.MQGMO_UNLOCK:
+        _unlock(connection, handle, queue)
+        return Got(md, b"", 0, queue.name)
+    one = _choose(handle, search, md, options)
+    if one is None:
+        raise MQError(mq.MQRC_NO_MSG_AVAILABLE, f"{queue.name} has no message that fits", 2)
+    parts = _parts(search, one, options)
+    got = _shown(connection, handle, queue, one, parts, options)
+    accept = bool(value & mq.MQGMO_ACCEPT_TRUNCATED_MSG)
+    if value & mq.MQGMO_CONVERT:
+        message_data.convert(got, md, buffer_length, connection.core.attribute("CCSID"), accept=accept)
+    if message_data.fitted(got, buffer_length, accept=accept):
+        if value & BROWSE:
+            _browsed(connection, handle, queue, one, options)
+        else:
+            _take(connection, handle, queue, parts, options)
+        if value & mq.MQGMO_LOGICAL_ORDER:
+            _advance(handle, one, parts)
+    return got
+
+
+def _choose(handle: Handle, search: Search, md: bytes, options: GetOptions) -> Candidate | None:
+    value = options.options
+    if value & (mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR):
+        one = None if handle.cursor is None else search.at(handle.cursor)
+        if one is None:
+            raise MQError(mq.MQRC_NO_MSG_UNDER_CURSOR, "the browse cursor is on no message: browse one first")
+        return one
+    after = handle.cursor if value & mq.MQGMO_BROWSE_NEXT else None
+    return search.first(wanted(md, options), options, after)
+
+
+def _parts(search: Search, one: Candidate, options: GetOptions) -> list[Candidate]:
+    segmented = descriptor.integer(one.md, "flags") & mq.MQMF_SEGMENT
+    return search.segments(one) if options.options & mq.MQGMO_COMPLETE_MSG and segmented else [one]
+
+
+def _shown(
+    connection: Connection,
+    handle: Handle,
+    queue: LocalQueue,
+    one: Candidate,
+    parts: list[Candidate],
+    options: GetOptions,
+) -> Got:
+    """The message as the getter gets it, before it is converted and cut to the buffer."""
+    core = connection.core
+    md = descriptor.with_remaining(one.md, one.expiry / 1_000_000 if one.expiry else None, core.now())
+    data = b"".join(part.data for part in parts) if len(parts) > 1 else one.data
+    if len(parts) > 1:
+        md = whole(md, parts[-1].md)
+    status = group_status(md)
+    md, data, held = message_data.seen(md, data, options, _property_control(handle, queue))
+    got = Got(md, data, len(data), queue.name, 0, 0, held, *status)
+    got.token = message_token(one.token)
+    return got
+
+
+def _property_control(handle: Handle, queue: LocalQueue) -> int:
+    """That of the object opened: an alias has its own."""
+    definition = handle.target.chain[0] if handle.target is not None and handle.target.chain else queue.definition
+    value = definition.attributes.get("PROPCTL", queue.property_control)
+    return value if isinstance(value, int) else 0
+
+
+def _advance(handle: Handle, one: Candidate, parts: list[Candidate]) -> None:
+    state, last = handle.getting, parts[-1].md
+    flags = descriptor.integer(last, "flags")
+    if not state.open:
+        state.group_id, state.sequence, state.offset = one.md[descriptor.GROUP_ID], 1, 0
+        state.sequence = descriptor.integer(one.md, "sequence")
+    if len(parts) > 1:
+        flags &= ~(mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT)
+    advance_logical(state, flags, len(one.data))
+
+
+def discard_expired(connection: Connection, queue: LocalQueue, expired: list[Candidate]) -> None:
+    """Messages found to have expired are gone; those that ask for it are reported."""
+    unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [one.token for one in expired])])
+    for one in expired:
+        if descriptor.integer(one.md, "report") & mq.MQRO_EXPIRATION:
+            connection.placer.report(one.md, one.data, mq.MQFB_EXPIRATION, unit)
+    connection.core.commit(unit)
+
+
+# Browsing
+
+
+def _browsed(connection: Connection, handle: Handle, queue: LocalQueue, one: Candidate, options: GetOptions) -> None:
+    value = options.options
+    _unlock(connection, handle, queue)
+    handle.cursor = one.token
+    if value & mq.MQGMO_LOCK:
+        connection.core.lock_messages(queue, [one.token], handle)
+        handle.cursor_locked = True
+    if value & mq.MQGMO_MARK_BROWSE_HANDLE:
+        handle.marks.add(one.token)
+    if value & mq.MQGMO_MARK_BROWSE_CO_OP:
+        interval = connection.core.attribute("MARKINT")
+        until = float("inf") if interval < 0 else connection.core.scheduler.monotonic() + interval / 1000
+        queue.marked[one.token] = until
+    if value & UNMARKS:
+        handle.marks.discard(one.token)
+        queue.marked.pop(one.token, None)
+
+
+def _unlock(connection: Connection, handle: Handle, queue: LocalQueue) -> None:
+    if handle.cursor_locked and handle.cursor is not None:
+        handle.cursor_locked = False
+        if queue.locked.get(handle.cursor) is handle:
+            connection.core.unlock_messages(queue, [handle.cursor])
+            connection.core.wake(queue)
+
+
+# Taking
+
+
+def _take(
+    connection: Connection, handle: Handle, queue: LocalQueue, parts: list[Candidate], options: GetOptions
+) -> None:
+    value = options.options
+    core = connection.core
+    persistent = descriptor.integer(parts[0].md, "persistence") == mq.MQPER_PERSISTENT
+    inside = value & mq.MQGMO_SYNCPOINT or (value & mq.MQGMO_SYNCPOINT_IF_PERSISTENT and persistent)
+    if inside:
+        connection.check_room(len(parts))
+        skip = bool(value & mq.MQGMO_MARK_SKIP_BACKOUT)
+        if skip and any(taken.skip for taken in connection.work.taken):
+            raise MQError(mq.MQRC_SECOND_MARK_NOT_ALLOWED, "a unit of work has one message that skips backout")
+        core.lock_messages(queue, [part.token for part in parts], connection)
+        connection.work.taken += [
+            Taken(queue, part.token, part.backout, md, data, skip)
+            for part, (md, data) in zip(parts, _as_delivered(parts), strict=True)
+        ]
+    else:
+        unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [part.token for part in parts])])
+        for md, data in _as_delivered(parts):
+            connection.placer.confirm_delivery(md, data, unit)
+        core.commit_call(unit)
+    if handle.cursor in {part.token for part in parts}:
+        handle.cursor_locked = False
+    if handle.options & mq.MQOO_SAVE_ALL_CONTEXT:
+        handle.saved_context = parts[0].md
+
+
+def _as_delivered(parts: list[Candidate]) -> list[tuple[bytes, bytes]]:
+    """Descriptor and data of each part, for its COD: of segments that are got as one message there is one, about all
+    of it."""
+    first, *others = parts
+    if not others:
+        return [(first.md, first.data)]
+    md = whole(first.md, parts[-1].md)
+    quiet = [(descriptor.with_integer(one.md, "report", 0), b"") for one in others]
+    return [(md, b"".join(one.data for one in parts)), *quiet]

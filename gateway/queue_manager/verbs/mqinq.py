@@ -1,0 +1,172 @@
+"""MQINQ and MQSET: attributes by selector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.mqi import Inquired
+from gateway.queue_manager.commands.status import COMMAND_LEVEL, VERSION, names_of, queue_manager_identifier
+from gateway.queue_manager.objects.administration import AdministrationError
+from gateway.queue_manager.objects.attributes import BY_SELECTOR, QUEUE_KINDS, Value
+from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.verbs.handles import Handle
+
+if TYPE_CHECKING:
+    from gateway.queue_manager.verbs.connection import Connection
+
+DATE, TIME = (2004, 2027), (2005, 2028)
+"""MQCA_CREATION_DATE and MQCA_ALTERATION_DATE, and the times."""
+MQCA_TOPIC_NAME = 2092
+MQCA_PROCESS_NAME = 2012
+KNOWN = frozenset(selector for table in BY_SELECTOR.values() for selector in table)
+SETTABLE = frozenset({"GET", "PUT", "TRIGGER", "TRIGDPTH", "TRIGMPRI", "TRIGTYPE", "TRIGDATA", "DISTL"})
+_EXTRA_INTEGERS = frozenset({
+    mq.MQIA_Q_TYPE, mq.MQIA_CURRENT_Q_DEPTH, mq.MQIA_OPEN_INPUT_COUNT, mq.MQIA_OPEN_OUTPUT_COUNT,
+    mq.MQIA_DEFINITION_TYPE, mq.MQIA_NAME_COUNT, mq.MQIA_COMMAND_LEVEL, mq.MQIA_PLATFORM, mq.MQIA_MAX_PRIORITY,
+    mq.MQIA_SYNCPOINT, mq.MQIA_DIST_LISTS, })  # fmt: skip
+
+
+def inquire(connection: Connection, handle: Handle, selectors: Sequence[int]) -> Inquired:
+    """The attributes in the order of the selectors; warning 2068 where one does not belong to the object."""
+    handle.needs(mq.MQOO_INQUIRE, mq.MQRC_NOT_OPEN_FOR_INQUIRE, "MQOO_INQUIRE")
+    definition = _current(connection, handle)
+    integers: list[int] = []
+    characters: list[bytes] = []
+    misplaced = False
+    for selector in selectors:
+        if mq.MQIA_FIRST <= selector <= mq.MQIA_LAST:
+            number = integer_attribute(connection, definition, selector)
+            misplaced = misplaced or number is None
+            integers.append(-1 if number is None else number)
+        elif mq.MQCA_FIRST <= selector <= mq.MQCA_LAST:
+            field = character_attribute(connection, definition, selector)
+            misplaced = misplaced or field is None
+            characters.append(b"*" * 48 if field is None else field)
+        else:
+            raise _unknown(selector)
+    if misplaced:
+        return Inquired(integers, characters, 1, mq.MQRC_SELECTOR_NOT_FOR_TYPE)
+    return Inquired(integers, characters)
+
+
+def _unknown(selector: int) -> MQError:
+    return MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} is no attribute known here")
+
+
+def _current(connection: Connection, handle: Handle) -> Definition:
+    """The definition as it is now."""
+    definition = handle.definition
+    if handle.queue is not None and definition is None:
+        definition = handle.queue.definition
+    if definition is None:
+        raise MQError(mq.MQRC_NOT_OPEN_FOR_INQUIRE, "the object has no attributes")
+    found = connection.core.catalogue.get(definition.kind, definition.name)
+    if found is None:
+        raise MQError(mq.MQRC_OBJECT_CHANGED, f"{definition.name!r} has been deleted")
+    return found
+
+
+def integer_attribute(connection: Connection, definition: Definition, selector: int) -> int | None:
+    """An integer; None when the object has no such attribute, 2067 when none has."""
+    attribute = BY_SELECTOR[definition.kind].get(selector)
+    if attribute is not None:
+        return definition.number(attribute.keyword)
+    value = _running(connection, definition).get(selector)
+    if value is None and selector not in KNOWN and selector not in _EXTRA_INTEGERS:
+        raise _unknown(selector)
+    return value
+
+
+def _running(connection: Connection, definition: Definition) -> dict[int, int]:
+    """Integers an object has without being given them."""
+    core = connection.core
+    if definition.kind == "QMGR":
+        return {
+            mq.MQIA_COMMAND_LEVEL: COMMAND_LEVEL, mq.MQIA_PLATFORM: mq.MQPL_UNIX, mq.MQIA_MAX_PRIORITY: 9,
+            mq.MQIA_SYNCPOINT: 1, mq.MQIA_DIST_LISTS: 1,
+        }  # fmt: skip
+    if definition.kind == "NAMELIST":
+        return {mq.MQIA_NAME_COUNT: len(names_of(definition))}
+    if definition.kind not in QUEUE_KINDS:
+        return {}
+    values = {mq.MQIA_Q_TYPE: QUEUE_KINDS[definition.kind]}
+    queue = core.queues.get(definition.name) if definition.kind == "QLOCAL" else None
+    if queue is not None:
+        values |= {
+            mq.MQIA_CURRENT_Q_DEPTH: core.depth(queue),
+            mq.MQIA_OPEN_INPUT_COUNT: queue.inputs,
+            mq.MQIA_OPEN_OUTPUT_COUNT: queue.outputs,
+            mq.MQIA_DEFINITION_TYPE: definition.dynamic or 1,
+        }
+    return values
+
+
+def character_attribute(connection: Connection, definition: Definition, selector: int) -> bytes | None:
+    """A character attribute in its full length."""
+    attribute = BY_SELECTOR[definition.kind].get(selector)
+    if definition.kind == "NAMELIST" and selector == mq.MQCA_NAMES:
+        return b"".join(name.encode().ljust(48) for name in names_of(definition))
+    if attribute is not None:
+        return definition.text(attribute.keyword).encode().ljust(attribute.length)[: attribute.length]
+    found = _names(connection, definition).get(selector)
+    if found is not None:
+        return found
+    if selector in DATE or selector in TIME:
+        when = definition.created if selector in {DATE[0], TIME[0]} else definition.altered
+        day, _, time = when.partition(" ")
+        return day.encode().ljust(12) if selector in DATE else time.encode().ljust(8)
+    if selector not in KNOWN and selector not in {2015, 2016, 2032, 2120, 2003, 2045, MQCA_TOPIC_NAME}:
+        raise _unknown(selector)
+    return None
+
+
+def _names(connection: Connection, definition: Definition) -> dict[int, bytes]:
+    core = connection.core
+    name = definition.name.encode().ljust(48)
+    if definition.kind == "QMGR":
+        return {
+            mq.MQCA_Q_MGR_NAME: core.name.encode().ljust(48),
+            mq.MQCA_Q_MGR_IDENTIFIER: queue_manager_identifier(core).encode().ljust(48),
+            mq.MQCA_VERSION: VERSION.encode(),
+            mq.MQCA_COMMAND_INPUT_Q_NAME: b"SYSTEM.ADMIN.COMMAND.QUEUE".ljust(48),
+        }
+    if definition.kind in QUEUE_KINDS:
+        return {mq.MQCA_Q_NAME: name}
+    selector = {"NAMELIST": mq.MQCA_NAMELIST_NAME, "TOPIC": MQCA_TOPIC_NAME, "PROCESS": MQCA_PROCESS_NAME}.get(
+        definition.kind
+    )
+    return {} if selector is None else {selector: name}
+
+
+def set_attributes(
+    connection: Connection,
+    handle: Handle,
+    selectors: Sequence[int],
+    integers: Sequence[int],
+    characters: Sequence[bytes],
+) -> None:
+    """MQSET: what a program may change of a queue."""
+    handle.needs(mq.MQOO_SET, mq.MQRC_NOT_OPEN_FOR_SET, "MQOO_SET")
+    definition = _current(connection, handle)
+    given: dict[str, Value] = {}
+    numbers, texts = iter(integers), iter(characters)
+    for selector in selectors:
+        attribute = BY_SELECTOR[definition.kind].get(selector)
+        if attribute is None or attribute.keyword not in SETTABLE:
+            raise MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} cannot be set on a {definition.kind}")
+        if attribute.is_text:
+            value: Value = next(texts, b"").rstrip(b" \0").decode("utf-8", "replace")
+        else:
+            number = next(numbers, None)
+            if number is None:
+                raise MQError(mq.MQRC_INT_ATTR_COUNT_ERROR, "fewer integers than integer selectors")
+            value = number
+        given[attribute.keyword] = value
+    try:
+        connection.administration.alter(definition.kind, definition.name, given)
+    except AdministrationError as error:
+        reason = mq.MQRC_INHIBIT_VALUE_ERROR if {"GET", "PUT"} & given.keys() else mq.MQRC_TRIGGER_CONTROL_ERROR
+        raise MQError(reason, error.message) from error

@@ -1,0 +1,233 @@
+"""MQOPEN and MQCLOSE: names become handles, model queues become dynamic ones, temporary ones go when they are
+closed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.mqi import ObjectDescriptor, Response
+from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dynamic
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.verbs.handles import INPUT, Handle
+from gateway.queue_manager.verbs.name_resolution import Target, resolve
+from gateway.queue_manager.verbs.selectors import compile_selector
+
+if TYPE_CHECKING:
+    from gateway.queue_manager.verbs.connection import Connection
+
+MQOO_CO_OP = 0x20000
+KNOWN_OPTIONS = (
+    INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT | mq.MQOO_INQUIRE | mq.MQOO_SET | mq.MQOO_SAVE_ALL_CONTEXT
+    | mq.MQOO_PASS_IDENTITY_CONTEXT | mq.MQOO_PASS_ALL_CONTEXT | mq.MQOO_SET_IDENTITY_CONTEXT | mq.MQOO_SET_ALL_CONTEXT
+    | mq.MQOO_ALTERNATE_USER_AUTHORITY | mq.MQOO_FAIL_IF_QUIESCING | mq.MQOO_BIND_ON_OPEN | mq.MQOO_BIND_NOT_FIXED
+    | mq.MQOO_RESOLVE_LOCAL_Q | mq.MQOO_NO_READ_AHEAD | mq.MQOO_READ_AHEAD | MQOO_CO_OP | 0x400000 | 0x10000
+)  # fmt: skip
+CONTEXT_OPTIONS = (
+    mq.MQOO_PASS_IDENTITY_CONTEXT | mq.MQOO_PASS_ALL_CONTEXT | mq.MQOO_SET_IDENTITY_CONTEXT | mq.MQOO_SET_ALL_CONTEXT
+)
+_KINDS = {mq.MQOT_NAMELIST: "NAMELIST", mq.MQOT_PROCESS: "PROCESS"}
+
+
+def open_object(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+    """A handle of the object; the descriptor is filled in."""
+    check_options(options)
+    if wanted.records:
+        return _distribution_list(connection, wanted, options)
+    if wanted.object_type == mq.MQOT_Q:
+        connection.authorise_open(wanted.name, wanted.queue_manager, options)
+        handle = open_queue(connection, wanted, options)
+    elif wanted.object_type == mq.MQOT_TOPIC:
+        handle = _topic(connection, wanted, options)
+    elif wanted.object_type == mq.MQOT_Q_MGR:
+        handle = Handle(0, options, mq.MQOT_Q_MGR, connection.core.catalogue.queue_manager)
+    elif wanted.object_type in _KINDS:
+        definition = connection.core.catalogue.get(_KINDS[wanted.object_type], wanted.name)
+        if definition is None:
+            raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no {_KINDS[wanted.object_type].lower()} {wanted.name!r}")
+        handle = Handle(0, options, wanted.object_type, definition)
+    else:
+        raise MQError(mq.MQRC_OBJECT_TYPE_ERROR, f"ObjectType {wanted.object_type} cannot be opened")
+    if wanted.selection:
+        handle.selector = compile_selector(wanted.selection)
+    return handle
+
+
+def check_options(options: int) -> None:
+    """2046 for options that clash, are unknown, or say nothing."""
+    inputs = options & INPUT
+    verbs = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT | mq.MQOO_INQUIRE | mq.MQOO_SET)
+    clash = (
+        options & ~KNOWN_OPTIONS
+        or inputs.bit_count() > 1
+        or not verbs
+        or (options & mq.MQOO_SAVE_ALL_CONTEXT and not inputs)
+        or (options & CONTEXT_OPTIONS and not options & mq.MQOO_OUTPUT)
+        or (options & mq.MQOO_READ_AHEAD and options & mq.MQOO_NO_READ_AHEAD)
+        or (options & MQOO_CO_OP and not options & mq.MQOO_BROWSE)
+    )
+    if clash:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQOPEN options 0x{options:X} clash, are unknown or name no verb")
+
+
+def _distribution_list(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+    if options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_INQUIRE | mq.MQOO_SET) or wanted.object_type != mq.MQOT_Q:
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a distribution list is opened for output only")
+    handle = Handle(0, options, mq.MQOT_Q, records=list(wanted.records))
+    wanted.responses, wanted.known, wanted.unknown, wanted.invalid = [], 0, 0, 0
+    for record in wanted.records:
+        try:
+            target = connection.resolve_for_output(record.name, record.queue_manager)
+            wanted.known, wanted.unknown = wanted.known + (not target.remote), wanted.unknown + target.remote
+            handle.targets.append(target)
+            wanted.responses.append(Response(0, 0))
+        except MQError as error:
+            wanted.invalid += 1
+            handle.targets.append(error)
+            wanted.responses.append(Response(error.comp_code, error.reason))
+    if wanted.invalid == len(wanted.records):
+        reasons = {response.reason for response in wanted.responses}
+        reason = reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
+        raise MQError(reason, "no queue of the distribution list could be opened")
+    return handle
+
+
+def _topic(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+    if options & (INPUT | mq.MQOO_BROWSE):
+        raise MQError(
+            mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output, inquire or set; MQSUB subscribes"
+        )
+    topic = connection.topics.full(wanted.name, wanted.object_string)
+    definition = connection.core.catalogue.get("TOPIC", wanted.name or "SYSTEM.BASE.TOPIC")
+    connection.authorise_topic(topic, "PUB" if options & mq.MQOO_OUTPUT else "INQ")
+    wanted.resolved_string, wanted.resolved_type = topic, mq.MQOT_TOPIC
+    wanted.resolved_queue_manager = connection.core.name
+    return Handle(0, options, mq.MQOT_TOPIC, definition, topic=topic)
+
+
+def open_queue(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+    """A handle of a queue, made first when the object is a model; the caller has seen to options and authority."""
+    core = connection.core
+    gets = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_SET | mq.MQOO_INQUIRE)
+    if gets and wanted.queue_manager not in {"", core.name}:
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a queue of another queue manager is opened for output only")
+    model = core.catalogue.get("QUEUE", wanted.name) if wanted.queue_manager in {"", core.name} else None
+    created = model is not None and model.kind == "QMODEL"
+    if created and model is not None:
+        definition = make_dynamic(connection.core, model, wanted.dynamic_name)
+        wanted.name, wanted.queue_manager = definition.name, core.name
+    if options & (mq.MQOO_INQUIRE | mq.MQOO_SET) and not options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT):
+        return _attributes_only(connection, wanted, options)
+    target = resolve(core, wanted.name, wanted.queue_manager)
+    return _opened(connection, wanted, options, target, created=created)
+
+
+def _attributes_only(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+    """For MQINQ and MQSET the object itself matters, not where its messages go."""
+    definition = connection.core.catalogue.get("QUEUE", wanted.name)
+    if definition is None:
+        raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {wanted.name!r}")
+    wanted.resolved_name, wanted.resolved_queue_manager = wanted.name, connection.core.name
+    wanted.resolved_type = mq.MQOT_Q
+    return Handle(0, options, mq.MQOT_Q, definition)
+
+
+def _opened(connection: Connection, wanted: ObjectDescriptor, options: int, target: Target, *, created: bool) -> Handle:
+    queue = target.queue
+    gets = options & (INPUT | mq.MQOO_BROWSE)
+    if gets and (queue is None or target.remote):
+        raise MQError(
+            mq.MQRC_OPTION_NOT_VALID_FOR_TYPE,
+            f"{wanted.name!r} leads to no local queue: it can be opened for output only",
+        )
+    definition = target.chain[0] if target.chain else None
+    handle = Handle(0, options, mq.MQOT_Q, definition, target)
+    if target.topic:
+        handle.topic = connection.topics.full(target.topic, "")
+        wanted.resolved_string, wanted.resolved_type = handle.topic, mq.MQOT_TOPIC
+        return handle
+    if queue is None:
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{wanted.name!r} cannot be opened so")
+    if gets:
+        handle.queue = queue
+        take_input(queue, options)
+        if options & INPUT:
+            connection.core.inputs_changed(queue)
+    if options & mq.MQOO_OUTPUT:
+        queue.outputs += 1
+    if created:
+        queue.creator = handle
+        handle.delete_on_close = queue.definition.dynamic == mq.MQQDT_TEMPORARY_DYNAMIC
+    wanted.resolved_name = target.remote_queue if target.remote else queue.name
+    wanted.resolved_queue_manager = target.remote_queue_manager or connection.core.name
+    wanted.resolved_type = mq.MQOT_Q
+    return handle
+
+
+def take_input(queue: LocalQueue, options: int) -> None:
+    """Count the handle; 2042 when the queue is open otherwise than this allows."""
+    inputs = options & INPUT
+    if inputs:
+        exclusive = inputs == mq.MQOO_INPUT_EXCLUSIVE or (
+            inputs == mq.MQOO_INPUT_AS_Q_DEF and queue.definition.number("DEFSOPT") == mq.MQOO_INPUT_EXCLUSIVE
+        )
+        exclusive = exclusive or not queue.definition.number("SHARE")
+        if queue.inputs and (exclusive or queue.exclusive):
+            raise MQError(mq.MQRC_OBJECT_IN_USE, f"{queue.name} is open for input elsewhere, exclusively here or there")
+        queue.inputs += 1
+        queue.exclusive = exclusive
+    else:
+        queue.browsers += 1
+
+
+_CLOSE_OPTIONS = {
+    mq.MQCO_NONE,
+    mq.MQCO_DELETE,
+    mq.MQCO_DELETE_PURGE,
+    mq.MQCO_QUIESCE,
+    mq.MQCO_KEEP_SUB,
+    mq.MQCO_REMOVE_SUB,
+}
+
+
+def close_queue(connection: Connection, handle: Handle, options: int) -> None:
+    """Give the counts back; delete a dynamic queue where that is asked for or due."""
+    if options not in _CLOSE_OPTIONS:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are unknown or clash")
+    queue = handle.queue
+    deletes = options in {mq.MQCO_DELETE, mq.MQCO_DELETE_PURGE}
+    output = handle.target.queue if handle.target is not None and handle.options & mq.MQOO_OUTPUT else None
+    local = queue or output
+    if deletes:
+        own = (queue is not None) + (output is not None)
+        _may_delete(connection, local, own, purge=options == mq.MQCO_DELETE_PURGE)
+    if queue is not None:
+        release_input(connection, handle, queue)
+    if output is not None:
+        output.outputs -= 1
+    due = local is not None and (deletes or handle.delete_on_close or (local.ending and not local.open_count))
+    if local is not None and due and not local.deleted:
+        delete_dynamic(connection.core, local)
+
+
+def _may_delete(connection: Connection, queue: LocalQueue | None, own: int, *, purge: bool) -> None:
+    if queue is None or queue.definition.dynamic < mq.MQQDT_PERMANENT_DYNAMIC:
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues")
+    if queue.open_count > own:
+        raise MQError(mq.MQRC_OBJECT_IN_USE, f"{queue.name} is open elsewhere")
+    if connection.core.depth(queue) and not purge:
+        raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} holds messages: MQCO_DELETE_PURGE deletes them with it")
+
+
+def release_input(connection: Connection, handle: Handle, queue: LocalQueue) -> None:
+    """The handle no longer gets from the queue."""
+    if handle.options & INPUT:
+        queue.inputs -= 1
+        queue.exclusive = queue.exclusive and bool(queue.inputs)
+        connection.core.inputs_changed(queue)
+    else:
+        queue.browsers -= 1
+    if handle.cursor_locked and handle.cursor is not None and queue.locked.get(handle.cursor) is handle:
+        connection.core.unlock_messages(queue, [handle.cursor])
+        connection.core.wake(queue)

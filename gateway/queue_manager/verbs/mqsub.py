@@ -1,0 +1,224 @@
+"""MQSUB, MQSUBRQ and the end of subscriptions: durable or not, managed or to a queue of the program's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
+from gateway.queue_manager.objects.attributes import Value
+from gateway.queue_manager.objects.catalogue import Definition, defaults
+from gateway.queue_manager.objects.topics import Subscription
+from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.verbs.handles import Handle
+from gateway.queue_manager.verbs.mqopen import open_queue
+from gateway.queue_manager.verbs.selectors import compile_selector
+
+if TYPE_CHECKING:
+    from gateway.queue_manager.verbs.connection import Connection
+
+HOW = mq.MQSO_CREATE | mq.MQSO_RESUME | mq.MQSO_ALTER
+KNOWN_OPTIONS = (
+    HOW | mq.MQSO_DURABLE | mq.MQSO_GROUP_SUB | mq.MQSO_MANAGED | mq.MQSO_SET_IDENTITY_CONTEXT | 0x80 |
+    mq.MQSO_FIXED_USERID | mq.MQSO_ANY_USERID | mq.MQSO_PUBLICATIONS_ON_REQUEST | mq.MQSO_NEW_PUBLICATIONS_ONLY |
+    mq.MQSO_FAIL_IF_QUIESCING | mq.MQSO_ALTERNATE_USER_AUTHORITY | mq.MQSO_WILDCARD_CHAR | mq.MQSO_WILDCARD_TOPIC |
+    mq.MQSO_SET_CORREL_ID | mq.MQSO_SCOPE_QMGR | 0x10000 | 0x8000000 | 0x10000000
+)  # fmt: skip
+
+
+def check_options(wanted: SubscriptionDescriptor) -> None:
+    """2046 for options that clash, 2440 for a durable subscription without a name."""
+    options = wanted.options
+    wildcards = mq.MQSO_WILDCARD_CHAR | mq.MQSO_WILDCARD_TOPIC
+    users = mq.MQSO_ANY_USERID | mq.MQSO_FIXED_USERID
+    if options & ~KNOWN_OPTIONS or not options & HOW or options & wildcards == wildcards or options & users == users:
+        raise MQError(
+            mq.MQRC_OPTIONS_ERROR,
+            f"MQSD.Options 0x{options:X} clash, are unknown, or say none of CREATE, RESUME, ALTER",
+        )
+    if options & mq.MQSO_DURABLE and not wanted.name:
+        raise MQError(mq.MQRC_SUB_NAME_ERROR, "a durable subscription needs SubName")
+
+
+def subscribe(
+    connection: Connection, wanted: SubscriptionDescriptor, queue_handle: Handle | None
+) -> tuple[Handle | None, Handle]:
+    """The handle of the managed queue (None: the program's own) and that of the subscription."""
+    check_options(wanted)
+    known = connection.core.catalogue.get("SUB", wanted.name) if wanted.name else None
+    if known is None:
+        if not wanted.options & mq.MQSO_CREATE:
+            raise MQError(mq.MQRC_NO_SUBSCRIPTION, f"no subscription {wanted.name!r}: MQSO_CREATE makes one")
+        return _create(connection, wanted, queue_handle)
+    if not wanted.options & (mq.MQSO_RESUME | mq.MQSO_ALTER):
+        raise MQError(
+            mq.MQRC_SUB_ALREADY_EXISTS, f"subscription {wanted.name!r} is there already: MQSO_RESUME takes it up"
+        )
+    return _resume(connection, wanted, known, queue_handle)
+
+
+def _create(
+    connection: Connection, wanted: SubscriptionDescriptor, queue_handle: Handle | None
+) -> tuple[Handle | None, Handle]:
+    core = connection.core
+    durable = bool(wanted.options & mq.MQSO_DURABLE)
+    topic = connection.topics.full(wanted.topic_object, wanted.object_string)
+    connection.authorise_topic(topic, "SUB")
+    connection.topics.check_subscribe(topic, durable=durable)
+    if wanted.selection:
+        compile_selector(wanted.selection)
+    managed: Handle | None = None
+    if wanted.options & mq.MQSO_MANAGED:
+        managed = _managed_queue(connection, topic, durable=durable)
+        queue_name = managed.queue.name if managed.queue is not None else ""
+    else:
+        queue_name = _own_queue(queue_handle)
+    if not wanted.options & mq.MQSO_SET_CORREL_ID:
+        wanted.correl_id = core.new_identifier()
+    definition = _definition(connection, wanted, topic, queue_name, managed=managed is not None)
+    if durable:
+        core.save((definition,))
+    core.install(definition)
+    wanted.resolved_string = topic
+    handle = Handle(0, wanted.options, mq.MQOT_TOPIC, definition, subscription=definition.name)
+    _first_publications(connection, wanted, definition.name)
+    return managed, handle
+
+
+def _own_queue(handle: Handle | None) -> str:
+    if handle is None or handle.target is None or handle.target.queue is None or handle.target.remote:
+        raise MQError(mq.MQRC_HOBJ_ERROR, "without MQSO_MANAGED a handle of an open local queue is needed")
+    return handle.target.queue.name
+
+
+def _managed_queue(connection: Connection, topic: str, *, durable: bool) -> Handle:
+    definition = connection.topics.make_managed_queue(topic, durable=durable)
+    return _open_managed(connection, definition.name)
+
+
+def _open_managed(connection: Connection, name: str) -> Handle:
+    """The right to subscribe is enough: nobody needs a record for a queue the queue manager has made for him."""
+    options = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_BROWSE | mq.MQOO_INQUIRE
+    return open_queue(connection, ObjectDescriptor(name), options)
+
+
+def _definition(
+    connection: Connection, wanted: SubscriptionDescriptor, topic: str, queue: str, *, managed: bool
+) -> Definition:
+    core = connection.core
+    identifier = core.new_identifier()
+    now = core.timestamp()
+    given: dict[str, Value] = {
+        "TOPICSTR": topic, "DEST": queue, "DESTCLAS": 1 if managed else 2, "DESTCORL": wanted.correl_id.hex(),
+        "DURABLE": 1 if wanted.options & mq.MQSO_DURABLE else 2, "EXPIRY": wanted.expiry,
+        "PUBAPPID": wanted.application_identity, "PUBACCT": wanted.accounting_token.hex(),
+        "PUBPRTY": wanted.publication_priority, "REQONLY": 1 if wanted.options & mq.MQSO_PUBLICATIONS_ON_REQUEST else 2,
+        "SELECTOR": wanted.selection, "SUBLEVEL": wanted.level, "SUBUSER": connection.user[:12], "USERDATA":
+        wanted.user_data, "VARUSER": 1 if wanted.options & mq.MQSO_FIXED_USERID else 2,
+        "WSCHEMA": 1 if wanted.options & mq.MQSO_WILDCARD_CHAR else 2, "SUBTYPE": 1,
+    }  # fmt: skip
+    name = wanted.name or f"AMQ.{identifier.hex().upper()}"
+    extra: dict[str, Value] = {"SUBID": identifier.hex().upper(), "TOPIC": wanted.topic_object}
+    if wanted.expiry > 0:
+        extra["EXPIRES"] = int(core.now() + wanted.expiry / 10)
+    return Definition("SUB", name, defaults("SUB") | given, now, now, 0, extra)
+
+
+def _resume(
+    connection: Connection, wanted: SubscriptionDescriptor, known: Definition, queue_handle: Handle | None
+) -> tuple[Handle | None, Handle]:
+    if connection.authority.subscription_in_use(known.name):
+        raise MQError(mq.MQRC_SUBSCRIPTION_IN_USE, f"subscription {known.name!r} has a handle elsewhere")
+    topic = connection.topics.topic_of(known)
+    if wanted.object_string or wanted.topic_object:
+        asked = connection.topics.full(wanted.topic_object, wanted.object_string)
+        if asked != topic:
+            raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {known.name!r} is to {topic!r}")
+    connection.authorise_topic(topic, "RESUME")
+    known = _altered(connection, wanted, known)
+    _fill_in(wanted, known, topic)
+    managed = None
+    if known.number("DESTCLAS") == mq.MQDC_MANAGED:
+        managed = _open_managed(connection, known.text("DEST"))
+    elif queue_handle is None and wanted.options & mq.MQSO_MANAGED:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, f"subscription {known.name!r} is not managed")
+    return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, known, subscription=known.name)
+
+
+def _fill_in(wanted: SubscriptionDescriptor, known: Definition, topic: str) -> None:
+    """MQSO_RESUME gives back what the subscription is."""
+    flags = (
+        (known.number("DURABLE") == 1, mq.MQSO_DURABLE),
+        (known.number("DESTCLAS") == mq.MQDC_MANAGED, mq.MQSO_MANAGED),
+        (known.number("REQONLY") == 1, mq.MQSO_PUBLICATIONS_ON_REQUEST),
+        (known.number("WSCHEMA") == 1, mq.MQSO_WILDCARD_CHAR),
+    )
+    for holds, flag in flags:
+        wanted.options |= flag if holds else 0
+    wanted.resolved_string = topic
+    wanted.correl_id = bytes.fromhex(known.text("DESTCORL"))[:24].ljust(24, b"\0")
+    wanted.user_data, wanted.selection = known.text("USERDATA"), known.text("SELECTOR")
+    wanted.publication_priority, wanted.level = known.number("PUBPRTY"), known.number("SUBLEVEL")
+    wanted.expiry = known.number("EXPIRY")
+
+
+def _altered(connection: Connection, wanted: SubscriptionDescriptor, known: Definition) -> Definition:
+    """MQSO_ALTER: user data, selector-free attributes and the rest that may change."""
+    if not wanted.options & mq.MQSO_ALTER:
+        return known
+    core = connection.core
+    changed = dict(known.attributes)
+    changed |= {"USERDATA": wanted.user_data, "PUBPRTY": wanted.publication_priority, "EXPIRY": wanted.expiry}
+    if wanted.options & mq.MQSO_SET_CORREL_ID:
+        changed["DESTCORL"] = wanted.correl_id.hex()
+    definition = Definition("SUB", known.name, changed, known.created, core.timestamp(), 0, known.extra)
+    if definition.number("DURABLE") == 1:
+        core.save((definition,))
+    core.install(definition)
+    return definition
+
+
+def _first_publications(connection: Connection, wanted: SubscriptionDescriptor, name: str) -> None:
+    """A new subscription gets what is retained, unless it wants new publications only or asks when it wants them."""
+    if wanted.options & (mq.MQSO_NEW_PUBLICATIONS_ONLY | mq.MQSO_PUBLICATIONS_ON_REQUEST):
+        return
+    request(connection, name)
+
+
+def request(connection: Connection, name: str) -> int:
+    """What is retained, sent once more; how many messages."""
+    subscription = _found(connection, name)
+    unit = StoreUnit()
+    sent = connection.topics.send_retained(subscription, unit)
+    if unit:
+        connection.core.commit(unit)
+    return sent
+
+
+def _found(connection: Connection, name: str) -> Subscription:
+    subscription = connection.topics.find(name)
+    if subscription is None:
+        raise MQError(mq.MQRC_NO_SUBSCRIPTION, f"subscription {name!r} has been deleted")
+    return subscription
+
+
+def close_subscription(connection: Connection, handle: Handle, options: int) -> None:
+    """A subscription that is not durable ends; a durable one stays unless MQCO_REMOVE_SUB."""
+    if options not in {mq.MQCO_NONE, mq.MQCO_KEEP_SUB, mq.MQCO_REMOVE_SUB}:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are not for subscriptions")
+    definition = connection.core.catalogue.get("SUB", handle.subscription)
+    if definition is None:
+        return
+    durable = definition.number("DURABLE") == 1
+    if durable and options != mq.MQCO_REMOVE_SUB:
+        return
+    remove(connection, definition)
+
+
+def remove(connection: Connection, definition: Definition) -> None:
+    """The subscription and its managed queue; a managed queue still open goes when its handle is closed."""
+    core = connection.core
+    if definition.number("DURABLE") == 1:
+        core.save((), (definition,))
+    core.uninstall(definition)

@@ -1,0 +1,169 @@
+"""Queue name resolution: from the names in an object descriptor to where messages go. Pure over the catalogue.
+
+Section 7, Names, of the MQI reference: aliases, remote queues, queue-manager aliases, reply-to aliases, transmission
+queues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.objects.local_queue import LocalQueue
+
+
+@dataclass(slots=True)
+class Target:
+    """Where messages put to a name go."""
+
+    chain: tuple[Definition, ...]
+    """The definitions passed on the way. The first gives default priority and persistence; any of them may inhibit
+    puts."""
+    queue: LocalQueue | None = None
+    """The local queue, or the transmission queue."""
+    topic: str = ""
+    """The topic object an alias leads to."""
+    remote_queue: str = ""
+    remote_queue_manager: str = ""
+    """What MQXQH says; empty for a local queue."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether the message goes to a transmission queue with MQXQH in front."""
+        return bool(self.remote_queue_manager)
+
+    def check_put(self) -> None:
+        """2051 when an object on the way does not let messages be put."""
+        for definition in self.chain:
+            if definition.attributes.get("PUT") == 1:
+                raise MQError(
+                    mq.MQRC_PUT_INHIBITED, f"ALTER {definition.kind}('{definition.name}') PUT(ENABLED) allows it"
+                )
+
+    def check_get(self) -> None:
+        """2016 when an object on the way does not let messages be got."""
+        for definition in self.chain:
+            if definition.attributes.get("GET") == 1:
+                raise MQError(
+                    mq.MQRC_GET_INHIBITED, f"ALTER {definition.kind}('{definition.name}') GET(ENABLED) allows it"
+                )
+
+
+def resolve(core: Core, name: str, queue_manager: str = "") -> Target:
+    """Where this object is; raises the reason MQOPEN gives. A model queue is the caller's business."""
+    if queue_manager in {"", core.name}:
+        return _local(core, name)
+    definition = core.catalogue.get("QUEUE", queue_manager)
+    if definition is not None and definition.kind == "QREMOTE" and not definition.text("RNAME"):
+        other = definition.text("RQMNAME")
+        if other == core.name:
+            return _local(core, name)
+        return _remote(core, name, other, definition.text("XMITQ"), ())
+    if definition is not None and definition.kind == "QLOCAL" and definition.number("USAGE") == 1:
+        return Target((definition,), core.queues[definition.name], "", name, queue_manager)
+    return _remote(core, name, queue_manager, "", ())
+
+
+def _local(core: Core, name: str) -> Target:
+    definition = core.catalogue.get("QUEUE", name)
+    if definition is None:
+        raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {name!r}: DEFINE QLOCAL('{name}') makes one")
+    if definition.kind == "QALIAS":
+        return _alias(core, definition)
+    return _end(core, definition, ())
+
+
+def _alias(core: Core, alias: Definition) -> Target:
+    name = alias.text("TARGET")
+    if alias.number("TARGTYPE") == mq.MQOT_TOPIC:
+        if core.catalogue.get("TOPIC", name) is None:
+            raise MQError(
+                mq.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {alias.name!r} names topic object {name!r}, which is not defined"
+            )
+        return Target((alias,), topic=name)
+    base = core.catalogue.get("QUEUE", name)
+    if base is None:
+        raise MQError(mq.MQRC_UNKNOWN_ALIAS_BASE_Q, f"alias {alias.name!r} names {name!r}, which is not defined")
+    if base.kind in {"QALIAS", "QMODEL"}:
+        raise MQError(mq.MQRC_ALIAS_BASE_Q_TYPE_ERROR, f"alias {alias.name!r} names {name!r}, which is a {base.kind}")
+    return _end(core, base, (alias,))
+
+
+def _end(core: Core, definition: Definition, chain: tuple[Definition, ...]) -> Target:
+    chain = (*chain, definition)
+    if definition.kind == "QLOCAL":
+        return Target(chain, core.queues[definition.name])
+    if definition.kind == "QMODEL":
+        return Target(chain)
+    name, other = definition.text("RNAME"), definition.text("RQMNAME")
+    if not name:
+        raise MQError(
+            mq.MQRC_REMOTE_Q_NAME_ERROR, f"{definition.name!r} is an alias of a queue manager, not of a queue"
+        )
+    if other in {"", core.name} and not definition.text("XMITQ"):
+        target = _local(core, name)
+        return Target(
+            (*chain, *target.chain), target.queue, target.topic, target.remote_queue, target.remote_queue_manager
+        )
+    return _remote(core, name, other or core.name, definition.text("XMITQ"), chain)
+
+
+def _remote(core: Core, name: str, queue_manager: str, explicit: str, chain: tuple[Definition, ...]) -> Target:
+    queue = _transmission_queue(core, queue_manager, explicit)
+    return Target((*chain, queue.definition), queue, "", name, queue_manager)
+
+
+def _transmission_queue(core: Core, queue_manager: str, explicit: str) -> LocalQueue:
+    if explicit:
+        return _checked_transmission(
+            core, explicit, mq.MQRC_UNKNOWN_XMIT_Q, mq.MQRC_XMIT_Q_TYPE_ERROR, mq.MQRC_XMIT_Q_USAGE_ERROR
+        )
+    if core.catalogue.get("QUEUE", queue_manager) is not None:
+        return _checked_transmission(core, queue_manager, 0, mq.MQRC_XMIT_Q_TYPE_ERROR, mq.MQRC_XMIT_Q_USAGE_ERROR)
+    default = core.catalogue.queue_manager.text("DEFXMITQ")
+    if not default:
+        text = f"no transmission queue {queue_manager!r}, and the queue manager has no DEFXMITQ"
+        raise MQError(mq.MQRC_UNKNOWN_REMOTE_Q_MGR, text)
+    return _checked_transmission(
+        core, default, mq.MQRC_UNKNOWN_DEF_XMIT_Q, mq.MQRC_DEF_XMIT_Q_TYPE_ERROR, mq.MQRC_DEF_XMIT_Q_USAGE_ERROR
+    )
+
+
+def _checked_transmission(core: Core, name: str, unknown: int, wrong_type: int, wrong_usage: int) -> LocalQueue:
+    definition = core.catalogue.get("QUEUE", name)
+    if definition is None:
+        raise MQError(unknown, f"transmission queue {name!r} is not defined: DEFINE QLOCAL('{name}') USAGE(XMITQ)")
+    if definition.kind != "QLOCAL":
+        raise MQError(wrong_type, f"transmission queue {name!r} is a {definition.kind}, not a local queue")
+    if definition.number("USAGE") != mq.MQUS_TRANSMISSION:
+        raise MQError(wrong_usage, f"{name!r} is no transmission queue: ALTER QLOCAL('{name}') USAGE(XMITQ)")
+    return core.queues[name]
+
+
+def reply_to(core: Core, queue: str, queue_manager: str) -> tuple[str, str]:
+    """What becomes of ReplyToQ and ReplyToQMgr on a put: a reply-to alias replaces both, else our own name is filled
+    in."""
+    if not queue or queue_manager:
+        return queue, queue_manager
+    definition = core.catalogue.get("QUEUE", queue)
+    if definition is not None and definition.kind == "QREMOTE":
+        return definition.text("RNAME"), definition.text("RQMNAME") or core.name
+    return queue, core.name
+
+
+_LEADING = ("TARGET", "TARGTYPE", "RNAME", "RQMNAME", "XMITQ")
+
+
+def refreshed(core: Core, target: Target) -> Target:
+    """The same target with the attributes of now; 2041 when its names lead elsewhere than when it was opened."""
+    get = core.catalogue.get
+    now = [get(old.kind, old.name) for old in target.chain]
+    if all(new is old for new, old in zip(now, target.chain, strict=True)):
+        return target
+    for new, old in zip(now, target.chain, strict=True):
+        if new is None or any(new.attributes.get(word) != old.attributes.get(word) for word in _LEADING):
+            raise MQError(mq.MQRC_OBJECT_CHANGED, f"{old.name!r} has changed since it was opened: open it again")
+    return replace(target, chain=tuple(new for new in now if new is not None))

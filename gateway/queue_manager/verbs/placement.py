@@ -1,0 +1,221 @@
+"""A finished message goes where it belongs: on a local queue, behind MQXQH on a transmission queue, to the
+subscribers of a topic.
+
+Works on a unit of the store; committing it is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gateway.errors import HeaderError, MQError
+from gateway.mq import constants as mq
+from gateway.mq import situations
+from gateway.mq.message_context import Putter
+from gateway.ports.batch import MQMD_LENGTH, Puts
+from gateway.queue_manager.batch.intake import check_length
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.store.unit import LanePuts, StoreUnit
+from gateway.queue_manager.verbs import descriptor
+from gateway.queue_manager.verbs.descriptor import Descriptor
+from gateway.queue_manager.verbs.name_resolution import Target, resolve
+
+Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
+"""Topic object, topic string, descriptor, data, options, unit: how many subscriptions got it."""
+
+DATA_IN_REPORT = 100
+
+
+class Placer:
+    """See the module. `publish` is set once the topics are there."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.publish: Publish | None = None
+
+    def place(self, target: Target, md: bytes, data: bytes, unit: StoreUnit) -> LocalQueue | None:
+        """Add the message to the unit; the queue it will be on (None: a topic)."""
+        queue = target.queue
+        if queue is None:
+            if not target.topic or self.publish is None:
+                raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "messages cannot be put to a model queue")
+            self.publish(target.topic, "", md, data, 0, unit)
+            return None
+        if target.remote:
+            md, data = self._for_transmission(target, md, data)
+            self.put_local(queue, md, data, unit)
+            return queue
+        self.put_local(queue, md, data, unit)
+        self._confirm_arrival(md, data, unit)
+        return queue
+
+    def put_local(self, queue: LocalQueue, md: bytes, data: bytes, unit: StoreUnit) -> None:
+        """The limits of the queue, then a row of the unit."""
+        if queue.put_inhibited:
+            raise MQError(mq.MQRC_PUT_INHIBITED, f"ALTER QLOCAL('{queue.name}') PUT(ENABLED) allows it")
+        check_length(self._core, queue, data, b"", md[32:40])
+        pending = sum(len(puts.heads) for puts in unit.puts if puts.queue == queue.name)
+        depth = self._core.depth(queue) + pending
+        if depth >= queue.max_depth:
+            raise MQError(mq.MQRC_Q_FULL, f"{queue.name} holds MAXDEPTH({queue.max_depth}) messages")
+        priority = 0 if queue.fifo else max(0, min(9, descriptor.integer(md, "priority")))
+        persistent = descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT
+        if persistent and queue.temporary:
+            raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
+        tenths = descriptor.integer(md, "expiry")
+        expiry = 0 if tenths < 0 else int(self._core.now() * 1_000_000) + tenths * 100_000
+        add_row(unit, LanePuts(queue.name, b"", priority, persistent, [md], [data]), expiry)
+
+    def _for_transmission(self, target: Target, md: bytes, data: bytes) -> tuple[bytes, bytes]:
+        """MQXQH in front; the descriptor outside is the queue manager's own."""
+        core = self._core
+        return situations.to_transmission(
+            md, data, target.remote_queue, target.remote_queue_manager,
+            msg_id=core.new_identifier(), putter=self._putter(), ccsid=core.attribute("CCSID"),
+        )  # fmt: skip
+
+    def _putter(self) -> Putter:
+        """The queue manager as who puts, now."""
+        day, time = split_time(self._core.now())
+        return Putter("", self._core.name[:28], mq.MQAT_QMGR, day.decode(), time.decode())
+
+    # Reports
+
+    def _confirm_arrival(self, md: bytes, data: bytes, unit: StoreUnit) -> None:
+        if descriptor.integer(md, "report") & mq.MQRO_COA:
+            self.report(md, data, mq.MQFB_COA, unit)
+
+    def confirm_delivery(self, md: bytes, data: bytes, unit: StoreUnit) -> None:
+        """COD, when it is asked for."""
+        if descriptor.integer(md, "report") & mq.MQRO_COD:
+            self.report(md, data, mq.MQFB_COD, unit)
+
+    def report(self, md: bytes, data: bytes, feedback: int, unit: StoreUnit) -> None:
+        """A report about a message, to its ReplyToQ; to the dead-letter queue if that cannot be."""
+        if feedback == mq.MQFB_EXPIRATION and md[32:40] == mq.MQFMT_XMIT_Q_HEADER:
+            md, data = _as_put(md, data)
+        about = Descriptor(md)
+        if descriptor.text(about.reply_to_q) == "":
+            return
+        made, content = self._report_message(about, data, feedback)
+        name, queue_manager = descriptor.text(about.reply_to_q), descriptor.text(about.reply_to_qmgr)
+        try:
+            target = resolve(self._core, name, queue_manager)
+            target.check_put()
+            self.place(target, made, content, unit)
+        except (MQError, HeaderError) as error:
+            reason = getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR)
+            self.dead_letter(made, content, reason, name, queue_manager, unit)
+
+    def _report_message(self, about: Descriptor, data: bytes, feedback: int) -> tuple[bytes, bytes]:
+        with_data, with_all = _data_options(feedback)
+        content = data if about.report & with_all == with_all else data[:DATA_IN_REPORT]
+        if about.report & with_data != with_data:
+            content = b""
+        made = Descriptor(about.pack())
+        made.type, made.feedback, made.report = mq.MQMT_REPORT, feedback, 0
+        made.msg_id = about.msg_id if about.report & mq.MQRO_PASS_MSG_ID else self._core.new_identifier()
+        made.correl_id = about.correl_id if about.report & mq.MQRO_PASS_CORREL_ID else about.msg_id
+        if about.report & mq.MQRO_PASS_DISCARD_AND_EXPIRY:
+            made.report = about.report & mq.MQRO_DISCARD_MSG
+        else:
+            made.expiry = mq.MQEI_UNLIMITED
+        if not content:
+            made.format = mq.MQFMT_NONE
+        made.reply_to_q, made.reply_to_qmgr = b" " * 48, b" " * 48
+        made.backout_count = 0
+        self.stamp_as_queue_manager(made)
+        return made.pack(), content
+
+    def stamp_as_queue_manager(self, md: Descriptor) -> None:
+        """The origin of messages the queue manager makes."""
+        md.put_application_type = mq.MQAT_QMGR
+        md.put_application_name = self._core.name.encode()[:28].ljust(28)
+        md.put_date, md.put_time = split_time(self._core.now())
+        md.application_origin = b" " * 4
+
+    def dead_letter(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit) -> bool:
+        """To the dead-letter queue with an MQDLH in front, whole; False when there is none that takes it."""
+        if descriptor.integer(md, "report") & mq.MQRO_DISCARD_MSG:
+            return True
+        name = self._core.catalogue.queue_manager.text("DEADQ")
+        if not name:
+            return False
+        try:
+            target = resolve(self._core, name)
+            if target.queue is None:
+                return False
+            letter = situations.to_dead_letter(
+                md, data, reason, queue, queue_manager or self._core.name, putter=self._putter()
+            )
+            self.put_local(target.queue, letter.md, letter.data, unit)
+        except (MQError, HeaderError):
+            return False
+        return True
+
+    # The batch port's columns
+
+    def place_columns(self, target: Target, puts: Puts, unit: StoreUnit) -> None:
+        """Columns whose destination asks for every message alone."""
+        default = target.chain[0].number("DEFPRTY") if target.chain else 0
+        priority = default if puts.priority < 0 else puts.priority
+        for md, data in self._stamped(puts, priority):
+            self.place(target, md, data, unit)
+
+    def publish_columns(self, topic: str, puts: Puts, unit: StoreUnit) -> None:
+        """Columns for a topic string."""
+        assert self.publish is not None  # noqa: S101 -- set when the topics are made
+        options = mq.MQPMO_RETAIN if puts.retain else 0
+        for md, data in self._stamped(puts, max(0, puts.priority)):
+            self.publish("", topic, md, data, options, unit)
+
+    def _stamped(self, puts: Puts, priority: int) -> Iterator[tuple[bytes, bytes]]:
+        for head, body in zip(puts.heads, puts.bodies, strict=True):
+            md = Descriptor(head[:MQMD_LENGTH])
+            md.priority = priority
+            md.persistence = mq.MQPER_PERSISTENT if puts.persistent else mq.MQPER_NOT_PERSISTENT
+            stamped = descriptor.stamp(descriptor.normalise(md).pack(), self._core.new_identifier(), self._core.now())
+            yield stamped, head[MQMD_LENGTH:] + body
+
+
+def _data_options(feedback: int) -> tuple[int, int]:
+    """The report option bits that ask for 100 bytes of data, and for all of it."""
+    if feedback == mq.MQFB_COA:
+        return mq.MQRO_COA_WITH_DATA, mq.MQRO_COA_WITH_FULL_DATA
+    if feedback == mq.MQFB_COD:
+        return mq.MQRO_COD_WITH_DATA, mq.MQRO_COD_WITH_FULL_DATA
+    if feedback == mq.MQFB_EXPIRATION:
+        return mq.MQRO_EXPIRATION_WITH_DATA, mq.MQRO_EXPIRATION_WITH_FULL_DATA
+    return mq.MQRO_EXCEPTION_WITH_DATA, mq.MQRO_EXCEPTION_WITH_FULL_DATA
+
+
+def _as_put(md: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """What lies on a transmission queue as its sender knows it: a report about it is about that."""
+    try:
+        arrived = situations.from_transmission(md, data)
+    except HeaderError:
+        return md, data
+    return arrived.md, arrived.data
+
+
+def split_time(now: float) -> tuple[bytes, bytes]:
+    """PutDate and PutTime."""
+    whole = descriptor.date_and_time(int(now * 100))
+    return whole[:8], whole[8:]
+
+
+def add_row(unit: StoreUnit, row: LanePuts, expiry: int) -> None:
+    """A message behind the others; those of one lane in a row share its columns."""
+    last = unit.puts[-1] if unit.puts else None
+    if (
+        last is not None
+        and (last.queue, last.key, last.priority, last.persistent) == (row.queue, row.key, row.priority, row.persistent)
+        and isinstance(last.expiries, list)
+    ):
+        last.heads += row.heads
+        last.bodies += row.bodies
+        last.expiries.append(expiry)
+        return
+    row.expiries = [expiry]
+    unit.puts.append(row)

@@ -1,0 +1,198 @@
+"""Which message a get means: identifiers, groups, selectors, marks, the browse cursor. Reads the store, changes
+nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.batch import MQMD_LENGTH
+from gateway.ports.mqi import GetOptions
+from gateway.queue_manager.batch.stored_messages import complete
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.store.unit import Message
+from gateway.queue_manager.verbs import descriptor
+from gateway.queue_manager.verbs.descriptor import NO_ID
+from gateway.queue_manager.verbs.groups import is_complete_group, is_complete_message, physical_key
+from gateway.queue_manager.verbs.handles import Handle, LogicalOrder
+
+CHUNK = 64
+NO_TOKEN = bytes(16)
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A message of the queue with its descriptor completed."""
+
+    token: int
+    md: bytes
+    data: bytes
+    backout: int
+    expiry: int
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What the descriptor and the options select."""
+
+    msg_id: bytes | None = None
+    correl_id: bytes | None = None
+    group_id: bytes | None = None
+    sequence: int | None = None
+    offset: int | None = None
+    token: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether any message will do."""
+        return self == Wanted()
+
+
+def wanted(md: bytes, options: GetOptions) -> Wanted:
+    """MsgId and CorrelId of NULs select nothing; the other fields select only when asked for."""
+    match = options.match
+    if match & ~0x3F:
+        raise MQError(mq.MQRC_MATCH_OPTIONS_ERROR, f"MatchOptions 0x{match:X} holds unknown options")
+    if match & mq.MQMO_MATCH_MSG_TOKEN and options.message_token != NO_TOKEN:
+        return Wanted(token=token_of(options.message_token))
+    msg_id, correl_id, group_id = md[descriptor.MSG_ID], md[descriptor.CORREL_ID], md[descriptor.GROUP_ID]
+    return Wanted(
+        msg_id if match & mq.MQMO_MATCH_MSG_ID and msg_id != NO_ID else None,
+        correl_id if match & mq.MQMO_MATCH_CORREL_ID and correl_id != NO_ID else None,
+        group_id if match & mq.MQMO_MATCH_GROUP_ID and group_id != NO_ID else None,
+        descriptor.integer(md, "sequence") if match & mq.MQMO_MATCH_MSG_SEQ_NUMBER else None,
+        descriptor.integer(md, "offset") if match & mq.MQMO_MATCH_OFFSET else None,
+    )
+
+
+def message_token(token: int) -> bytes:
+    """A store token as MQGMO.MsgToken."""
+    return b"MQGT" + bytes(4) + token.to_bytes(8, "big")
+
+
+def token_of(message_token_bytes: bytes) -> int:
+    """And back; 2331 for what is none of ours."""
+    if not message_token_bytes.startswith(b"MQGT"):
+        raise MQError(mq.MQRC_MSG_TOKEN_ERROR, "MsgToken is not one this queue manager gave")
+    return int.from_bytes(message_token_bytes[8:16], "big")
+
+
+@dataclass(slots=True)
+class Search:
+    """Finds messages on one queue for one handle. `expired` gathers what must be discarded afterwards."""
+
+    core: Core
+    queue: LocalQueue
+    handle: Handle
+    expired: list[Candidate] = field(default_factory=list)
+
+    def at(self, token: int) -> Candidate | None:
+        """This message, if it is there and may be seen."""
+        if self.queue.locked.get(token, self.handle) is not self.handle:
+            return None
+        message = self.core.store.read(self.queue.name, b"", token)
+        return None if message is None else self._alive(message)
+
+    def first(self, criteria: Wanted, options: GetOptions, after: int | None = None) -> Candidate | None:
+        """The first message in the order of delivery that fits."""
+        if criteria.token is not None:
+            return self.at(criteria.token)
+        state = self.handle.getting
+        if options.options & mq.MQGMO_LOGICAL_ORDER and state.open and criteria.group_id is None:
+            criteria = replace(criteria, group_id=state.group_id)
+        return next((one for one in self._candidates(criteria, after) if self._fits(one, criteria, options)), None)
+
+    def group(self, group_id: bytes) -> list[Candidate]:
+        """Everything of a group that is there, in logical order."""
+        found = (self.at(token) for token in self.core.store.find(self.queue.name, b"", None, None, group_id))
+        return sorted((one for one in found if one is not None), key=lambda one: physical_key(one.md))
+
+    def segments(self, first: Candidate) -> list[Candidate]:
+        """The segments of the message that begins with `first`, in order."""
+        number = descriptor.integer(first.md, "sequence")
+        return [
+            one for one in self.group(first.md[descriptor.GROUP_ID]) if descriptor.integer(one.md, "sequence") == number
+        ]
+
+    def _candidates(self, criteria: Wanted, after: int | None) -> Iterator[Candidate]:
+        if criteria.msg_id is None and criteria.correl_id is None and criteria.group_id is None:
+            yield from self._scan(after)
+            return
+        ids = criteria.msg_id, criteria.correl_id, criteria.group_id
+        for token in self.core.store.find(self.queue.name, b"", *ids):
+            if after is None or token > after:
+                found = self.at(token)
+                if found is not None:
+                    yield found
+
+    def _scan(self, after: int | None) -> Iterator[Candidate]:
+        limit = 1
+        while messages := self.core.store.fetch(self.queue.name, b"", limit, after):
+            after = messages[-1].token
+            for message in messages:
+                alive = self._alive(message)
+                if alive is not None:
+                    yield alive
+            limit = CHUNK
+
+    def _alive(self, message: Message) -> Candidate | None:
+        found = Candidate(
+            message.token,
+            complete(message, self.core.name),
+            message.head[MQMD_LENGTH:] + message.body,
+            message.backout,
+            message.expiry,
+        )
+        if 0 < message.expiry <= int(self.core.now() * 1_000_000):
+            self.expired.append(found)
+            return None
+        return found
+
+    def _fits(self, one: Candidate, criteria: Wanted, options: GetOptions) -> bool:
+        md = one.md
+        if criteria.group_id is not None and md[descriptor.GROUP_ID] != criteria.group_id:
+            return False
+        if criteria.sequence is not None and descriptor.integer(md, "sequence") != criteria.sequence:
+            return False
+        if criteria.offset is not None and descriptor.integer(md, "offset") != criteria.offset:
+            return False
+        if options.options & mq.MQGMO_UNMARKED_BROWSE_MSG and self._is_marked(one.token):
+            return False
+        if self.handle.selector is not None and not self.handle.selector.accepts(md, one.data):
+            return False
+        return self._in_order(one, options)
+
+    def _is_marked(self, token: int) -> bool:
+        until = self.queue.marked.get(token)
+        return token in self.handle.marks or (until is not None and until > self.core.scheduler.monotonic())
+
+    def _in_order(self, one: Candidate, options: GetOptions) -> bool:
+        """Logical order and completeness."""
+        value = options.options
+        flags = descriptor.integer(one.md, "flags")
+        if value & mq.MQGMO_LOGICAL_ORDER and not _is_next(self.handle.getting, one.md, flags):
+            return False
+        segmented = flags & mq.MQMF_SEGMENT
+        if value & mq.MQGMO_COMPLETE_MSG and segmented and descriptor.integer(one.md, "offset"):
+            return False
+        whole = mq.MQGMO_ALL_SEGMENTS_AVAILABLE | mq.MQGMO_COMPLETE_MSG
+        if value & whole and segmented and not is_complete_message(_sizes(self.segments(one))):
+            return False
+        if value & mq.MQGMO_ALL_MSGS_AVAILABLE and flags & mq.MQMF_MSG_IN_GROUP and not self.handle.getting.open:
+            return is_complete_group(_sizes(self.group(one.md[descriptor.GROUP_ID])))
+        return True
+
+
+def _sizes(candidates: list[Candidate]) -> list[tuple[bytes, int]]:
+    return [(one.md, len(one.data)) for one in candidates]
+
+
+def _is_next(state: LogicalOrder, md: bytes, flags: int) -> bool:
+    """Whether the message is the next in logical order for a handle in this state."""
+    if state.open:
+        return physical_key(md) == (state.group_id, state.sequence, state.offset)
+    grouped = flags & (mq.MQMF_MSG_IN_GROUP | mq.MQMF_SEGMENT)
+    return not grouped or (descriptor.integer(md, "sequence") == 1 and descriptor.integer(md, "offset") == 0)

@@ -1,0 +1,330 @@
+"""The broker on a bench: the real engine over a queue manager that is a few dicts, a clock that stands still, and links
+that remember. Commits return when the test says so; `kill` forgets everything that was not committed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from gateway.broker.deliver.consumers import Consumers
+from gateway.broker.engine import Engine
+from gateway.broker.limits import Limits
+from gateway.broker.open_access import OpenAccess
+from gateway.broker.publish.router import Router
+from gateway.broker.sessions.recovery import recover
+from gateway.errors import MQError
+from gateway.mq import mqmd
+from gateway.mqtt import client, writer
+from gateway.mqtt import packets as p
+from gateway.mqtt.client import server_reader
+from gateway.ports.batch import Failure, Outcome, Stored, Unit
+from gateway.ports.counters import Counters
+from gateway.ports.sources import Backout, Subscribed
+from gateway.routing.table import compile_mappings
+from gateway.rules.parse import parse_mappings
+
+
+class Clock:
+    """A scheduler whose time the test moves."""
+
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        entry = (self.time + seconds, next(self._numbers), call)
+        self._calls.append(entry)
+        return lambda: self._calls.remove(entry) if entry in self._calls else None
+
+    def soon(self, call: Callable[[], None]) -> None:
+        self.later(0, call)
+
+    def forget(self) -> None:
+        """Nobody is left to be called."""
+        self._calls.clear()
+
+    def advance(self, seconds: float) -> None:
+        end = self.time + seconds
+        while self._calls and min(self._calls)[0] <= end:
+            entry = min(self._calls)
+            self._calls.remove(entry)
+            self.time = max(self.time, entry[0])
+            entry[2]()
+        self.time = end
+
+
+class Queues:
+    """A batch queue manager in memory; what is committed outlives the engine that put it."""
+
+    name = "BENCH"
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[int, tuple[int, bytes, bytes, bytes]]] = {}
+        """By queue: token -> (priority, key, md, data)."""
+        self._tokens = itertools.count(1)
+        self._priorities: dict[int, int] = {}
+        self.waiting: list[tuple[Unit, Callable[[Unit, Outcome], None]]] = []
+        self.landed: list[Unit] = []
+        self.automatic = True
+        self.commits = 0
+        self.refusing: dict[str, int] = {}
+        """Queues that refuse puts, and with which reason."""
+        self.consumed: dict[str, Callable[[], None]] = {}
+        self.backouts: dict[str, Backout] = {}
+        self.subscribed: dict[str, str] = {}
+
+    def submit(self, unit: Unit, done: Callable[[Unit, Outcome], None]) -> None:
+        self.waiting.append((unit, done))
+        if self.automatic:
+            self.commit()
+
+    def commit(self) -> bool:
+        """Let the oldest commit return; False when there is none."""
+        if not self.waiting:
+            return False
+        unit, done = self.waiting.pop(0)
+        if unit in self.landed:
+            self.landed.remove(unit)
+            done(unit, Outcome())
+            return True
+        refused = [(at, self.refusing[puts.queue]) for at, puts in enumerate(unit.puts) if puts.queue in self.refusing]
+        if refused:
+            done(unit, Outcome([Failure(at, reason, "refused by the bench") for at, reason in refused]))
+            return True
+        self._apply(unit)
+        self.commits += 1
+        done(unit, Outcome())
+        return True
+
+    def land(self) -> None:
+        """The oldest commit happens and can be seen, and its answer is still on its way."""
+        if (
+            self.waiting
+            and not self.landed
+            and not any(puts.queue in self.refusing for puts in self.waiting[0][0].puts)
+        ):
+            self.landed.append(self.waiting[0][0])
+            self._apply(self.waiting[0][0])
+            self.commits += 1
+
+    def _apply(self, unit: Unit) -> None:
+        for takes in unit.takes:
+            for token in takes.tokens:
+                del self.rows[takes.queue][token]  # a KeyError is a message taken twice
+        for puts in unit.puts:
+            queue = self.rows.setdefault(puts.queue, {})
+            puts.tokens = [next(self._tokens) for _ in puts.heads]
+            for token, head, body in zip(puts.tokens, puts.heads, puts.bodies, strict=True):
+                queue[token] = (puts.priority, puts.key, head[:364], head[364:] + body)
+                self._priorities[token] = puts.priority
+        for one in unit.replaces:
+            queue = self.rows.setdefault(one.queue, {})
+            for token in [token for token, row in queue.items() if row[1] == one.key]:
+                del queue[token]
+            if one.body is not None:
+                queue[next(self._tokens)] = (0, one.key, bytes(364), one.body)
+        assert not unit.moves
+
+    def _ordered(self, queue: str) -> list[tuple[int, tuple[int, bytes, bytes, bytes]]]:
+        return sorted(self.rows.get(queue, {}).items(), key=lambda item: (-item[1][0], item[0]))
+
+    def load(self, queue: str) -> list[tuple[bytes, Stored]]:
+        return [(row[1], Stored(token, row[2], row[3])) for token, row in self._ordered(queue)]
+
+    def fetch(self, queue: str, key: bytes, limit: int, after: Any = None) -> list[Stored]:
+        rows = [(token, row) for token, row in self._ordered(queue) if row[1] == key]
+        if after is not None:
+            place = (-self._priorities[after], after)
+            rows = [(token, row) for token, row in rows if (-row[0], token) > place]
+        return [Stored(token, row[2], row[3]) for token, row in rows[:limit]]
+
+    def depth(self, queue: str, key: bytes = b"") -> int:
+        return sum(1 for row in self.rows.get(queue, {}).values() if not key or row[1] == key)
+
+    def consume(self, queue: str, arrived: Callable[[], None]) -> None:
+        self.consumed[queue] = arrived
+
+    def backout(self, queue: str) -> Backout:
+        return self.backouts.get(queue, Backout())
+
+    def subscribe(self, name: str, topic: str) -> Subscribed:
+        self.subscribed[name] = topic
+        return Subscribed(f"SUB.{name}")
+
+    def arrive(self, queue: str, *messages: tuple[bytes, bytes]) -> None:
+        """An application puts messages."""
+        rows = self.rows.setdefault(queue, {})
+        for md, data in messages:
+            token = next(self._tokens)
+            self._priorities[token] = 0
+            rows[token] = (0, b"", mqmd.with_msg_id(md, token.to_bytes(24, "big")), data)
+        if queue in self.consumed:
+            self.consumed[queue]()
+
+    def max_length(self, queue: str) -> int:
+        del queue
+        return 4_194_304
+
+
+class FarQueues(Queues):
+    """One that is asked: what is read is seen at one time and told at another, when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
+        self.answers: list[tuple[Any, Callable[[Any], None]]] = []
+        self.away = False
+
+    def ask(self, read: Callable[[], Any], answered: Callable[[Any], None]) -> None:
+        self.questions.append((read, answered))
+
+    def briefly(self, read: Callable[[], Any]) -> Any:
+        if self.away:
+            raise MQError(2059, "away")
+        return read()
+
+    def look(self) -> bool:
+        """The oldest question is read; False when there is none."""
+        if not self.questions:
+            return False
+        read, answered = self.questions.pop(0)
+        self.answers.append((MQError(2059, "away") if self.away else read(), answered))
+        return True
+
+    def answer(self) -> bool:
+        """The oldest answer arrives; False when there is none."""
+        if not self.answers and not self.look():
+            return False
+        found, answered = self.answers.pop(0)
+        answered(found)
+        return True
+
+    def forget(self) -> None:
+        """Nobody is left to be told."""
+        self.questions.clear()
+        self.answers.clear()
+
+
+class Wire:
+    """The socket of one client: what the broker writes is decoded into packets."""
+
+    peer, listener, certificate_user = "bench:1", "bench", None
+
+    def __init__(self, version: int) -> None:
+        self.reader = server_reader(version)
+        self.packets: list[Any] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed, "written after close"
+        self.packets += self.reader.feed(data)
+        assert self.reader.error is None, self.reader.error
+
+    def buffered(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def take(self) -> list[Any]:
+        taken, self.packets = self.packets, []
+        return taken
+
+
+class Device:
+    """A client of the bench: sends packets, acknowledges nothing by itself."""
+
+    def __init__(self, bench: Bench, version: int, client_id: str) -> None:
+        self.bench, self.version, self.client_id = bench, version, client_id
+        self.wire = Wire(version)
+        self.connection = bench.engine.connected(self.wire, None)
+        assert self.connection is not None
+
+    def send(self, data: bytes) -> None:
+        if not self.wire.closed:
+            self.bench.engine.received(self.connection, data)
+            self.bench.engine.flush()
+
+    def connect(self, *, clean: bool = True, properties: dict[int, Any] | None = None, **options: Any) -> Any:
+        properties = (properties or {}) | ({} if clean or self.version != 5 else {0x11: 3600})
+        connect = client.connect(self.version, self.client_id, clean_start=clean, **options)
+        connect.properties.update(properties)
+        self.send(client.encode_connect(connect))
+        return self
+
+    def subscribe(self, filter_: str, qos: int, **options: Any) -> None:
+        wanted = p.Subscribe(1, [p.Subscription(filter_, qos, **options)])
+        self.send(client.encode_subscribe(self.version, wanted))
+
+    def unsubscribe(self, filter_: str) -> None:
+        self.send(client.encode_unsubscribe(self.version, p.Unsubscribe(1, [filter_])))
+
+    def publish(self, topic: str, payload: bytes, qos: int = 0, packet_id: int = 0, **options: Any) -> None:
+        raw = writer.encode_publish(self.version, topic.encode(), payload, qos, packet_id=packet_id, **options)
+        self.send(raw)
+
+    def ack(self, packet_type: int, packet_id: int) -> None:
+        self.send(writer.encode_acks(packet_type, [packet_id]))
+
+    def disconnect(self) -> None:
+        self.send(writer.encode_disconnect(self.version, p.Disconnect()))
+
+    def drop(self) -> None:
+        if not self.wire.closed:
+            self.wire.closed = True
+            self.bench.engine.closed(self.connection)
+            self.bench.engine.flush()
+
+    def take(self) -> list[Any]:
+        return self.wire.take()
+
+
+class Bench:
+    """One broker and everything round it."""
+
+    def __init__(self, mapping: str = "version: 1\n", queues: Queues | None = None, **limits: Any) -> None:
+        self.mapping, self.limits = mapping, limits
+        self.clock = Clock()
+        self.queues = queues or Queues()
+        self._names = itertools.count(1)
+        self.start()
+
+    def start(self) -> None:
+        table = compile_mappings(parse_mappings([("bench.yaml", self.mapping)]), "bench-1")
+        access = OpenAccess()
+        router = Router(table, access, lambda: f"auto-{next(self._names)}", 200, lambda: bytes.fromhex("ab" * 8))
+        self.engine = Engine(self.queues, self.clock, Limits(**self.limits), router, access, Counters())
+        self.engine.dead_letter_queue = "DEAD.Q"
+        self.consumers = Consumers(self.engine)
+        recover(self.engine)
+        self.consumers.start(table)
+        self.engine.flush()
+
+    def kill(self) -> None:
+        """The process is gone in the middle of whatever it did; another one starts over the same queues."""
+        self.queues.waiting.clear()
+        self.queues.landed.clear()
+        if isinstance(self.queues, FarQueues):
+            self.queues.forget()
+        self.clock.forget()
+        self.start()
+
+    def device(self, version: int, client_id: str) -> Device:
+        return Device(self, version, client_id)
+
+    def advance(self, seconds: float) -> None:
+        """Time passes, with the engine's ticks."""
+        for _ in range(int(seconds * 4)):
+            self.clock.advance(0.25)
+            self.engine.tick()

@@ -1,0 +1,148 @@
+"""What the tests of the embedded queue manager share: a scheduler that runs when told, and messages."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from pathlib import Path
+from threading import Condition
+
+import pytest
+
+from gateway.errors import MQError
+from gateway.ports.mqi import GetOptions, Got, ObjectDescriptor, PutOptions, PutResult
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.journal.prepared import StoreOptions
+from gateway.queue_manager.store.memory import MemoryStore
+from gateway.queue_manager.verbs.descriptor import default_descriptor
+
+
+class ManualScheduler:
+    """Implements `ports.batch.Scheduler`: time moves by `advance`, calls run by `run`."""
+
+    def __init__(self, start: float = 1_800_000_000.0) -> None:
+        self.time = start
+        self._soon: deque[Callable[[], None]] = deque()
+        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._cancelled: set[int] = set()
+        self._serial = 0
+        self._called = Condition()
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        self._serial += 1
+        serial = self._serial
+        heappush(self._later, (self.time + seconds, serial, call))
+        return lambda: self._cancelled.add(serial)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        with self._called:
+            self._soon.append(call)
+            self._called.notify()
+
+    def run_until(self, met: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Run calls, also those other threads still have to make, until the condition is met."""
+        while not met():
+            with self._called:
+                assert self._called.wait_for(lambda: bool(self._soon), seconds), "nothing was called in time"
+            self.run()
+
+    def run(self) -> None:
+        while self._soon:
+            self._soon.popleft()()
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+        self.run()
+        while self._later and self._later[0][0] <= self.time:
+            _, serial, call = heappop(self._later)
+            if serial not in self._cancelled:
+                call()
+                self.run()
+
+
+def md(**fields: int | bytes) -> bytes:
+    """A descriptor with the MQI's defaults."""
+    return default_descriptor(**fields)
+
+
+SMALL = StoreOptions(segment_bytes=2 << 20, spare_segments=1, background=False)
+"""A store that opens quickly."""
+OPEN_ALL = 2 | 8 | 16 | 32 | 64
+"""Input shared, browse, output, inquire, set."""
+
+
+class MqiRig:
+    """A queue manager behind the MQI port, whichever backend it is, with the shortest words for the usual calls."""
+
+    def __init__(self, path: Path | None, objects: str = "", users: dict[str, str] | None = None) -> None:
+        self.path = path
+        self.users = users
+        self.scheduler = ManualScheduler()
+        self.queue_manager = EmbeddedQueueManager.open(
+            path, "QM1", self.scheduler, objects, users=users, store_options=SMALL
+        )
+        self.connection = self.queue_manager.connect(application="tests", user="ana")
+
+    def restart(self) -> None:
+        self.queue_manager.close()
+        store = self.queue_manager.core.store
+        if isinstance(store, MemoryStore):
+            store.restart()
+            self.queue_manager = EmbeddedQueueManager("QM1", store, self.scheduler)
+            self.queue_manager.start("", self.users or {})
+        else:
+            self.queue_manager = EmbeddedQueueManager.open(
+                self.path, "QM1", self.scheduler, users=self.users, store_options=SMALL
+            )
+        self.connection = self.queue_manager.connect(application="tests", user="ana")
+
+    def mqsc(self, text: str) -> list[str]:
+        report = self.queue_manager.mqsc(text)
+        assert report.ok, report.lines
+        return report.lines
+
+    def open(self, name: str, options: int = OPEN_ALL, **others: object) -> int:
+        return self.connection.open(ObjectDescriptor(name, **others), options).handle  # type: ignore[arg-type]
+
+    def put(self, handle: int | str, data: bytes = b"", options: int = 4, descriptor: bytes | None = None) -> PutResult:
+        given = PutOptions(options)
+        if isinstance(handle, str):
+            return self.connection.put1(ObjectDescriptor(handle), descriptor or md(), given, data)
+        return self.connection.put(handle, descriptor or md(), given, data)
+
+    def get(
+        self, handle: int, options: int = 4, descriptor: bytes | None = None, length: int = 1 << 20, **others: object
+    ) -> Got:
+        return self.connection.get(handle, descriptor or md(), GetOptions(options, **others), length)  # type: ignore[arg-type]
+
+    def drain(self, handle: int, options: int = 4) -> list[bytes]:
+        found = []
+        while True:
+            try:
+                found.append(self.get(handle, options).data)
+            except MQError as error:
+                if error.reason != 2033:
+                    raise
+                return found
+
+    def depth(self, name: str) -> int:
+        handle = self.open(name, 32)
+        value = self.connection.inquire(handle, [3]).integers[0]
+        self.connection.close(handle)
+        return value
+
+
+@contextmanager
+def refused(reason: int) -> Iterator[None]:
+    """The call inside fails with this reason code."""
+    with pytest.raises(MQError) as caught:
+        yield
+    assert caught.value.reason == reason, caught.value
