@@ -295,7 +295,7 @@ def test_the_counting_notices_doubled_rows(tmp_path: Path) -> None:
 
 
 EAGER = """
-from gateway.pipeline.source.source import source
+from gateway.pipeline.source import source
 _planned = source.QueueStreamReader._planned
 def planned(self, start, limit):
     end = _planned(self, start, limit)

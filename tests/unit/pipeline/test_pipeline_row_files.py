@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 
 from gateway.pipeline.failures import PipelineError
 from gateway.pipeline.jobs.batch import take_files
+from gateway.pipeline.source import row_files
 from gateway.pipeline.source.columns import COLUMNS, RAW_COLUMNS
 from gateway.pipeline.source.reach import LocalAccess
 from gateway.pipeline.source.row_files import write_rows
 from gateway.pipeline.source.rows import RowDecoder
-from gateway.pipeline.source.source import row_files
 
 
 def batches(journal: Path, rows: int = 200) -> list[Any]:
