@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.broker.moving import InRuns
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Token, Unit
 from gateway.ports.counters import DeadLetterReason
+from gateway.ports.state_queues import STAGED, WILLS
 
 if TYPE_CHECKING:
     Released = tuple["Session", int, Token]
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 Run = tuple[str, str, int, bool, bytes, bool, bool]
 """Destination of a run of puts: queue, queue manager, priority, persistent, key, under syncpoint, retained."""
-STAGED, WILLS = "MQGATE.STAGED", "MQGATE.WILLS"
 _first = itemgetter(0)
 Row = tuple[Run, int]
 """A run and the number of a row in it."""

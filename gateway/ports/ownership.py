@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-GATEWAYS = "MQGATE.GATEWAYS"
-"""Where leases lie and letters between gateways."""
 _INSTANCE_BYTES = 12
 
 Letter = dict[str, Any]

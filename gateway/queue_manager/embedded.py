@@ -10,11 +10,12 @@ from pathlib import Path
 
 from gateway.errors import ConfigurationError, Finding, MQError
 from gateway.mq import constants as mq
+from gateway.ports import state_queues
 from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
 from gateway.ports.mqi import SubscriptionDescriptor
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 from gateway.queue_manager.batch import message_pages, stored_messages
-from gateway.queue_manager.batch.intake import STATE_PREFIX, Intake
+from gateway.queue_manager.batch.intake import Intake
 from gateway.queue_manager.batch.logical_messages import NO_FLAGS, Gathering, Page
 from gateway.queue_manager.commands.command_server import CommandServer
 from gateway.queue_manager.commands.mqsc import Mqsc, Report
@@ -236,7 +237,7 @@ class EmbeddedQueueManager:
             found: list[Message] = []
             expired: list[Message] = []
             page: Page | None = None
-            applications = not key and not queue.startswith(STATE_PREFIX)
+            applications = not key and not queue.startswith(state_queues.PREFIX)
             now = int(core.now() * 1_000_000)
             while len(found) < limit:
                 messages = core.store.fetch(local.name, key, limit - len(found), behind, locked=True)
@@ -266,7 +267,7 @@ class EmbeddedQueueManager:
         """The next messages as columns, if there are some and nothing is special about the first."""
         with self.core.entered():
             target = self._target(queue)
-            if target.queue is None or queue.startswith(STATE_PREFIX):
+            if target.queue is None or queue.startswith(state_queues.PREFIX):
                 return None
             target.check_get()
             return message_pages.next_page(self.core, target.queue, key, limit)

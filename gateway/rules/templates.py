@@ -16,6 +16,7 @@ from functools import lru_cache
 from gateway.config.findings import did_you_mean
 from gateway.config.units import Wrong
 from gateway.errors import Refused
+from gateway.ports import state_queues
 from gateway.rules.feedback import Feedback
 
 Value = str | int | float | bool | bytes | None
@@ -44,7 +45,7 @@ _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _LEVEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _COMPONENT = re.compile(r"[A-Za-z0-9_%]+\Z")
 _NAME = re.compile(r"[A-Za-z0-9./_%]{1,48}\Z")
-RESERVED = ("SYSTEM.", "MQGATE.", "AMQ.")
+RESERVED = ("SYSTEM.", state_queues.PREFIX, "AMQ.")
 
 
 @dataclass(frozen=True, slots=True)

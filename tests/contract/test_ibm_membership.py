@@ -17,7 +17,7 @@ from gateway.backends.ibm.driver import ConnectSettings
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.ports.batch import Outcome, Puts, Takes, Unit
-from gateway.ports.ownership import GATEWAYS
+from gateway.ports.state_queues import GATEWAYS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 pytestmark = pytest.mark.mqi

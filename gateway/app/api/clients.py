@@ -9,6 +9,7 @@ from gateway.broker.sessions import wills
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
+from gateway.ports.state_queues import OUT
 from gateway.session.held import Held
 from gateway.session.publication import Publication
 from gateway.session.session import NEVER, Plain, Session
@@ -90,7 +91,7 @@ class ClientViews:
         outgoing = [
             {"direction": "out", "packet_id": packet_id, "qos": item.qos,
              "state": "released" if item.released else "sent", "topic": item.publication.topic.decode(),
-             "queue": "MQGATE.OUT" if item.token is not None else None, "msg_id": None, "since": None}
+             "queue": OUT if item.token is not None else None, "msg_id": None, "since": None}
             for packet_id, item in session.outflow.inflight.items()
         ]  # fmt: skip
         subscriptions = [

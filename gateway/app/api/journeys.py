@@ -11,12 +11,13 @@ from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.net.api import READ_ONLY, Call, Endpoint, Later, endpoint
 from gateway.ports.inspection import Inspects, Seen
+from gateway.ports.state_queues import DEFAULT, PREFIX
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
 
 MOST = 100
-_STATE = ("MQGATE.", "SYSTEM.")
+_STATE = (PREFIX, "SYSTEM.")
 
 
 def journey_endpoints(gateway: Gateway) -> list[Endpoint]:
@@ -51,7 +52,7 @@ def on_queues(gateway: Gateway, inspection: Inspects, msg_id: str) -> list[dict[
     rows = [
         row.name
         for row in inspection.queues()
-        if row.depth and (not row.name.startswith(_STATE) or row.name in {"MQGATE.DEFAULT", _dead_letters(gateway)})
+        if row.depth and (not row.name.startswith(_STATE) or row.name in {DEFAULT, _dead_letters(gateway)})
     ]
     return [_journey(gateway, name, seen) for name in rows for seen in inspection.find(name, msg_id=wanted)]
 

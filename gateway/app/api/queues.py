@@ -17,10 +17,11 @@ from gateway.mq.rfh2_folder import folder
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.ports.batch import Outcome, Puts, Unit
 from gateway.ports.inspection import Inspects, QueueRow, Seen
+from gateway.ports.state_queues import DEFAULT, PREFIX
 from gateway.queue_manager.inspection import correl_id_of, hex_of
 
 PREVIEW = 80
-_SYSTEM, _STATE = "SYSTEM.", "MQGATE."
+_SYSTEM = "SYSTEM."
 _NOT_FOUND = frozenset({2085, 2033, 2052})
 _STATUS = dict.fromkeys(_NOT_FOUND, 404) | {2192: 503, 2102: 503, 2059: 503, 2162: 503}
 
@@ -144,7 +145,7 @@ class QueueViews:
         name = call.path["queue"]
         if call.query.get("confirm") != name:
             raise Problem(400, "Not confirmed", "repeat the queue's name in `confirm`")
-        if name.startswith(_STATE) and name != "MQGATE.DEFAULT":
+        if name.startswith(PREFIX) and name != DEFAULT:
             raise Problem(409, "Not allowed", "this queue holds the gateway's own state; purge clients instead")
         try:
             return 200, {"removed": self.inspection.clear(name)}
@@ -158,7 +159,7 @@ def role_of(row: QueueRow) -> str:
         return "transmission"
     if "DEAD.LETTER" in row.name:
         return "dead_letter"
-    if row.name.startswith(_STATE) and row.name != "MQGATE.DEFAULT":
+    if row.name.startswith(PREFIX) and row.name != DEFAULT:
         return "state"
     return "system" if row.name.startswith(_SYSTEM) else "application"
 

@@ -16,15 +16,16 @@ from contextlib import suppress
 from gateway.backends.buffer.link import Found, Verdict
 from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, dead_letter_queue
+from gateway.backends.ibm.examining import dead_letter_queue
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.structures import get_options, match_md
-from gateway.backends.ibm.work import MARKERS, PutFailed, apply, has_volatile_puts
+from gateway.backends.ibm.work import PutFailed, apply, has_volatile_puts
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Failure, Replace, Scheduler, Unit
+from gateway.ports.state_queues import DEAD_LETTERS, MARKERS
 
 HEARTBEAT_SECONDS = 5.0
 """An idle connection is asked for something so often: the state that is shown must not be an old one."""
@@ -168,7 +169,7 @@ class IbmLink:
     def _look(self, connection: Connection) -> None:
         session = connection.session
         name = str(session.inquire("", mq.MQCA_Q_MGR_NAME))
-        letters = dead_letter_queue(session) or OWN_DEAD_LETTERS
+        letters = dead_letter_queue(session) or DEAD_LETTERS
         most = max(1, int(session.inquire("", mq.MQIA_MAX_UNCOMMITTED_MSGS)) // 2)
         found = Found(name, letters, self._progress(connection), most)
         self._tell(lambda: self._up(found))

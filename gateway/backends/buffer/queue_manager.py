@@ -30,13 +30,12 @@ from gateway.mq import constants as mq
 from gateway.ports.batch import Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.counters import Counters
 from gateway.ports.sources import Backout, Incomplete, Subscribed
+from gateway.ports.state_queues import DEAD_LETTERS, OUT, REQUESTS, RETAINED, SESSIONS, STAGED, WILLS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 CONNECTED, BUFFERING, DRAINING = "connected", "buffering", "draining"
 STATES = (CONNECTED, BUFFERING, DRAINING)
-STATE_QUEUES = frozenset(
-    {"MQGATE.SESSIONS", "MQGATE.RETAINED", "MQGATE.STAGED", "MQGATE.OUT", "MQGATE.WILLS", "MQGATE.REQUESTS"}
-)
+STATE_QUEUES = frozenset({SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS})
 """What lives in the buffer's store. Everything else is IBM MQ's, MQGATE.DEAD.LETTER and MQGATE.DEFAULT too."""
 MAX_LENGTH = 104_857_600
 ABSENT_SECONDS = 600.0
@@ -58,7 +57,7 @@ class BufferedQueueManager:
         *,
         max_bytes: int,
         name: str = "",
-        dead_letter_queue: str = "MQGATE.DEAD.LETTER",
+        dead_letter_queue: str = DEAD_LETTERS,
         state_queues: Iterable[str] = STATE_QUEUES,
         told: Callable[[str, str], None] = lambda _state, _why: None,
     ) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from gateway.backends.ibm.calls import LEFT, THROUGH
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
-from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, SUBSCRIPTIONS, Problem, dead_letter_queue, look, require
+from gateway.backends.ibm.examining import Problem, dead_letter_queue, look, require
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.membership import Membership
 from gateway.backends.ibm.ordering import Queue, Submission
@@ -34,6 +34,7 @@ from gateway.ports.asking import Answer, found_or_raised
 from gateway.ports.batch import Collecting, Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.ownership import Letter
 from gateway.ports.sources import Backout, Incomplete, Subscribed
+from gateway.ports.state_queues import DEAD_LETTERS, SUBSCRIPTIONS
 from gateway.queue_manager.journal import failpoint
 
 _STOP_SECONDS = 10.0
@@ -95,7 +96,7 @@ class IbmQueueManager:
         self._lengths: dict[str, int] = {}
         self._unheard: dict[str, float] = {}
         """Until when a queue's length is not asked for again: each question may take its time."""
-        self.dead_letter_queue = OWN_DEAD_LETTERS
+        self.dead_letter_queue = DEAD_LETTERS
         self._membership = self._member(connections, lease) if lease else None
         self._unread: list[Letter] = []
         self._letter: Callable[[Letter], None] = self._unread.append

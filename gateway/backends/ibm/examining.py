@@ -16,20 +16,28 @@ from gateway.backends.ibm.connection import TOPIC_PREFIX
 from gateway.backends.ibm.driver import ConnectSettings, Session, load
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.structures import object_descriptor
-from gateway.backends.ibm.work import MARKERS
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.ports.ownership import GATEWAYS
+from gateway.ports.state_queues import (
+    DEAD_LETTERS,
+    GATEWAYS,
+    MARKERS,
+    OUT,
+    REQUESTS,
+    RETAINED,
+    SESSIONS,
+    STAGED,
+    SUBSCRIPTIONS,
+    WILLS,
+)
 
-SUBSCRIPTIONS = "MQGATE.SUBSCRIPTIONS"
-"""Where publications on MQ topics arrive that rules subscribe to."""
 STATE_QUEUES = (
-    "MQGATE.SESSIONS",
-    "MQGATE.RETAINED",
-    "MQGATE.STAGED",
-    "MQGATE.OUT",
-    "MQGATE.WILLS",
-    "MQGATE.REQUESTS",
+    SESSIONS,
+    RETAINED,
+    STAGED,
+    OUT,
+    WILLS,
+    REQUESTS,
     SUBSCRIPTIONS,
     MARKERS,
     GATEWAYS,
@@ -37,7 +45,6 @@ STATE_QUEUES = (
 """What deploy/mq/state.mqsc defines; a test holds the two together."""
 SUBSCRIPTION_TO = "subscription to "
 """What a problem with a topic that a rule subscribes to is about."""
-OWN_DEAD_LETTERS = "MQGATE.DEAD.LETTER"
 _PUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
 _CONSUME = _PUT | mq.MQOO_INPUT_SHARED | mq.MQOO_BROWSE
 _HEADERS = 4096
@@ -119,8 +126,8 @@ def require(session: Session) -> None:
 def dead_letter_queue(session: Session) -> str:
     """The queue manager's own, or the one deploy/mq brings."""
     with suppress(MQError):
-        return str(session.inquire("", mq.MQCA_DEAD_LETTER_Q_NAME)) or OWN_DEAD_LETTERS
-    return OWN_DEAD_LETTERS
+        return str(session.inquire("", mq.MQCA_DEAD_LETTER_Q_NAME)) or DEAD_LETTERS
+    return DEAD_LETTERS
 
 
 def _queue(session: Session, queue: str, options: int, longest: int) -> list[Problem]:

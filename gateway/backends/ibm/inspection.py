@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.examining import OWN_DEAD_LETTERS
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.reading import Reader
 from gateway.backends.ibm.reasons import Action, action_for, explain
@@ -26,6 +25,7 @@ from gateway.mq import constants as mq
 from gateway.mq import mqmd
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Takes, Unit
 from gateway.ports.inspection import QueueRow, Seen
+from gateway.ports.state_queues import DEAD_LETTERS
 
 PAGE = 500
 _SEE = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
@@ -115,8 +115,8 @@ class IbmInspection:
     def dead_letter_queue(self) -> str:
         """The queue manager's own, or the one deploy/mq brings."""
         with suppress(MQError):
-            return str(self._reader.inquire("", mq.MQCA_DEAD_LETTER_Q_NAME)) or OWN_DEAD_LETTERS
-        return OWN_DEAD_LETTERS
+            return str(self._reader.inquire("", mq.MQCA_DEAD_LETTER_Q_NAME)) or DEAD_LETTERS
+        return DEAD_LETTERS
 
     # Messages
 

@@ -22,11 +22,12 @@ from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.leases import RENEWALS, Beat, Entry, Roll, decode, decode_letter, encode
 from gateway.backends.ibm.reasons import explain
 from gateway.backends.ibm.structures import get_options, key_of, match_md, msg_id_of
-from gateway.backends.ibm.work import MARKERS, Superseded, marker_key
+from gateway.backends.ibm.work import Superseded, marker_key
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.ports.ownership import GATEWAYS, Letter, beat_key, entry_key, letter_key
+from gateway.ports.ownership import Letter, beat_key, entry_key, letter_key
+from gateway.ports.state_queues import GATEWAYS, MARKERS
 from gateway.queue_manager.journal import failpoint
 
 _WAIT_MILLISECONDS, _SOON_MILLISECONDS = 500, 50

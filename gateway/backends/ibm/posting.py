@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from gateway.backends.ibm import calls
 from gateway.backends.ibm.calls import LEFT, THROUGH, Carried
 from gateway.backends.ibm.connection import Connection
-from gateway.backends.ibm.work import MARKERS, Marker, at_one_go
+from gateway.backends.ibm.work import Marker, at_one_go
 from gateway.ports.batch import Unit
+from gateway.ports.state_queues import MARKERS
 
 if TYPE_CHECKING:
     from gateway.backends.ibm._calls import Carrier, Result

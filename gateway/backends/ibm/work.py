@@ -15,11 +15,11 @@ from gateway.backends.ibm.structures import get_options, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Puts, Takes, Token, Unit
+from gateway.ports.state_queues import MARKERS, PREFIX
 
 if TYPE_CHECKING:
     from gateway.backends.ibm._calls import Marker as Calls
 
-MARKERS = "MQGATE.MARKERS"
 _BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
 _BY_KEY = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_CORREL_ID)
 _BY_ID = get_options(_BROWSE | mq.MQGMO_ACCEPT_TRUNCATED_MSG, mq.MQMO_MATCH_MSG_ID)
@@ -176,7 +176,7 @@ def is_placed(unit: Unit) -> bool:
 
 def taken_by(takes: Takes) -> int:
     """How many messages leave their queue: what applications put may be in segments."""
-    return len(takes.tokens) if takes.queue.startswith("MQGATE.") else sum(map(messages_of, takes.tokens))
+    return len(takes.tokens) if takes.queue.startswith(PREFIX) else sum(map(messages_of, takes.tokens))
 
 
 def rows_of(unit: Unit) -> int:

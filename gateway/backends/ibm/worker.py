@@ -22,7 +22,6 @@ from gateway.backends.ibm.placing import Placing
 from gateway.backends.ibm.posting import AROUND, Posting
 from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.work import (
-    MARKERS,
     TAKEN_OVER,
     Marker,
     PutFailed,
@@ -33,6 +32,7 @@ from gateway.backends.ibm.work import (
 )
 from gateway.errors import MQError
 from gateway.ports.batch import Failure, Outcome, Token, Unit
+from gateway.ports.state_queues import MARKERS
 
 MAX_ROWS = 2000
 """Uncommitted messages of a batch: a fifth of what a queue manager allows by default (MAXUMSGS 10000)."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.publish.route import Receiver
 from gateway.mqtt.packets import V5
+from gateway.ports.state_queues import OUT
 from gateway.session.connection import ONLINE
 from gateway.session.outflow import Item
 from gateway.session.publication import Publication
@@ -16,7 +17,6 @@ from gateway.session.session import Session
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-OUT = "MQGATE.OUT"
 Prefixes = dict[tuple[int, bool, tuple[int, ...]], bytes]
 
 

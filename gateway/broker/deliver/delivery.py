@@ -15,6 +15,7 @@ from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBREL, V5
 from gateway.ports.batch import Puts, Stored
+from gateway.ports.state_queues import OUT
 from gateway.rules.feedback import Feedback
 from gateway.session.connection import ONLINE, Connection
 from gateway.session.outflow import Item
@@ -25,7 +26,6 @@ from gateway.session.session import Session
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-OUT = "MQGATE.OUT"
 """One key a durable session: what it has not acknowledged yet."""
 _PAGE = 200
 _MAX_TURNS = 10_000

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.broker.sessions.asking import OUT, ask, stored_for
+from gateway.broker.sessions.asking import ask, stored_for
 from gateway.errors import MQError
 from gateway.ports.batch import Stored
+from gateway.ports.state_queues import OUT
 from gateway.session.publication import Publication
 from gateway.session.session import Session
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from gateway.broker.sessions.asking import OUT, ask
+from gateway.broker.sessions.asking import ask
 from gateway.errors import MQError
 from gateway.ports.batch import Stored, Token
+from gateway.ports.state_queues import OUT
 from gateway.session.outflow import Item
 from gateway.session.record import Decoding
 from gateway.session.session import Session

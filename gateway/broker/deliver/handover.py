@@ -14,7 +14,7 @@ from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
 from gateway.bridge.request import Request
 from gateway.broker import tracing
-from gateway.broker.deliver.delivery import OUT, Prefixes
+from gateway.broker.deliver.delivery import Prefixes
 from gateway.broker.publish.route import DEAD, Receiver, Route
 from gateway.broker.sessions.asking import ask
 from gateway.broker.turn import Cause
@@ -23,6 +23,7 @@ from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.ports.batch import Stored
+from gateway.ports.state_queues import OUT, REQUESTS
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import OutboundRule
 from gateway.rules.templates import Template
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from gateway.broker.deliver.consumers import Source
     from gateway.broker.engine import Engine
 
-REQUESTS = "MQGATE.REQUESTS"
 _REQUEST_PREFIX = b"MQGR"
 _MAX_ROUTES = 4096
 _PUBLISHER = Publisher("", "", None, 5)

@@ -13,11 +13,11 @@ from gateway.broker.sessions.asking import ask
 from gateway.errors import MQError
 from gateway.mq import mqmd
 from gateway.ports.batch import Stored
+from gateway.ports.state_queues import REQUESTS
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-REQUESTS = "MQGATE.REQUESTS"
 EVERY = 3600.0
 """Seconds between looks."""
 LONGEST = 7 * 86_400

@@ -10,13 +10,13 @@ from struct import unpack
 from typing import TYPE_CHECKING, Any
 
 from gateway.ports.batch import Token
+from gateway.ports.state_queues import OUT
 from gateway.session.connection import Connection
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-OUT = "MQGATE.OUT"
 PUBACK, BEGINS = 0x40, b"\x40\x02"
 """Its first byte, and what it begins with when it is plain."""
 

@@ -11,9 +11,10 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from gateway.bridge.message import read_message
-from gateway.broker.turn import STAGED, Turn
+from gateway.broker.turn import Turn
 from gateway.errors import Refused
 from gateway.ports.batch import MQMD_LENGTH, Moving, Puts, Stored, Token
+from gateway.ports.state_queues import STAGED
 from gateway.session.held import Held
 from gateway.session.publication import Publication
 from gateway.session.record import decode_publication

@@ -20,13 +20,13 @@ from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.ports.batch import MQMD_LENGTH
 from gateway.ports.counters import TransformReason
+from gateway.ports.state_queues import REQUESTS
 from gateway.rules.feedback import Feedback
 from gateway.session.connection import Publisher
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-REQUESTS = "MQGATE.REQUESTS"
 _MAX_PLANS = 4096
 _CACHED_LENGTH = 1024
 """No longer topics and properties are kept: clients choose them, and may send many."""

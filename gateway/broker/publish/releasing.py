@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.turn import STAGED
+from gateway.ports.state_queues import STAGED
 from gateway.session.session import STAGED_ID
 
 if TYPE_CHECKING:

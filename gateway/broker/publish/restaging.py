@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.broker.turn import STAGED, Turn
+from gateway.broker.turn import Turn
+from gateway.ports.state_queues import STAGED
 from gateway.session.record import HANDED_OVER, encode_prefix
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ import heapq
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gateway.ports.state_queues import RETAINED
 from gateway.session.publication import Publication
 from gateway.session.record import encode_publication, key_of
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
-
-RETAINED = "MQGATE.RETAINED"
 
 
 class _Kept(Publication):

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from gateway.broker.moving import Move
 from gateway.broker.publish.holding import LEAST, MOST
 from gateway.broker.publish.route import HOT, STAGING, Route
-from gateway.broker.turn import STAGED, Run
+from gateway.broker.turn import Run
 from gateway.mqtt.packets import V5
+from gateway.ports.state_queues import STAGED
 from gateway.session.connection import Connection
 from gateway.session.held import Held
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from gateway.broker import accounting
 from gateway.broker.publish.acceptance import missed_by
 from gateway.broker.publish.releasing import PUBCOMPS
-from gateway.broker.turn import STAGED
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBCOMP, PUBREC, V5, Properties
+from gateway.ports.state_queues import STAGED
 from gateway.session.held import Held
 from gateway.session.publication import Publication
 from gateway.session.record import encode_prefix

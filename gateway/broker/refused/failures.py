@@ -16,12 +16,13 @@ from gateway.broker import accounting
 from gateway.broker.publish import holding, restaging
 from gateway.broker.publish.route import DEAD, REPORT
 from gateway.broker.sessions.asking import ask, rows_of
-from gateway.broker.turn import STAGED, Cause, Row, Run, Turn
+from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
 from gateway.mqtt import reasons
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Stored, Token, Unit
 from gateway.ports.counters import DeadLetterReason, DropReason, mqrc_label
+from gateway.ports.state_queues import STAGED
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine

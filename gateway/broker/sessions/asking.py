@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gateway.errors import MQError
 from gateway.ports.asking import found_or_raised
 from gateway.ports.batch import BatchQueueManager, Stored, Token
+from gateway.ports.state_queues import OUT
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-OUT = "MQGATE.OUT"
 PAGE = 500
 _T = TypeVar("_T")
 

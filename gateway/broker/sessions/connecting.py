@@ -14,6 +14,7 @@ from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, V31, Auth, Connack, Connect, Will
 from gateway.ports.access import Verdict
 from gateway.ports.counters import DisconnectReason, Protocol
+from gateway.ports.state_queues import OUT, SESSIONS, STAGED
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection, Publisher
 from gateway.session.record import encode_json
 from gateway.session.session import Session, session_expiry
@@ -21,7 +22,6 @@ from gateway.session.session import Session, session_expiry
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-SESSIONS = "MQGATE.SESSIONS"
 PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
@@ -326,7 +326,7 @@ class Connecting:
         engine.subscribing.drop_all(session)
         engine.sessions.remove(session)
         for token in session.staged_tokens.values():
-            engine.turn.take("MQGATE.STAGED", session.key, token)
+            engine.turn.take(STAGED, session.key, token)
         engine.holding.ended(session)
         session.over = True
         if session.durable:
@@ -338,7 +338,7 @@ class Connecting:
     def purge(self, session: Session) -> None:
         """Forget what is stored for it."""
         engine = self.engine
-        going = engine.being_taken("MQGATE.OUT", session.key)
+        going = engine.being_taken(OUT, session.key)
         for stored in self.endings.stored(session):
             if stored.token not in going:
                 engine.delivery.forget(session, stored)

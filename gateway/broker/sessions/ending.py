@@ -13,9 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.broker.sessions import wills
-from gateway.broker.sessions.asking import OUT, PAGE, ask, stored_for
+from gateway.broker.sessions.asking import PAGE, ask, stored_for
 from gateway.errors import MQError
 from gateway.ports.batch import MQMD_LENGTH, Puts, Stored, Token
+from gateway.ports.state_queues import OUT
 from gateway.session.connection import CLOSED, Connection
 from gateway.session.record import REPORTS, SHARED
 from gateway.session.session import Session

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker.sessions import recovery, wills
 from gateway.broker.sessions.asking import ask, stored_for
-from gateway.broker.sessions.connecting import SESSIONS
-from gateway.broker.turn import STAGED, WILLS
 from gateway.errors import MQError
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import Connect
 from gateway.ports.access import Verdict
 from gateway.ports.batch import BatchQueueManager, Stored
-from gateway.ports.ownership import GATEWAYS, Letter, Owners, letter_key
+from gateway.ports.ownership import Letter, Owners, letter_key
+from gateway.ports.state_queues import GATEWAYS, SESSIONS, STAGED, WILLS
 from gateway.session.connection import AUTHENTICATING, Connection
 from gateway.session.record import decode_json, encode_json, key_of
 from gateway.session.session import Session, will_from_record, will_record

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.deliver.delivery import OUT
 from gateway.broker.publish import holding
-from gateway.broker.publish.retained import RETAINED
 from gateway.broker.sessions import wills
 from gateway.broker.sessions.asking import stored_for
-from gateway.broker.sessions.connecting import SESSIONS
 from gateway.broker.sessions.subscribing import Subscribing
-from gateway.broker.turn import STAGED, WILLS
 from gateway.ports.batch import Stored
+from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, WILLS
 from gateway.session.record import decode_json, decode_publication
 from gateway.session.session import NEVER, Session
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from gateway.broker.deliver.delivery import OUT
 from gateway.mqtt.topics import SHARE_PREFIX, is_shared
 from gateway.ports.batch import Stored
+from gateway.ports.state_queues import OUT
 from gateway.session.publication import Publication
 from gateway.session.record import is_shared_copy
 from gateway.session.session import Session

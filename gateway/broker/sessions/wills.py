@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.turn import WILLS, WaitingWill
+from gateway.broker.turn import WaitingWill
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Will
+from gateway.ports.state_queues import WILLS
 from gateway.session.connection import Publisher
 from gateway.session.record import encode_json, key_of
 from gateway.session.session import Session, will_from_record, will_record

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.errors import HeaderError, MQError, StoreError
 from gateway.mq import constants as mq
+from gateway.ports import state_queues
 from gateway.ports.batch import MQMD_LENGTH, Done, Failure, Moves, Outcome, Puts, Takes, Token, Unit
 from gateway.queue_manager.batch.commit import Batch
 from gateway.queue_manager.batch.stored_messages import complete
@@ -25,8 +26,6 @@ from gateway.queue_manager.verbs.name_resolution import Target, resolve
 if TYPE_CHECKING:
     from gateway.queue_manager.verbs.placement import Placer
 
-STATE_PREFIX = "MQGATE."
-"""Queues of this prefix hold the gateway's own state: made when first named, without limits."""
 TOPIC_PREFIX = "topic://"
 TARGETS_REMEMBERED = 10_000
 """Resolved names; messages to devices have a queue manager's name each."""
@@ -89,7 +88,7 @@ class Intake:
         key = (queue, queue_manager)
         target = self._targets.get(key)
         if target is None:
-            if queue.startswith(STATE_PREFIX) and self._core.catalogue.get("QUEUE", queue) is None:
+            if queue.startswith(state_queues.PREFIX) and self._core.catalogue.get("QUEUE", queue) is None:
                 self._define_state(queue)
             target = self._targets[key] = resolve(self._core, queue, queue_manager)
         return target

@@ -13,14 +13,12 @@ from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
 from gateway.backends.buffer.progress import Progress
 from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, STATE_QUEUES
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
-from gateway.backends.ibm.client import SUBSCRIPTIONS
 from gateway.backends.ibm.examining import STATE_QUEUES as ALL_STATE_QUEUES
-from gateway.backends.ibm.work import MARKERS
 from gateway.broker.publish.route import Policy
 from gateway.errors import MQError
 from gateway.mq import dlh, grouping, mqmd
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
-from gateway.ports.ownership import GATEWAYS
+from gateway.ports.state_queues import GATEWAYS, MARKERS, SUBSCRIPTIONS
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from schedulers import ManualScheduler
 
-from gateway.backends.ibm.examining import OWN_DEAD_LETTERS, STATE_QUEUES
+from gateway.backends.ibm.examining import STATE_QUEUES
+from gateway.ports.state_queues import DEAD_LETTERS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +22,7 @@ def _defined(name: str) -> set[str]:
 
 
 def test_every_state_queue_is_defined() -> None:
-    assert _defined("state.mqsc") == {*STATE_QUEUES, OWN_DEAD_LETTERS}
+    assert _defined("state.mqsc") == {*STATE_QUEUES, DEAD_LETTERS}
 
 
 def test_every_state_queue_of_the_code_is_known() -> None:
@@ -29,7 +30,7 @@ def test_every_state_queue_of_the_code_is_known() -> None:
     for layer in ("broker", "session", "bridge", "backends/ibm"):
         for path in (ROOT / "gateway" / layer).rglob("*.py"):
             named |= set(re.findall(r'"(MQGATE\.[A-Z.]+)"', path.read_text()))
-    assert named - {"MQGATE.DEFAULT"} <= {*STATE_QUEUES, OWN_DEAD_LETTERS}
+    assert named - {"MQGATE.DEFAULT"} <= {*STATE_QUEUES, DEAD_LETTERS}
 
 
 @pytest.mark.parametrize("name", ["state.mqsc", "application.mqsc", "channel.mqsc"])

@@ -25,12 +25,13 @@ from gateway.backends.ibm.structures import (
     plain_md,
     put_options,
 )
-from gateway.backends.ibm.work import MARKERS, rows_of
+from gateway.backends.ibm.work import rows_of
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import DriverUnavailable
 from gateway.mq import mqmd
 from gateway.mq.layout import unpack
 from gateway.ports.batch import Moves, Outcome, Puts, Replace, Takes, Unit
+from gateway.ports.state_queues import MARKERS
 
 HEAD = mqmd.build(persistence=1)
 

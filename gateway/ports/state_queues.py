@@ -1,0 +1,30 @@
+"""The queues that hold the gateway's own state, beside the application's: one unit of work covers both."""
+
+from __future__ import annotations
+
+PREFIX = "MQGATE."
+"""Rules may not name such a queue; the embedded queue manager makes one when it is first used, without limits."""
+
+SESSIONS = "MQGATE.SESSIONS"
+"""Persistent sessions with their subscriptions: one record for each, under its session's key."""
+RETAINED = "MQGATE.RETAINED"
+"""Retained messages, each under the key of its topic."""
+STAGED = "MQGATE.STAGED"
+"""QoS 2 publications that are not released by PUBREL yet."""
+OUT = "MQGATE.OUT"
+"""What waits for the clients of persistent sessions, and what they have not acknowledged."""
+WILLS = "MQGATE.WILLS"
+"""Wills of connected clients, and those whose delay is running."""
+REQUESTS = "MQGATE.REQUESTS"
+"""Response topics and correlation data of requests that devices have sent to MQ applications."""
+SUBSCRIPTIONS = "MQGATE.SUBSCRIPTIONS"
+"""Where publications on MQ topics arrive that rules subscribe to."""
+MARKERS = "MQGATE.MARKERS"
+"""Markers of units of work, by which one in doubt is resolved."""
+GATEWAYS = "MQGATE.GATEWAYS"
+"""Leases, and messages between gateways that share these queues."""
+
+DEAD_LETTERS = "MQGATE.DEAD.LETTER"
+"""Dead letters where the queue manager names no queue for them; not a state queue: people read it."""
+DEFAULT = "MQGATE.DEFAULT"
+"""Where the shipped default mapping puts messages; not a state queue either."""
