@@ -89,7 +89,7 @@ class Gateway:
             join_buffer(self, self.buffer)
         self.hub = Hub(reactor, self.engine)
         self.engine.on_pause = self.hub.pause
-        self.engine.writing.each = self.hub.write_each
+        self.engine.answers.write_each = self.hub.write_each
         self.engine.on_end = notices.ended
         self.engine.delivery.waiting.on_full = notices.full
         self.spans = open_spans(settings, self.engine)
@@ -160,7 +160,7 @@ class Gateway:
             here = self.buffer.state != BUFFERING
         else:
             here = bool(getattr(self.queue_manager, "connected", True))
-        return here and not self.engine.failures.held_since
+        return here and not self.engine.held_since
 
     def room(self) -> Room | None:
         """What the messages on the gateway's own disk take, and what they may take."""

@@ -35,8 +35,8 @@ def _troubles(gateway: Gateway) -> Iterator[str]:
     if gateway.buffer is not None:
         for queue, text in gateway.buffer.problems.items():
             yield f"buffer, {queue or 'all queues'}: {text}"
-    if engine.failures.held_since:
-        seconds = time.time() - engine.failures.held_since
+    if engine.held_since:
+        seconds = time.time() - engine.held_since
         yield f"nothing could be committed for {seconds:.0f} s: {engine.failures.last_text}"
     yield from gateway.stays.troubles()
     for parked in engine.parking.waiting.values():

@@ -11,10 +11,11 @@ from operator import add
 from typing import Any
 
 from gateway.broker import accounting
+from gateway.broker.answers import Answers
+from gateway.broker.context import Context
 from gateway.broker.deliver import settling
 from gateway.broker.deliver.delivery import Delivery
 from gateway.broker.limits import Limits
-from gateway.broker.pings import Pings
 from gateway.broker.publish import runs, singles
 from gateway.broker.publish.holding import Holding
 from gateway.broker.publish.publishing import Publishing
@@ -30,32 +31,20 @@ from gateway.broker.sessions.connecting import Connecting
 from gateway.broker.sessions.ownership import owning_of
 from gateway.broker.sessions.subscribing import Subscribing
 from gateway.broker.sessions.sys_topics import SysTopics
-from gateway.broker.tracing import Hop
 from gateway.broker.turn import Turn
-from gateway.broker.writing import Writing
 from gateway.errors import ProtocolError
-from gateway.mqtt import reasons, writer
-from gateway.mqtt.packets import V5, Disconnect
+from gateway.mqtt import reasons
 from gateway.mqtt.reader import Reader
 from gateway.ports.access import Access
 from gateway.ports.asking import Asks
-from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Token, Unit
+from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Unit
 from gateway.ports.counters import Counters, DisconnectReason, PauseCause
 from gateway.ports.link import Link
-from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
-from gateway.session.registry import Registry
-from gateway.session.session import Session
+from gateway.session.connection import AUTHENTICATING, CLOSED, ONLINE, Connection
 
 
-class Engine:
+class Engine(Context):
     """Everything of the broker in one place; the parts each know one group of packets."""
-
-    on_hop: Callable[[Hop], Callable[[], None]] | None = None
-    """Told of messages of sampled traces; what it answers is called when their turn is committed."""
-    trace_out: Callable[[Connection, bytes], None] | None = None
-    """Told of what is written, while somebody looks."""
-    trace_commit: Callable[[Turn], None] | None = None
-    """Told of every turn that was committed, while somebody looks."""
 
     def __init__(
         self,
@@ -66,17 +55,9 @@ class Engine:
         access: Access,
         counters: Counters,
     ) -> None:
-        self.queue_manager = queue_manager
-        self.far = queue_manager if isinstance(queue_manager, Asks) else None
-        """Set where the queue manager may not answer: what is read of it while devices are served is asked for."""
-        self.scheduler = scheduler
-        self.limits = limits
+        super().__init__(queue_manager, scheduler, limits, access, counters)
+        self.context: Context = self
         self.router = router
-        self.access = access
-        self.counters = counters
-        self.turn = Turn()
-        self.sessions = Registry()
-        self.connections: set[Connection] = set()
         self.retained = Retained(self)
         self.delivery = Delivery(self)
         self.putting = Putting(self)
@@ -87,32 +68,31 @@ class Engine:
         self.failures = Failures(self)
         self.parking = Parking(self)
         self.holding = Holding(self)
-        self.pings = Pings(self)
-        self.writing = Writing(self)
-        self.refill: dict[Session, None] = {}
-        """Sessions whose window has room again: filled once a batch."""
-        self.first: list[Turn] = []
-        """Turns that go before the open one: attempts of what was parked."""
+        self.answers = Answers(self.context, self.parking)
         self.sys_topics = SysTopics(self)
         self.owning = owning_of(self, queue_manager)
         """Set where other gateways keep their sessions on the same state queues."""
-        self.draining = False
-        self.dead_letter_queue = ""
-        """Where undeliverable messages go: the queue manager's DEADQ."""
         router.engine = self
-        self.now = scheduler.now()
-        self.paused = False
-        """True while the batch behind a running commit is full: the network edge stops reading."""
-        self.on_pause: Callable[[bool], None] = lambda _paused: None
-        self.problems: dict[str, str] = {}
-        """What an operator should look at, by what it concerns; readiness and the admin page show it."""
-        self.on_committed: Callable[[], None] = lambda: None
-        self.on_end: Callable[[Connection, str], None] = lambda _connection, _why: None
-        self.trace: Callable[[Connection, str, Any], None] | None = None
-        self._busy = False
-        self.running = self.turn  # its unit is being committed
+        self.write = self.answers.write
+        self.ended = self.connecting.ended
+        self.refuse_connect = self.connecting.refuse_malformed
         self._submitting = False
         self.handlers = self._handlers()
+
+    @property
+    def turn(self) -> Turn:
+        """The open batch, for parts that do not take the context yet."""
+        return self.batch
+
+    @property
+    def far(self) -> Asks | None:
+        """As `remote_reads`, for parts that do not take the context yet."""
+        return self.remote_reads
+
+    @property
+    def first(self) -> list[Turn]:
+        """As `attempts`, for parts that do not take the context yet."""
+        return self.attempts
 
     def _handlers(self) -> list[Callable[[Connection, Any], None]]:
         """Who knows a packet type."""
@@ -126,7 +106,7 @@ class Engine:
             7: self.delivery.pubcomp,
             8: self.subscribing.subscribe,
             10: self.subscribing.unsubscribe,
-            12: self.pings.pingreq,
+            12: self.answers.pingreq,
             14: self.connecting.disconnect,
             15: self.connecting.auth,
         }.items():
@@ -152,8 +132,8 @@ class Engine:
             return
         self.now = self.scheduler.now()
         connection.last_read = self.scheduler.monotonic()
-        if not self.turn.opened:
-            self.turn.opened = connection.last_read
+        if not self.batch.opened:
+            self.batch.opened = connection.last_read
         self.counters.bytes_in += len(chunk)
         if connection.state == AUTHENTICATING:
             connection.early_bytes += len(chunk)
@@ -186,74 +166,20 @@ class Engine:
         self.now = self.scheduler.now()
         self.connecting.ended(connection, why)
 
-    def send(self, connection: Connection, data: bytes) -> None:
-        """A packet for a connection; all of a batch are written at once by `flush`, none before CONNACK
-        [MQTT-3.2.0-1]."""
-        if not connection.greeted and connection.state == ONLINE:
-            self.turn.reply(connection, data)
-            return
-        self.counters.packets_out[data[0] >> 4] += 1
-        self.send_counted(connection, data)
-
-    def send_counted(self, connection: Connection, data: bytes) -> None:
-        """One or several packets that are counted already."""
-        self.writing.later(connection, data)
-
-    def send_all(self, connection: Connection, packets: list[bytes]) -> None:
-        """Several packets."""
-        if len(packets) == 1 or not connection.greeted:
-            for data in packets:
-                self.send(connection, data)
-            return
-        out = self.counters.packets_out
-        for data in packets:
-            out[data[0] >> 4] += 1
-        self.send_counted(connection, b"".join(packets))
-
-    def close(self, connection: Connection, why: DisconnectReason, text: str = "") -> None:
-        """Write what is waiting, close, and end the connection's part of the session."""
-        if connection.state == CLOSED:
-            return
-        connection.close_reason = text or why
-        self.writing.now(connection)
-        connection.link.close()
-        self.connecting.ended(connection, why)
-
     def leave_when_committed(self, connection: Connection) -> None:
         """The client said DISCONNECT: what that changes (no will, its session's expiry) is durable before the socket
         closes, so that a client that saw the end is never contradicted by a kill."""
         connection.close_reason = "normal"
-        self.writing.now(connection)
+        self.write(connection)
         connection.leaving = not self.parking.withholds(connection)
         self.connecting.ended(connection, "normal")
-        self.turn.after.append(connection.link.close)
-
-    def refuse(self, connection: Connection, reason: int, why: DisconnectReason, text: str) -> None:
-        """DISCONNECT with a reason (5.0), then close; 3.x has no such packet from a server. [MQTT-3.14.0-1]
-        [MQTT-3.14.4-1] [MQTT-3.14.4-2] [MQTT-3.1.2-29]"""
-        if connection.version == V5 and connection.state == ONLINE:
-            properties: dict[int, Any] = {0x1F: text} if text and connection.problem_information else {}
-            if reason in {0x9C, 0x9D} and self.limits.server_reference:
-                properties[0x1C] = self.limits.server_reference
-            data = writer.encode_disconnect(V5, Disconnect(reason, properties))
-            if len(data) > connection.session.outflow.max_packet:  # [MQTT-3.14.2-3]
-                data = writer.encode_disconnect(V5, Disconnect(reason))
-            self.send(connection, data)
-        self.close(connection, why, text)
-
-    def protocol_error(self, connection: Connection, error: ProtocolError) -> None:
-        """The peer broke the protocol [MQTT-4.13.1-1] [MQTT-4.8.0-1]."""
-        if connection.state in {NEW, AUTHENTICATING}:
-            self.connecting.refuse_connect(connection, error.reason, str(error), malformed=True)
-            return
-        why: DisconnectReason = "packet_too_large" if error.reason == reasons.PACKET_TOO_LARGE else "protocol_error"
-        self.refuse(connection, error.reason, why, str(error))
+        self.batch.after.append(connection.link.close)
 
     def leave(self, connection: Connection) -> None:
         """The gateway stops: 5.0 clients are told to come back elsewhere; what they published is still acknowledged."""
         reason = reasons.USE_ANOTHER_SERVER if self.limits.server_reference else reasons.SERVER_SHUTTING_DOWN
-        if connection in self.turn.replies or connection in self.running.replies:
-            self.turn.after.append(lambda: self.refuse(connection, reason, "draining", "the gateway is stopping"))
+        if connection in self.batch.replies or connection in self.running.replies:
+            self.batch.after.append(lambda: self.refuse(connection, reason, "draining", "the gateway is stopping"))
         else:
             self.refuse(connection, reason, "draining", "the gateway is stopping")
 
@@ -269,19 +195,19 @@ class Engine:
             for session in refill:
                 self.delivery.fill(session)
         self._submit()
-        if self.writing.dirty:
-            self.writing.all()
+        if self.unwritten:
+            self.answers.write_all()
 
     def _submit(self) -> None:
         if self._submitting:
             return
         self._submitting = True
         try:
-            while not self._busy and (self.first or self.turn):
-                if self.first:
-                    turn = self.first.pop(0)
+            while not self.committing and (self.attempts or self.batch):
+                if self.attempts:
+                    turn = self.attempts.pop(0)
                 else:
-                    turn, self.turn = self.turn, Turn()
+                    turn, self.batch = self.batch, Turn()
                     if turn.held.moves and (self.parking.waiting or self.trace_commit is not None):
                         self.holding.write_all_out(turn)
                     if self.parking.waiting:
@@ -293,16 +219,16 @@ class Engine:
                     self.finish(turn)
                     continue
                 turn.started = self.scheduler.monotonic()
-                self._busy, self.running = True, turn
+                self.committing, self.running = True, turn
                 self.queue_manager.submit(unit, self.done)
         finally:
             self._submitting = False
-        if not self.turn:
-            self.turn.opened = 0.0  # what was read asked for nothing: the next batch has not begun
+        if not self.batch:
+            self.batch.opened = 0.0  # what was read asked for nothing: the next batch has not begun
         self._pressure()
 
     def _pressure(self) -> None:
-        full = (self._busy and self.turn.rows >= 20_000) or self.parking.full
+        full = (self.committing and self.batch.rows >= 20_000) or self.parking.full
         if full != self.paused:
             self.paused = full
             if full:
@@ -310,7 +236,7 @@ class Engine:
             self.on_pause(full)
 
     def _cause(self) -> PauseCause:
-        if self.failures.held_since:
+        if self.held_since:
             return "mq_down"
         return "queue_full" if self.parking.full else "batch_full"
 
@@ -321,16 +247,17 @@ class Engine:
         if outcome.failures:
             self.failures.handle(turn, unit, outcome)
             return
-        self._busy = False
+        self.committing = False
         if turn.parked is not None:
             self.parking.over(turn.parked)
-        self.failures.recovered()
+        if self.held_since:
+            self.failures.recovered()
         if self.trace_commit is not None:
             self.trace_commit(turn)
         committed = self.scheduler.monotonic()
         self.finish(turn)
-        if self.writing.dirty:
-            self.writing.all()  # before the books are kept: somebody waits for this
+        if self.unwritten:
+            self.answers.write_all()  # before the books are kept: somebody waits for this
         accounting.finished(self, turn, committed)
         self.on_committed()
         if not self._submitting:
@@ -338,19 +265,9 @@ class Engine:
 
     def abandon(self) -> None:
         """The turn that runs is put off: its messages are parked; what is behind it goes on."""
-        self._busy = False
+        self.committing = False
         if not self._submitting:
             self.flush()
-
-    def being_taken(self, queue: str, key: bytes) -> set[Token]:
-        """Messages that a turn which is not committed yet takes: they can still be fetched, and must not go twice."""
-        turns = (self.turn, self.running) if self._busy else (self.turn,)
-        taken = [turn.takes[queue, key].tokens for turn in turns if (queue, key) in turn.takes]
-        return {token for tokens in taken for token in tokens}
-
-    def stores_for(self, session: Session) -> bool:
-        """Whether what is being committed, and may be seen already, stores something for a session."""
-        return self._busy and any(one[0] is session for one in self.running.deliveries)
 
     def resubmit(self, turn: Turn) -> None:
         """The same turn again, after a failure was worked round; everything behind it has waited."""
@@ -370,7 +287,7 @@ class Engine:
             out[4] += answered[4]  # nothing but PUBACKs
         else:
             out[:] = map(add, out, answered)
-        greeted = self.writing.acknowledge(turn)
+        greeted = self.answers.acknowledge(turn)
         for owner, (staged, ids) in turn.staged.items():
             runs.pair(owner.staged_tokens, ids, staged.tokens)
         if turn.held:
@@ -382,11 +299,6 @@ class Engine:
         for call in turn.after:
             call()
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing waits for a commit but what is parked."""
-        return not self._busy and not self.turn and not self.first
-
     # -- time --
 
     def tick(self) -> None:
@@ -394,7 +306,7 @@ class Engine:
         self.now = self.scheduler.now()
         self.connecting.tick(self.scheduler.monotonic())
         self.delivery.tick(self.scheduler.monotonic())
-        self.pings.tick()
+        self.answers.tick()
         self.retained.sweep(self.now)
         self.sys_topics.tick(self.now)
         shedding.relieve(self)

@@ -209,7 +209,7 @@ def _detail(gateway: Gateway) -> str:
     """Why nothing goes to the queue manager; empty while it does."""
     if gateway.buffer is not None and not gateway.connected:
         return f"messages go to the buffer: {gateway.buffer.why}"
-    return gateway.engine.failures.last_text if gateway.engine.failures.held_since else ""
+    return gateway.engine.failures.last_text if gateway.engine.held_since else ""
 
 
 def _dead_letters(gateway: Gateway) -> int:

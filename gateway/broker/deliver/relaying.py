@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker.answers import PUBACKS
 from gateway.broker.deliver import copying
 from gateway.broker.publish.route import Receiver, Route
 from gateway.session.connection import Connection
@@ -15,9 +16,6 @@ from gateway.session.publication import Publication
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
-
-PUBACKS = [b"\x40\x02" + number.to_bytes(2, "big") for number in range(65_536)]
-"""The acknowledgement of each packet identifier."""
 
 
 def plain(engine: Engine, connection: Connection, route: Route, packets: list[Any], start: int) -> int:

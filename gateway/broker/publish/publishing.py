@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker.answers import PUBACKS, PUBRECS
 from gateway.broker.deliver import relaying, settling
 from gateway.broker.publish import releasing
 from gateway.broker.publish.acceptance import Acceptance, Refusal, missed_by
 from gateway.broker.publish.releasing import PUBREL
 from gateway.broker.publish.route import HOT, RELAYED, STAGING, Inbound, Route
-from gateway.broker.publish.staging import PUBRECS, STORED_IDS
+from gateway.broker.publish.staging import STORED_IDS
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from gateway.broker.engine import Engine
     from gateway.broker.turn import Released, WaitingWill
 
-PUBACKS = [b"\x40\x02" + number.to_bytes(2, "big") for number in range(65_536)]
 MAX_CACHED_ROUTES, MAX_CACHED_TOPIC = 4096, 256
 """Routes kept for a connection, and the longest topic they are kept for: a client cannot fill memory with topics."""
 _KINDS = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE", 10: "UNSUBSCRIBE", 12: "PINGREQ",

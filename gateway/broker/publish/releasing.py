@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker.answers import PUBCOMPS
 from gateway.ports.state_queues import STAGED
 from gateway.session.session import STAGED_ID
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 PUBREL = 0x62
 """Its first byte."""
-PUBCOMPS = [b"\x70\x02" + number.to_bytes(2, "big") for number in range(65_536)]
 
 
 def plain(engine: Engine, connection: Connection, packets: list[Any], start: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.broker.publish.publishing import PUBACKS
+from gateway.broker.answers import PUBACKS
 from gateway.broker.publish.route import HOT, Route
 from gateway.mqtt.packets import V5
 from gateway.mqtt.reader import Reader

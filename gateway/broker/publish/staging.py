@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.broker import accounting
+from gateway.broker.answers import PUBCOMPS, PUBRECS
 from gateway.broker.publish.acceptance import missed_by
-from gateway.broker.publish.releasing import PUBCOMPS
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBCOMP, PUBREC, V5, Properties
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
     from gateway.session.session import Plain
 
-PUBRECS = [b"\x50\x02" + number.to_bytes(2, "big") for number in range(65_536)]
 STORED_IDS = {number: number.to_bytes(2, "little") for number in range(65_536)}
 """Packet identifiers as they stand in stored records."""
 

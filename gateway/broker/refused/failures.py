@@ -54,8 +54,6 @@ class Failures:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._pause = 0.0
-        self.held_since = 0.0
-        """Since when nothing could be committed (0: all is well); readiness looks at it."""
         self.last_text = ""
         self._cuts = 0
         """Messages cut into segments: it makes the GroupIds of equal ones differ."""
@@ -95,14 +93,14 @@ class Failures:
 
     def hold(self) -> float:
         """The queue manager or its disk cannot: seconds until the next attempt."""
-        if not self.held_since:
-            self.held_since = self.engine.scheduler.now()
+        if not self.engine.held_since:
+            self.engine.held_since = self.engine.scheduler.now()
         self._pause = min(self._pause * 2 or 0.1, 10.0)
         return self._pause
 
     def recovered(self) -> None:
-        """A commit went through."""
-        self.held_since, self._pause = 0.0, 0.0
+        """A commit went through after some that did not."""
+        self.engine.held_since, self._pause = 0.0, 0.0
 
     def run_failed(self, turn: Turn, puts: Puts, failure: Failure) -> float:
         """One run of puts was refused: seconds to wait before the next attempt, 0 when the turn was changed."""

@@ -65,7 +65,7 @@ class Parking:
         self.unanswered = 0
         self.tied: dict[Connection, set[Run]] = {}
         """Connections with a publication of several destinations that waits, and for what."""
-        self._deferred: dict[Connection, deque[tuple[list[Parked], bytes]]] = {}
+        self.deferred: dict[Connection, deque[tuple[list[Parked], bytes]]] = {}
         """What a connection is told when all that it waits for is committed, in order."""
 
     @property
@@ -170,7 +170,7 @@ class Parking:
         parked.connections.add(connection)
         pending = parked.turn.pending
         pending[connection] = pending.get(connection, 0) + turn.pending.pop(connection, 0)
-        entries = self._deferred.setdefault(connection, deque())
+        entries = self.deferred.setdefault(connection, deque())
         replies = turn.replies.pop(connection, None)
         if replies and not connection.greeted:  # its session is stored with what goes on
             turn.replies[connection] = [replies[0]]
@@ -219,7 +219,7 @@ class Parking:
         for connection, count in successor.turn.pending.items():
             parked.turn.pending[connection] = parked.turn.pending.get(connection, 0) + count
         for connection in successor.connections:
-            for waits_for, _ in self._deferred.get(connection, ()):
+            for waits_for, _ in self.deferred.get(connection, ()):
                 waits_for[:] = [parked if one is successor else one for one in waits_for]
         del successor.turn  # see `over`
 
@@ -256,7 +256,7 @@ class Parking:
             self.engine.publishing.forget_routes(connection)
 
     def _release(self, connection: Connection) -> None:
-        entries = self._deferred.get(connection)
+        entries = self.deferred.get(connection)
         if entries is None:
             return
         while entries and all(one.done for one in entries[0][0]):
@@ -264,16 +264,11 @@ class Parking:
             if data and connection.state != CLOSED:
                 self.engine.send(connection, data)
         if not entries:
-            del self._deferred[connection]
-
-    @property
-    def withholding(self) -> bool:
-        """Whether acknowledgements of anybody wait for something."""
-        return bool(self._deferred)
+            del self.deferred[connection]
 
     def defer(self, connection: Connection, replies: list[bytes]) -> bool:
         """Acknowledgements of a connection that waits go behind those it waits for; False: it does not wait."""
-        entries = self._deferred.get(connection)
+        entries = self.deferred.get(connection)
         if entries is None:
             return False
         entries.append(([], b"".join(replies)))
@@ -281,9 +276,9 @@ class Parking:
 
     def withholds(self, connection: Connection) -> bool:
         """Whether acknowledgements of a connection wait for something."""
-        return connection in self._deferred
+        return connection in self.deferred
 
     def forget(self, connection: Connection) -> None:
         """It is closed: nobody waits for its acknowledgements any more; its messages are put all the same."""
-        self._deferred.pop(connection, None)
+        self.deferred.pop(connection, None)
         self.tied.pop(connection, None)

@@ -82,6 +82,10 @@ class Connecting:
         connection.rejected = True
         engine.close(connection, "protocol_error" if malformed else "not_authorized", text)
 
+    def refuse_malformed(self, connection: Connection, error: ProtocolError) -> None:
+        """What came before CONNACK breaks the protocol."""
+        self.refuse_connect(connection, error.reason, str(error), malformed=True)
+
     def send_refusal(self, connection: Connection, version: int, code: int, text: str) -> None:
         """The CONNACK, without its text if the client takes no packet of that size [MQTT-3.2.2-19], else not at all."""
         largest = 0xFFFFFFFF

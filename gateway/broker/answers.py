@@ -1,0 +1,135 @@
+"""What clients are told: one write for each connection and batch, acknowledgements once their batch is committed, and
+PINGRESP. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gateway.ports.link import Link
+from gateway.session.connection import CLOSED, Connection
+
+if TYPE_CHECKING:
+    from gateway.broker.context import Context
+    from gateway.broker.refused.parking import Parking
+    from gateway.broker.turn import Turn
+
+PUBACKS = [b"\x40\x02" + number.to_bytes(2, "big") for number in range(65_536)]
+PUBRECS = [b"\x50\x02" + number.to_bytes(2, "big") for number in range(65_536)]
+PUBCOMPS = [b"\x70\x02" + number.to_bytes(2, "big") for number in range(65_536)]
+"""The plain acknowledgement of each packet identifier."""
+_PINGRESP = b"\xd0\x00"
+
+WriteEach = Callable[[list[Link], list[bytes]], Iterable[int]]
+"""Write to each link its bytes; the answer: the positions of those that have not taken all."""
+
+
+def one_by_one(links: list[Link], datas: list[bytes]) -> Iterable[int]:
+    """To any links."""
+    for link, data in zip(links, datas, strict=True):
+        link.write(data)
+    return range(len(links))
+
+
+class Answers:
+    """Collects and writes what connections are told."""
+
+    def __init__(self, context: Context, parking: Parking) -> None:
+        self.context = context
+        self.parking = parking
+        self.write_each: WriteEach = one_by_one
+        """How several links are written to."""
+        self.pings: dict[Connection, int] = {}
+        """How many PINGREQ of a connection wait for the commit of what it sent before."""
+
+    # -- writing --
+
+    def write_all(self) -> None:
+        """One write for each connection that has something to be told."""
+        context = self.context
+        unwritten, context.unwritten = context.unwritten, set()
+        connections, datas = [], []
+        for connection in unwritten:
+            out = connection.out
+            if out and connection.state != CLOSED:
+                connections.append(connection)
+                datas.append(out[0] if len(out) == 1 else b"".join(out))
+                connection.out = []
+        self._send(connections, datas)
+
+    def write(self, connection: Connection) -> None:
+        """What one connection is to be told, at once."""
+        out = connection.out
+        if out and connection.state != CLOSED:
+            connection.out = []
+            self._send([connection], [b"".join(out)])
+
+    def acknowledge(self, batch: Turn) -> list[Connection]:
+        """Write the replies of a batch that is committed, at once where nothing else goes with them. Returns the
+        connections that get their CONNACK with these."""
+        parking = self.parking
+        defer = parking.defer if parking.deferred else None
+        together = bool(batch.deliveries or batch.after)
+        connections, datas = [], []
+        accepted: list[Connection] = []
+        for connection, replies in batch.replies.items():
+            if not connection.greeted and (connection.state != CLOSED or connection.leaving):
+                connection.greeted = True
+                accepted.append(connection)
+            elif defer is not None and defer(connection, replies):
+                continue
+            if connection.state == CLOSED:
+                if connection.leaving:  # it said DISCONNECT: what it did before that is answered before the end
+                    connection.link.write(b"".join(replies))
+                continue
+            if together or connection.out:
+                connection.out.extend(replies)
+                self.context.unwritten.add(connection)
+            else:
+                connections.append(connection)
+                datas.append(replies[0] if len(replies) == 1 else b"".join(replies))
+        if connections:
+            self._send(connections, datas)
+        return accepted
+
+    def _send(self, connections: list[Connection], datas: list[bytes]) -> None:
+        context = self.context
+        context.counters.bytes_out += sum(map(len, datas))
+        links = [connection.link for connection in connections]
+        unfinished = self.write_each(links, datas)
+        if context.trace_out is not None:
+            for connection, data in zip(connections, datas, strict=True):
+                context.trace_out(connection, data)
+        for at in unfinished:
+            if links[at].buffered() > context.limits.max_outgoing_bytes:
+                context.close(connections[at], "slow_consumer", "the client does not read what it is sent")
+
+    # -- PINGREQ --
+
+    def pingreq(self, connection: Connection, packet: Any) -> None:
+        """Every PINGREQ has its PINGRESP [MQTT-3.12.4-1], after the answers to what the client sent before it, so that
+        a client may conclude from it that these are complete: at once when nothing is under way or the queue manager
+        is known not to answer, otherwise with the next commit or the next tick, whichever comes first."""
+        del packet
+        context = self.context
+        nothing = context.idle and not self.parking.waiting
+        if nothing or context.held_since or self.parking.withholds(connection):
+            context.send(connection, _PINGRESP)
+            return
+        self.pings[connection] = self.pings.get(connection, 0) + 1
+        context.batch.after.append(partial(self._pingresp, connection))
+
+    def _pingresp(self, connection: Connection) -> None:
+        count = self.pings.pop(connection, 0)
+        if connection.state != CLOSED:
+            for _ in range(count):
+                self.context.send(connection, _PINGRESP)
+        elif count and connection.leaving:
+            connection.link.write(_PINGRESP * count)
+
+    def tick(self) -> None:
+        """Once a second: a commit that takes long does not make clients think that the gateway does not answer."""
+        for connection in list(self.pings):
+            self._pingresp(connection)
