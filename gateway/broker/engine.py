@@ -16,7 +16,7 @@ from gateway.broker.context import Context
 from gateway.broker.deliver import settling
 from gateway.broker.deliver.delivery import Delivery
 from gateway.broker.limits import Limits
-from gateway.broker.publish import runs, singles
+from gateway.broker.publish import fast
 from gateway.broker.publish.holding import Holding
 from gateway.broker.publish.publishing import Publishing
 from gateway.broker.publish.putting import Putting
@@ -143,7 +143,7 @@ class Engine(Context):
         if connection.state == ONLINE:
             if chunk.startswith(settling.BEGINS) and connection.reader.held is None:
                 chunk = settling.from_bytes(self, connection, chunk)
-            rest = runs.take(self, connection, chunk) if chunk else b""
+            rest = fast.take_chunk(self, connection, chunk) if chunk else b""
             if rest:
                 self.publishing.packets(connection, connection.reader.feed(rest))
             else:
@@ -158,7 +158,7 @@ class Engine(Context):
 
     def received_each(self, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:
         """A few bytes of several connections: plain publications are taken in together, the others returned."""
-        return singles.publications(self, arrived)
+        return fast.take_round(self, arrived)
 
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
         """The socket is gone."""
@@ -289,7 +289,7 @@ class Engine(Context):
             out[:] = map(add, out, answered)
         greeted = self.answers.acknowledge(turn)
         for owner, (staged, ids) in turn.staged.items():
-            runs.pair(owner.staged_tokens, ids, staged.tokens)
+            fast.pair(owner.staged_tokens, ids, staged.tokens)
         if turn.held:
             self.holding.committed(turn)
         if turn.deliveries:

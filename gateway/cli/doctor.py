@@ -71,11 +71,11 @@ def examine(config: str | None) -> Iterator[Found]:
 
 def _compiled() -> Found:
     from gateway.backends.ibm import calls
-    from gateway.broker.publish import runs
+    from gateway.broker.publish import fast
     from gateway.net import wire
     from gateway.queue_manager.store import rows
 
-    parts = {"publications": runs.compiled(), "sockets": wire.compiled(), "rows of the store": rows.compiled()}
+    parts = {"publications": fast.compiled(), "sockets": wire.compiled(), "rows of the store": rows.compiled()}
     parts["calls to IBM MQ"] = calls.compiled()
     left = [part for part, there in parts.items() if not there]
     if not left:

@@ -7,7 +7,7 @@ import platform
 
 import click
 
-from gateway.broker.publish.runs import compiled
+from gateway.broker.publish.fast import compiled
 from gateway.version import VERSION
 
 

@@ -19,7 +19,7 @@ from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
 from zope.interface import implementer
 
 from gateway.broker.engine import Engine
-from gateway.broker.publish.singles import SHORT
+from gateway.broker.publish.fast import SHORT
 from gateway.net.hub_socket import AGAIN, READ, WRITE, Acceptor, HubSocket
 from gateway.net.rates import Pair, SendRates
 from gateway.net.reactor import HubReactor

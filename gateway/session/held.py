@@ -9,6 +9,9 @@ from typing import Any
 
 from gateway.ports.batch import Token
 
+LEAST, MOST = 4, 512
+"""Fewer publications are staged one by one; more are several runs."""
+
 
 class Held:
     """A run of them. Packet identifiers, bodies and tokens are parallel columns."""

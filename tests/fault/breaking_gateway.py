@@ -79,7 +79,7 @@ def install(wire: Wire) -> None:
     from gateway.backends.ibm.client import IbmQueueManager
     from gateway.backends.ibm.worker import Worker
     from gateway.broker.engine import Engine
-    from gateway.broker.publish import releasing, runs
+    from gateway.broker.publish import fast, releasing
     from gateway.broker.publish.staging import Staging
     from gateway.queue_manager.embedded import EmbeddedQueueManager
     from gateway.queue_manager.journal.files import DurableFile
@@ -131,7 +131,7 @@ def install(wire: Wire) -> None:
     before(Engine, "done", done)
     before(Staging, "pubrel", lambda *_: wire.reach(RELEASED))
     before(releasing, "plain", lambda _engine, _connection, packets, at: pubrel(packets[at]))
-    before(runs.Taking, "release", lambda *_: wire.reach(RELEASED))
+    before(fast.Chunk, "release", lambda *_: wire.reach(RELEASED))
 
     def pubrel(packet: Any) -> None:
         if packet[0] >> 4 == 6:

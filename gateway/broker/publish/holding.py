@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from gateway.broker.publish.route import Route
     from gateway.session.session import Plain, Session
 
-LEAST, MOST = 4, 512
-"""Fewer publications are staged one by one; more are several runs."""
 _TOPIC = "topic://"
 _REPORT, _EXPIRY = slice(8, 12), slice(16, 20)
 _NEVER = b"\xff\xff\xff\xff"

@@ -1,4 +1,4 @@
-"""The compiled kernel against the Python that does the same: any bytes in any chunks, the same comes of both."""
+"""The compiled fast lane of chunks against the plain lane: any bytes in any chunks, the same comes of both."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.bridge.assembly import NO_TAILS
-from gateway.broker.publish import runs
+from gateway.broker.publish import fast
 from gateway.broker.publish.route import HOT, Route
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import MQMD_LENGTH
 
-KERNEL = runs.kernel
 MAPPING = """
 version: 1
 to_mq:
@@ -30,11 +29,14 @@ to_mq:
 VERSIONS = (3, 4, 5)
 IDS = st.lists(st.integers(1, 8), min_size=1, max_size=8, unique=True)
 
-pytestmark = pytest.mark.skipif(KERNEL is None, reason="no compiler where the gateway was installed")
+if fast.compiled_chunks:
+    from gateway.broker.publish import _chunks
+
+pytestmark = pytest.mark.skipif(not fast.compiled_chunks, reason="no compiler where the gateway was installed")
 
 
-def test_the_kernel_is_there():
-    assert runs.compiled() or not os.environ.get("CI"), "tests/run installs a compiler and Python's headers"
+def test_the_extension_is_there():
+    assert fast.compiled() or not os.environ.get("CI"), "tests/run installs a compiler and Python's headers"
 
 
 @st.composite
@@ -76,10 +78,10 @@ def plain(one):
 
 
 class Side:
-    """A bench with one client, with the kernel or without."""
+    """A bench with one client, with the compiled lane or without."""
 
-    def __init__(self, version: int, kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, version: int, *, compiled: bool) -> None:
+        self.compiled = compiled
         self.bench = Bench(MAPPING, receive_maximum=8, max_payload=140, max_packet=160)
         self.device = self.bench.device(version, "c").connect()
         self.bench.queues.automatic = False
@@ -87,11 +89,11 @@ class Side:
     def take(self, chunk: bytes, *, flushed: bool) -> None:
         if self.device.wire.closed:
             return
-        runs.kernel = self.kernel
+        fast.compiled_chunks = self.compiled
         try:
             self.bench.engine.received(self.device.connection, chunk)
         finally:
-            runs.kernel = KERNEL
+            fast.compiled_chunks = True
         if flushed:
             self.bench.engine.flush()
 
@@ -114,20 +116,20 @@ class Side:
         )
 
 
-@pytest.fixture(params=[0, runs.MANY], ids=["many topics", "few topics"])
+@pytest.fixture(params=[0, fast.MANY], ids=["many topics", "few topics"])
 def many(request):
-    """How many topics a client has before its routes lie where the kernel finds them quickly."""
+    """How many topics a client has before its routes lie where the compiled lane finds them quickly."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runs, "MANY", request.param)
+        patched.setattr(fast, "MANY", request.param)
         yield
 
 
 @pytest.mark.usefixtures("many")
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(streams(), st.lists(st.sampled_from(["no", "flush", "commit"]), min_size=8, max_size=8))
-def test_the_kernel_does_what_python_does(stream, then):
+def test_the_fast_lane_does_what_the_plain_lane_does(stream, then):
     version, chunks = stream
-    sides = [Side(version, KERNEL), Side(version, None)]
+    sides = [Side(version, compiled=True), Side(version, compiled=False)]
     for number, chunk in enumerate(chunks):
         for side in sides:
             side.take(chunk, flushed=then[number] != "no")
@@ -151,19 +153,19 @@ def cold(first, topic):
 def test_any_bytes_are_left_alone(data, offset, first, version_5):
     replies: list[bytes] = []
     limits = (version_5, 1000, 1000)
-    assert KERNEL.take(data, offset, *limits, first, {}, cold, {}, replies) == (offset, 0)
-    assert KERNEL.stage(data, offset, *limits, {}, cold, {}, [], [], [], replies) == (offset, 0)
-    assert KERNEL.release(data, offset, ({},) * 8, {}, {}, {}, None, [], replies) == (offset, 0)
+    assert _chunks.take(data, offset, *limits, first, {}, cold, {}, replies) == (offset, 0)
+    assert _chunks.stage(data, offset, *limits, {}, cold, {}, [], [], [], replies) == (offset, 0)
+    assert _chunks.release(data, offset, ({},) * 8, {}, {}, {}, None, [], replies) == (offset, 0)
     ids: list[int] = []
     bodies: list[bytes] = []
     inbound: dict[int, object] = {}
-    stop, rows, size, longest = KERNEL.hold(data, offset, *limits, 1, 9, {}, inbound, None, ids, bodies, replies)
+    stop, rows, size, longest = _chunks.hold(data, offset, *limits, 1, 9, {}, inbound, None, ids, bodies, replies)
     assert len(ids) == len(bodies) == len(inbound) == rows == len(b"".join(replies)) // 4
     assert (stop > offset, size, longest) == (rows > 0, sum(map(len, bodies)), max(map(len, bodies), default=0))
     replies.clear()
-    assert KERNEL.let_go(data, offset, {}, None, [], replies) == (offset, 0, 0)
+    assert _chunks.let_go(data, offset, {}, None, [], replies) == (offset, 0, 0)
     assert replies == []
-    topic = KERNEL.topic(data, offset, 1000)
+    topic = _chunks.topic(data, offset, 1000)
     assert topic is None or topic in data
 
 
@@ -197,27 +199,27 @@ def test_wrong_arguments_are_errors(call, arguments):
     if call == "routes":
         arguments = arguments[0]
         with pytest.raises((TypeError, AttributeError)):
-            KERNEL.routes(arguments)
+            _chunks.routes(arguments)
         return
     with pytest.raises(TypeError):
-        getattr(KERNEL, call)(*arguments)
+        getattr(_chunks, call)(*arguments)
 
 
 def test_a_run_is_taken_whole():
-    sender = Side(5, KERNEL)
+    sender = Side(5, compiled=True)
     chunk = b"".join(writer.encode_publish(5, b"q/%d" % (n % 3), b"x" * n, 1, packet_id=n) for n in range(1, 9))
-    assert runs.take(sender.bench.engine, sender.device.connection, chunk + chunk[:5]) == chunk[:5]
+    assert fast.take_chunk(sender.bench.engine, sender.device.connection, chunk + chunk[:5]) == chunk[:5]
     assert sender.bench.engine.turn.rows == 8
 
 
 def test_a_window_of_qos_2_is_taken_whole():
-    sender = Side(4, KERNEL)
+    sender = Side(4, compiled=True)
     chunk = b"".join(writer.encode_publish(4, b"q/1", b"x" * n, 2, packet_id=n) for n in range(1, 9))
-    assert runs.take(sender.bench.engine, sender.device.connection, chunk) == b""
+    assert fast.take_chunk(sender.bench.engine, sender.device.connection, chunk) == b""
     sender.bench.engine.flush()
     sender.bench.queues.commit()
     released = writer.encode_acks(p.PUBREL, range(1, 9))
-    assert runs.take(sender.bench.engine, sender.device.connection, released + chunk) == b""
+    assert fast.take_chunk(sender.bench.engine, sender.device.connection, released + chunk) == b""
     assert sender.bench.engine.turn.rows == 16
     assert len(next(iter(sender.bench.engine.turn.released.values()))) == 8
 
@@ -234,15 +236,15 @@ def test_ids_are_paired_with_what_kind_of_token_there_is():
         ("x", "y"),
     ):
         paired = {3: 0}
-        KERNEL.pair(paired, [1, 2], tokens)
+        _chunks.pair(paired, [1, 2], tokens)
         assert paired == {3: 0, 1: tokens[0], 2: tokens[1]}
     with pytest.raises(ValueError, match="as many"):
-        KERNEL.pair({}, [1, 2], range(3))
+        _chunks.pair({}, [1, 2], range(3))
 
 
 def test_a_release_is_known_by_its_row():
     """Neighbours of one destination are noted together, and by row when somebody asks."""
-    sender = Side(4, KERNEL)
+    sender = Side(4, compiled=True)
     topics = [b"q/1", b"q/1", b"q/other", b"q/1", b"q/1"]
     sender.take(
         b"".join(writer.encode_publish(4, t, b"", 2, packet_id=n) for n, t in enumerate(topics, 1)), flushed=True
@@ -250,8 +252,8 @@ def test_a_release_is_known_by_its_row():
     sender.bench.queues.commit()
     tokens = dict(sender.device.connection.session.staged_tokens)
     sides = []
-    for kernel in (KERNEL, None):
-        other = Side(4, kernel)
+    for compiled in (True, False):
+        other = Side(4, compiled=compiled)
         other.take(
             b"".join(writer.encode_publish(4, t, b"", 2, packet_id=n) for n, t in enumerate(topics, 1)), flushed=True
         )
@@ -271,10 +273,10 @@ def test_a_release_is_known_by_its_row():
 
 def test_heads_are_those_of_the_routes_whatever_the_neighbours():
     """The same objects, so that a frame needs no look at their bytes to see what repeats."""
-    sender = Side(4, KERNEL)
+    sender = Side(4, compiled=True)
     topics = [b"q/1", b"q/2", b"q/2", b"q/3", b"q/1"]
     chunk = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(topics, 1))
-    runs.take(sender.bench.engine, sender.device.connection, chunk)
+    fast.take_chunk(sender.bench.engine, sender.device.connection, chunk)
     (puts,) = sender.bench.engine.turn.runs.values()
     routes = [sender.device.connection.caches[2][topic] for topic in topics]
     assert [id(head) for head in puts.heads] == [id(route.head) for route in routes]
@@ -305,7 +307,7 @@ def topics_in_turn(draw):
 def test_topics_lead_where_the_dict_says(sent, forgotten):
     """Whatever is forgotten in between, and of what is refused later."""
     topics, chunk = sent
-    cache = KERNEL.Topics()
+    cache = _chunks.Topics()
 
     def missing(first, topic):
         return cache.setdefault(topic, led(first, topic))
@@ -315,7 +317,7 @@ def test_topics_lead_where_the_dict_says(sent, forgotten):
     for number, begin in enumerate(range(0, 2 * len(topics), chunk)):
         some = (topics * 2)[begin : begin + chunk]
         data = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(some, 1))
-        went = KERNEL.take(data, 0, *LIMITS[:1], 999, 999, 0x32, cache, missing, {RUN: (RUN, heads, [], None)}, [])
+        went = _chunks.take(data, 0, *LIMITS[:1], 999, 999, 0x32, cache, missing, {RUN: (RUN, heads, [], None)}, [])
         assert went == (len(data), len(some))
         expected += [b"head of " + topic for topic in some]
         assert heads == expected
@@ -325,24 +327,24 @@ def test_topics_lead_where_the_dict_says(sent, forgotten):
 
 
 def test_a_route_that_is_not_hot_any_more_is_not_taken_however_it_was_found():
-    cache, heads = KERNEL.Topics({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
+    cache, heads = _chunks.Topics({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
     data = b"".join(writer.encode_publish(4, b"t/%d" % n, b"x", 1, packet_id=n + 1) for n in range(100))
     each = len(data[: data.index(b"t/1")]) - 4
     arguments = (data, 0, False, 999, 999, 0x32, cache, lambda *_: None, {RUN: (RUN, heads, [], None)}, [])
-    assert KERNEL.take(*arguments) == KERNEL.take(*arguments) == (len(data), 100)
+    assert _chunks.take(*arguments) == _chunks.take(*arguments) == (len(data), 100)
     cache[b"t/3"].hot = 0
-    assert KERNEL.take(*arguments) == (3 * each, 3)
+    assert _chunks.take(*arguments) == (3 * each, 3)
     cache[b"t/2"].cell[0] += 1
-    assert KERNEL.take(*arguments) == (2 * each, 2)
+    assert _chunks.take(*arguments) == (2 * each, 2)
     assert len(heads) == 205
 
 
 @pytest.mark.parametrize("end", ["cleared", "dropped", "in a cycle"])
 def test_routes_go_with_their_cache(end):
-    cache, heads = KERNEL.Topics({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
+    cache, heads = _chunks.Topics({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
     data = b"".join(writer.encode_publish(4, b"t/%d" % n, b"x", 1, packet_id=n + 1) for n in range(100))
     for _ in range(2):
-        KERNEL.take(data, 0, False, 999, 999, 0x32, cache, cold, {RUN: (RUN, heads, [], None)}, [])
+        _chunks.take(data, 0, False, 999, 999, 0x32, cache, cold, {RUN: (RUN, heads, [], None)}, [])
     head = cache[b"t/7"].head
     heads.clear()
     held = sys.getrefcount(head)

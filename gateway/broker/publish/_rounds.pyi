@@ -1,6 +1,8 @@
+from gateway.broker.publish.fast import round_in_python as take
 from gateway.broker.publish.route import Route
-from gateway.broker.publish.singles import take as take
 from gateway.mqtt.reader import Reader
 from gateway.session.connection import Connection
+
+__all__ = ["classes", "take"]
 
 def classes(connection: type[Connection], reader: type[Reader], route: type[Route], /) -> None: ...

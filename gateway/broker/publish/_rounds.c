@@ -1,5 +1,5 @@
 /*
- * One small PUBLISH from each of many connections: what singles.py does in Python, and with which the tests compare it.
+ * One small PUBLISH from each of many connections: what fast.py does in Python, and with which the tests compare it.
  *
  * take() reads frames of QoS 1 with neither DUP nor RETAIN where they lie, one to a chunk, as long as the topic has a
  * route that leads straight to columns. Whatever is not exactly that is returned, untouched, for the usual way. Nothing
@@ -334,10 +334,10 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "gateway.broker.publish._singles", "One PUBLISH of each; see the source.", -1, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "gateway.broker.publish._rounds", "One PUBLISH of each; see the source.", -1, methods, NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__singles(void)
+PyMODINIT_FUNC PyInit__rounds(void)
 {
     if ((s_inbound = PyUnicode_InternFromString("inbound")) == NULL ||
         (s_receive_maximum = PyUnicode_InternFromString("receive_maximum")) == NULL)

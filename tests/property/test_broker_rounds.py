@@ -10,7 +10,7 @@ from broker_harness import Bench
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.broker.publish import runs, singles
+from gateway.broker.publish import fast
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 
@@ -84,7 +84,7 @@ class Side:
         self.bench.engine.flush()
 
 
-COMPILED = singles.compiled()
+COMPILED = fast.compiled()
 
 
 def test_the_compiled_function_is_there():
@@ -98,9 +98,9 @@ def way(request):
         pytest.skip("no compiler where the gateway was installed")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "python":
-            patch.setattr(singles, "take_each", singles.take)
+            patch.setattr(fast, "take_each", fast.round_in_python)
         if request.param.endswith("many topics"):
-            patch.setattr(runs, "MANY", 0)
+            patch.setattr(fast, "MANY", 0)
         yield
 
 
@@ -146,34 +146,34 @@ def test_so_is_one_whose_length_takes_two_bytes(size):
 
 @pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
 def test_what_the_compiled_function_cannot_use_is_an_error():
-    from gateway.broker.publish import _singles
+    from gateway.broker.publish import _rounds
 
     side = Side()
-    good = [[], lambda _route: ([], [], set()), {}, {}, singles.PUBACKS, 0.0, 0, 100]
-    assert _singles.take(*good) == ([], 0, 0)
+    good = [[], lambda _route: ([], [], set()), {}, {}, fast.PUBACKS, 0.0, 0, 100]
+    assert _rounds.take(*good) == ([], 0, 0)
     for at, wrong in [(0, ()), (2, []), (3, []), (4, [b""]), (6, "0"), (7, None)]:
         with pytest.raises(TypeError):
-            _singles.take(*good[:at], wrong, *good[at + 1 :])
+            _rounds.take(*good[:at], wrong, *good[at + 1 :])
     for pair in (None, (1,), [1, 2]):
         with pytest.raises(TypeError):
-            _singles.take([pair], *good[1:])
+            _rounds.take([pair], *good[1:])
     odd = [(None, b"\x32\x00"), (side.devices[0].connection, "text"), (side.devices[0].connection, b"")]
-    assert _singles.take(list(odd), *good[1:]) == (odd, 0, 0)
+    assert _rounds.take(list(odd), *good[1:]) == (odd, 0, 0)
     with pytest.raises(AttributeError):
-        _singles.classes(singles.Connection, singles.Reader, int)
+        _rounds.classes(fast.Connection, fast.Reader, int)
     with pytest.raises(TypeError):
-        _singles.classes(type("NoSlots", (), {"state": 0}), singles.Reader, singles.Route)
+        _rounds.classes(type("NoSlots", (), {"state": 0}), fast.Reader, fast.Route)
 
 
 @pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")
 @pytest.mark.parametrize("columns", [None, (), ([], []), ([], (), set()), ([], [], [])])
 def test_columns_that_are_none_change_nothing(columns):
-    from gateway.broker.publish import _singles
+    from gateway.broker.publish import _rounds
 
     side = Side()
     connection = side.devices[1].connection
     packet = writer.encode_publish(4, b"q/1", b"x", 1, packet_id=1)
     generation = side.bench.engine.router.generation
     with pytest.raises(TypeError):
-        _singles.take([(connection, packet)], lambda _: columns, {}, {}, singles.PUBACKS, 0.0, generation, 100)
+        _rounds.take([(connection, packet)], lambda _: columns, {}, {}, fast.PUBACKS, 0.0, generation, 100)
     assert connection.inbound_pending == 0

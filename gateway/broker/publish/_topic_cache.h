@@ -177,7 +177,7 @@ static PyMethodDef near_methods[] = {
 
 static PyTypeObject near_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "gateway.broker.publish._kernel.Topics",
+    .tp_name = "gateway.broker.publish._chunks.Topics",
     .tp_doc = PyDoc_STR("A dict of routes by topic that take() finds quickly: topics are added, or all cleared."),
     .tp_basicsize = sizeof(near_dict),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,

@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 from gateway.broker.publish.route import Route
 from gateway.broker.turn import Run, Stretch
 from gateway.ports.batch import Token
+from gateway.session.held import Held
 from gateway.session.session import Session
 
 Prepared: TypeAlias = dict[Run, tuple[Run, list[bytes], list[bytes], list[Stretch] | None]]
@@ -54,3 +55,22 @@ def release(
 def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token], /) -> None: ...
 def topic(data: bytes, offset: int, max_packet: int, /) -> bytes | None: ...
 def length(column: list[bytes], /) -> int: ...
+def hold(
+    data: bytes,
+    offset: int,
+    version_5: bool,
+    max_packet: int,
+    max_payload: int,
+    least: int,
+    most: int,
+    tails: dict[int, bytes],
+    inbound: dict[int, Any],
+    held: Held | None,
+    ids: list[int],
+    bodies: list[bytes],
+    replies: list[bytes],
+    /,
+) -> tuple[int, int, int, int]: ...
+def let_go(
+    data: bytes, offset: int, inbound: dict[int, Any], held: Held | None, ids: list[int], replies: list[bytes], /
+) -> tuple[int, int, int]: ...

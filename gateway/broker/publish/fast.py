@@ -1,75 +1,83 @@
-"""Runs of plain publications straight from the bytes of a chunk, where the compiled kernel is there.
+"""The fast lane: ordinary publications straight from the bytes that were read to the columns of the open batch.
 
-The kernel does in C what `Reader` and `Publishing.packets` do for a PUBLISH without properties on a hot route, and for
-the PUBREL of one, which is nearly all that devices send. Whatever else is in the chunk is returned and goes the usual
-way; so does everything where there is no kernel, with the same result.
+Nearly all that devices send is a PUBLISH without properties on a route with a fast path, and the PUBREL of one. Two
+shapes of it are taken in together: many packets from one connection (a chunk, compiled in `_chunks.c`) and one packet
+from each of many connections (a round, compiled in `_rounds.c`). Whatever else is among them is returned and goes
+through the plain lane (`plain.py`), packet by packet; so does every chunk where there was no compiler at installation.
+Both lanes have the same result, which the tests compare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import ModuleType
 from typing import TYPE_CHECKING
 
+from gateway.broker.answers import PUBACKS
 from gateway.broker.moving import Move
-from gateway.broker.publish.holding import LEAST, MOST
 from gateway.broker.publish.route import HOT, STAGING, Route
 from gateway.broker.turn import Run
 from gateway.mqtt.packets import V5
+from gateway.mqtt.reader import Reader
 from gateway.ports.state_queues import STAGED
-from gateway.session.connection import Connection
-from gateway.session.held import Held
+from gateway.session.connection import ONLINE, Connection
+from gateway.session.held import LEAST, MOST, Held
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
-    from gateway.broker.turn import Stretch
+    from gateway.broker.turn import Stretch, Turn
     from gateway.ports.batch import Token
 
     _Columns = tuple[Run, list[bytes], list[bytes], list[Stretch] | None]
+    Arrived = list[tuple[Connection, bytes]]
+    Opened = Callable[[Route], tuple[list[bytes], list[bytes], set[Connection]]]
 
-kernel: ModuleType | None
-"""The compiled module; None where there was no compiler when the gateway was installed."""
 try:
-    from gateway.broker.publish import _kernel
+    from gateway.broker.publish import _chunks
 
-    kernel = _kernel
-    kernel.routes(Route)
-    kernel.pair({}, [], ())
-    kernel.let_go(b"", 0, {}, None, [], [])
-    kernel.Topics()
+    _chunks.routes(Route)
+    _chunks.pair({}, [], ())
+    _chunks.let_go(b"", 0, {}, None, [], [])
+    _chunks.Topics()
 except (ImportError, AttributeError):  # AttributeError: it was built from older sources
-    kernel = None
+    compiled_chunks = False
+else:
+    compiled_chunks = True
 
 QOS_0, QOS_1, QOS_2 = 0x30, 0x32, 0x34
 """First bytes of a PUBLISH with neither DUP nor RETAIN."""
 PUBREL = 0x62
 MANY = 32
-"""With so many topics a client's routes are kept where the kernel finds them quickly."""
+"""With so many topics a client's routes are kept where the compiled half finds them quickly."""
+SHORT = 4096
+"""The longest packet of a round: its remaining length is one byte or two, and it was read in one piece."""
 _MARKS = {first: number for number, first in enumerate((QOS_0, QOS_1, QOS_2, PUBREL))}
 
 
 def compiled() -> bool:
-    """Whether the kernel is there."""
-    return kernel is not None
+    """Whether both compiled halves are used."""
+    return compiled_chunks and take_each is not round_in_python
 
 
 def length_of(column: list[bytes]) -> int:
     """The bytes of a column's values together."""
-    return sum(map(len, column)) if kernel is None else int(kernel.length(column))
+    return _chunks.length(column) if compiled_chunks else sum(map(len, column))
 
 
 def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token]) -> None:
     """The token of each packet id, now that they are stored."""
-    if kernel is None:
-        into.update(zip(ids, tokens, strict=True))
+    if compiled_chunks:
+        _chunks.pair(into, ids, tokens)
     else:
-        kernel.pair(into, ids, tokens)
+        into.update(zip(ids, tokens, strict=True))
 
 
-def take(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
+# -- many packets from one connection --
+
+
+def take_chunk(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
     """Take the publications at the beginning of what the connection has sent into the open turn; returns the rest."""
-    if kernel is None:
+    if not compiled_chunks:
         return chunk
     reader = connection.reader
     data = chunk if reader.held is None else reader.joined(chunk)
@@ -77,12 +85,12 @@ def take(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
         return data
     if connection.generation != engine.router.generation:
         engine.publishing.forget_routes(connection)
-    taking = Taking(engine, connection, data)
+    taking = Chunk(engine, connection, data)
     taking.run()
     return data[taking.offset :] if taking.offset else data
 
 
-class Taking:
+class Chunk:
     """One chunk on its way into the open turn."""
 
     __slots__ = ("connection", "data", "engine", "limits", "missing", "offset", "prepared", "replies", "rows")
@@ -93,7 +101,7 @@ class Taking:
         self.data = data
         self.offset = 0
         self.prepared: dict[Run, _Columns] = {}
-        """The columns of the runs that have been met, as the kernel wants them."""
+        """The columns of the runs that have been met, as the compiled half wants them."""
         self.replies: list[bytes] = []
         self.rows = [0, 0, 0, 0]
         """How many of what is in `_MARKS`."""
@@ -102,7 +110,7 @@ class Taking:
         self.limits = connection.version == V5, connection.reader.max_packet, longest
 
     def run(self) -> None:
-        """As far as the kernel goes."""
+        """As far as the compiled half goes."""
         data, end = self.data, len(self.data)
         while self.offset < end:
             first = data[self.offset]
@@ -117,7 +125,7 @@ class Taking:
         self._account()
 
     def _went(self, first: int, went: tuple[int, int]) -> bool:
-        """Whether the kernel got anywhere."""
+        """Whether anything was taken."""
         stop, rows = went
         self.rows[_MARKS[first]] += rows
         if stop == self.offset:
@@ -127,7 +135,7 @@ class Taking:
 
     def _route(self, first: int) -> Route | None:
         """The route of the PUBLISH that is next."""
-        topic = kernel.topic(self.data, self.offset, self.limits[1])  # type: ignore[union-attr]
+        topic = _chunks.topic(self.data, self.offset, self.limits[1])
         if topic is None:
             return None
         route: Route | None = self.connection.caches[first & 7].get(topic)
@@ -153,7 +161,7 @@ class Taking:
         cache = self._cache(first & 7)
         return self._went(
             first,
-            kernel.take(self.data, self.offset, *self.limits, first, cache, self.missing, self.prepared, self.replies),  # type: ignore[union-attr]
+            _chunks.take(self.data, self.offset, *self.limits, first, cache, self.missing, self.prepared, self.replies),
         )
 
     def _cache(self, kind: int) -> dict[bytes, Route]:
@@ -161,7 +169,7 @@ class Taking:
         caches = self.connection.caches
         cache = caches[kind]
         if len(cache) >= MANY and type(cache) is dict:
-            cache = kernel.Topics(cache)  # type: ignore[union-attr]
+            cache = _chunks.Topics(cache)
             self.connection.caches = (*caches[:kind], cache, *caches[kind + 1 :])
         return cache
 
@@ -175,7 +183,7 @@ class Taking:
             return True
         self.engine.staging.head(route, session.client_id)
         puts, ids = self.engine.turn.staging(session)
-        went = kernel.stage(  # type: ignore[union-attr]
+        went = _chunks.stage(
             self.data, self.offset, *self.limits, connection.caches[QOS_2 & 7], self.missing, session.inbound, ids,
             puts.heads, puts.bodies, self.replies,
         )  # fmt: skip
@@ -185,7 +193,7 @@ class Taking:
         """Publications of one topic, if enough of them follow."""
         session = self.connection.session
         held = Held(route.wire_topic, QOS_2, route.run, route.head, getattr(route.tails, "width", 0))
-        stop, rows, held.size, held.longest = kernel.hold(  # type: ignore[union-attr]
+        stop, rows, held.size, held.longest = _chunks.hold(
             self.data, self.offset, *self.limits, LEAST, MOST, route.tails, session.inbound, held, held.ids,
             held.bodies, self.replies,
         )  # fmt: skip
@@ -202,9 +210,7 @@ class Taking:
         if not held.tokens or route.hot != STAGING or route.run != held.run or route.head != held.head:
             return False
         session = connection.session
-        stop, rows, first = kernel.let_go(  # type: ignore[union-attr]
-            self.data, self.offset, session.inbound, held, held.ids, self.replies
-        )
+        stop, rows, first = _chunks.let_go(self.data, self.offset, session.inbound, held, held.ids, self.replies)
         if rows:
             engine.holding.move(session, Move(held, first, rows, route.policies[0], connection))
         return self._went(PUBREL, (stop, rows))
@@ -228,7 +234,7 @@ class Taking:
         if known is None or known[0] is not route.run or known[3] is None:
             self._open(route, turn.releasing(route.run))
         taken = turn.taken(STAGED, session.key)
-        went = kernel.release(  # type: ignore[union-attr]
+        went = _chunks.release(
             self.data, self.offset, connection.caches, session.inbound, session.staged_tokens, self.prepared, session,
             taken, self.replies,
         )  # fmt: skip
@@ -252,3 +258,120 @@ class Taking:
         packets_in[3] += published
         packets_in[6] += completed
         turn.rows += published + completed
+
+
+# -- one packet from each of many connections --
+
+
+def round_in_python(  # noqa: PLR0915 -- the hot loop
+    arrived: Arrived,
+    opened: Opened,
+    replies: dict[Connection, list[bytes]],
+    pending: dict[Connection, int],
+    pubacks: list[bytes],
+    now: float,
+    generation: int,
+    longest: int,
+    /,
+) -> tuple[Arrived, int, int]:
+    """The plain publications go into columns, `opened` for each run, and are answered and counted; the others are
+    returned, with the number of those taken and their bytes."""
+    others: Arrived = []
+    heads: list[bytes] = []
+    bodies: list[bytes] = []
+    owners: set[Connection] = set()
+    run = None
+    rows = size = 0
+    for one in arrived:
+        connection, chunk = one
+        length = len(chunk)
+        reader = connection.reader
+        if length < 6 or chunk[0] != QOS_1:
+            others.append(one)
+            continue
+        at = 2
+        remaining = chunk[1]
+        if remaining > 127:
+            at, remaining = 3, (remaining & 127) | chunk[2] << 7
+            if not 127 < remaining < 16_384:  # more bytes than it needs, or a third one
+                others.append(one)
+                continue
+        if (
+            remaining != length - at
+            or connection.state != ONLINE
+            or connection.generation != generation
+            or reader.held is not None
+            or length > reader.max_packet
+        ):
+            others.append(one)
+            continue
+        first = at + 2
+        mark = first + (chunk[at] << 8 | chunk[at + 1])
+        body = mark + 2
+        route = connection.caches[2].get(chunk[first:mark])
+        if route is None or route.hot != HOT or route.seen != route.cell[0] or body > length:
+            others.append(one)
+            continue
+        if connection.version == V5:
+            pending_too = connection.inbound_pending + len(connection.session.inbound)
+            if (
+                body == length or chunk[body] or pending_too >= connection.limits.receive_maximum
+            ):  # it has properties, or there is no room
+                others.append(one)
+                continue
+            body += 1
+        packet_id = chunk[mark] << 8 | chunk[mark + 1]
+        if not packet_id or length - body > longest:
+            others.append(one)
+            continue
+        if route.run is not run:
+            run = route.run
+            heads, bodies, owners = opened(route)
+        heads.append(route.head)
+        bodies.append(route.tails[packet_id] + chunk[body:])
+        owners.add(connection)
+        answers = replies.get(connection)
+        if answers is None:
+            replies[connection] = [pubacks[packet_id]]
+        else:
+            answers.append(pubacks[packet_id])
+        pending[connection] = pending.get(connection, 0) + 1
+        connection.inbound_pending += 1
+        connection.last_read = now
+        rows += 1
+        size += length
+    return others, rows, size
+
+
+take_each = round_in_python
+try:
+    from gateway.broker.publish import _rounds
+
+    _rounds.classes(Connection, Reader, Route)
+    take_each = _rounds.take
+except (ImportError, AttributeError):  # AttributeError: it was built from older sources
+    pass
+
+
+def take_round(engine: Engine, arrived: Arrived) -> Arrived:
+    """Take in the plain publications among at most SHORT bytes of each connection; the others are returned."""
+    turn, now = engine.turn, engine.scheduler.monotonic()
+    longest = engine.limits.shortest_payload  # whatever the listener: who has more room goes the usual way
+    others, rows, size = take_each(
+        arrived, partial(_opened, turn), turn.replies, turn.pending, PUBACKS, now, engine.router.generation, longest
+    )
+    if rows:
+        engine.now = engine.scheduler.now()
+        turn.opened = turn.opened or now
+        turn.rows += rows
+        turn.answered[4] += rows
+        engine.counters.packets_in[3] += rows
+        engine.counters.bytes_in += size
+    return others
+
+
+def _opened(turn: Turn, route: Route) -> tuple[list[bytes], list[bytes], set[Connection]]:
+    """The columns of a route's run, and whose publications are in it."""
+    puts = turn.run(route.run)
+    turn.aim(route.run, route.policies[0])
+    return puts.heads, puts.bodies, turn.contributors.setdefault(route.run, set())

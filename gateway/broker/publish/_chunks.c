@@ -25,7 +25,7 @@ enum { STAGED_ID = 2 };         /* bytes of the packet identifier before the pay
 #define prefetch(at) ((void)(at))
 #endif
 
-#include "_near.h"
+#include "_topic_cache.h"
 
 /* -- routes: instances of one class with slots, read where they lie -- */
 
@@ -989,11 +989,11 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "gateway.broker.publish._kernel", "Runs of publications; see the source.", -1, methods,
+    PyModuleDef_HEAD_INIT, "gateway.broker.publish._chunks", "Runs of publications; see the source.", -1, methods,
     NULL, NULL, NULL, NULL,
 };
 
-PyMODINIT_FUNC PyInit__kernel(void)
+PyMODINIT_FUNC PyInit__chunks(void)
 {
     if ((s_close = PyUnicode_InternFromString("close")) == NULL ||
         (s_width = PyUnicode_InternFromString("width")) == NULL ||
