@@ -17,12 +17,11 @@ from gateway.broker.deliver import settling
 from gateway.broker.deliver.delivery import Delivery
 from gateway.broker.limits import Limits
 from gateway.broker.publish import fast
-from gateway.broker.publish.holding import Holding
-from gateway.broker.publish.publishing import Publishing
-from gateway.broker.publish.putting import Putting
+from gateway.broker.publish.plain import Publishing
+from gateway.broker.publish.qos2 import StagedRuns, Staging
+from gateway.broker.publish.queue_rows import QueueRows
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.router import Router
-from gateway.broker.publish.staging import Staging
 from gateway.broker.refused import shedding
 from gateway.broker.refused.failures import Failures
 from gateway.broker.refused.parking import Parking
@@ -60,14 +59,14 @@ class Engine(Context):
         self.router = router
         self.retained = Retained(self)
         self.delivery = Delivery(self)
-        self.putting = Putting(self)
+        self.queue_rows = QueueRows(self)
         self.publishing = Publishing(self)
         self.staging = Staging(self)
         self.subscribing = Subscribing(self)
         self.connecting = Connecting(self)
         self.failures = Failures(self)
         self.parking = Parking(self)
-        self.holding = Holding(self)
+        self.staged_runs = StagedRuns(self)
         self.answers = Answers(self.context, self.parking)
         self.sys_topics = SysTopics(self)
         self.owning = owning_of(self, queue_manager)
@@ -209,7 +208,7 @@ class Engine(Context):
                 else:
                     turn, self.batch = self.batch, Turn()
                     if turn.held.moves and (self.parking.waiting or self.trace_commit is not None):
-                        self.holding.write_all_out(turn)
+                        self.staged_runs.write_all_out(turn)
                     if self.parking.waiting:
                         self.parking.join(turn)
                 unit = turn.unit()
@@ -291,7 +290,7 @@ class Engine(Context):
         for owner, (staged, ids) in turn.staged.items():
             fast.pair(owner.staged_tokens, ids, staged.tokens)
         if turn.held:
-            self.holding.committed(turn)
+            self.staged_runs.committed(turn)
         if turn.deliveries:
             self.delivery.deliver(turn.deliveries)
         for connection in greeted:

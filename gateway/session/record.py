@@ -31,6 +31,8 @@ HANDED_OVER = 0x40
 _FIXED = struct.Struct("<BBd")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
+STORED_IDS = {number: number.to_bytes(2, "little") for number in range(65_536)}
+"""Packet identifiers as they stand in records."""
 
 
 def key_of(name: str | bytes) -> bytes:

@@ -79,8 +79,8 @@ def install(wire: Wire) -> None:
     from gateway.backends.ibm.client import IbmQueueManager
     from gateway.backends.ibm.worker import Worker
     from gateway.broker.engine import Engine
-    from gateway.broker.publish import fast, releasing
-    from gateway.broker.publish.staging import Staging
+    from gateway.broker.publish import fast
+    from gateway.broker.publish.qos2 import Staging
     from gateway.queue_manager.embedded import EmbeddedQueueManager
     from gateway.queue_manager.journal.files import DurableFile
     from gateway.queue_manager.journal.store import Store
@@ -130,7 +130,7 @@ def install(wire: Wire) -> None:
 
     before(Engine, "done", done)
     before(Staging, "pubrel", lambda *_: wire.reach(RELEASED))
-    before(releasing, "plain", lambda _engine, _connection, packets, at: pubrel(packets[at]))
+    before(Staging, "release_several", lambda _staging, _connection, packets, at: pubrel(packets[at]))
     before(fast.Chunk, "release", lambda *_: wire.reach(RELEASED))
 
     def pubrel(packet: Any) -> None:

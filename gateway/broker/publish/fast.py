@@ -179,7 +179,7 @@ class Chunk:
             return False
         session = connection.session
         several = len(self.data) - self.offset >= LEAST * (6 + len(route.wire_topic))
-        if several and self.engine.holding.takes(route) and self._hold(route):
+        if several and self.engine.staged_runs.takes(route) and self._hold(route):
             return True
         self.engine.staging.head(route, session.client_id)
         puts, ids = self.engine.turn.staging(session)
@@ -198,7 +198,7 @@ class Chunk:
             held.bodies, self.replies,
         )  # fmt: skip
         if rows:
-            self.engine.holding.add(session, held)
+            self.engine.staged_runs.add(session, held)
         return self._went(QOS_2, (stop, rows))
 
     def _let_go(self, held: Held) -> bool:
@@ -212,7 +212,7 @@ class Chunk:
         session = connection.session
         stop, rows, first = _chunks.let_go(self.data, self.offset, session.inbound, held, held.ids, self.replies)
         if rows:
-            engine.holding.move(session, Move(held, first, rows, route.policies[0], connection))
+            engine.staged_runs.move(session, Move(held, first, rows, route.policies[0], connection))
         return self._went(PUBREL, (stop, rows))
 
     def release(self) -> bool:
@@ -225,7 +225,7 @@ class Chunk:
         if engine.trace is not None or type(staged) is not tuple:
             return False
         if session in turn.held.moves:  # in the order in which they were released
-            engine.holding.write_out(turn, session)
+            engine.staged_runs.write_out(turn, session)
         topic, _, first = staged
         route = connection.caches[first & 7].get(topic)
         if route is None or route.seen != route.cell[0] or not route.hot:

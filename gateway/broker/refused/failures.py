@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.bridge import deadletter, reports
 from gateway.bridge.segments import segments
 from gateway.broker import accounting
-from gateway.broker.publish import holding, restaging
+from gateway.broker.publish import qos2
 from gateway.broker.publish.route import DEAD, REPORT
 from gateway.broker.sessions.asking import ask, rows_of
 from gateway.broker.turn import Cause, Row, Run, Turn
@@ -68,7 +68,7 @@ class Failures:
             self.parked_failed(turn, turn.parked, unit, outcome)
             return
         if turn.held.moves:
-            engine.holding.write_all_out(turn)
+            engine.staged_runs.write_all_out(turn)
             engine.resubmit(turn)
             return
         for failure in outcome.failures:
@@ -183,7 +183,7 @@ class Failures:
 
     def restage(self, turn: Turn, released: Released) -> None:
         """A QoS 2 publication is as if its PUBREL had not come."""
-        if restaging.stage_again(self.engine, turn, released):
+        if qos2.stage_again(self.engine, turn, released):
             return
         session, packet_id, token = released
         takes = turn.takes.get((STAGED, session.key))
@@ -202,7 +202,7 @@ class Failures:
             if isinstance(stored, MQError):  # the queue manager is away
                 self.engine.scheduler.later(_AGAIN_SECONDS, lambda: self._stage_back(session, packet_id, token))
             elif stored is not None and not session.over:
-                session.inbound[packet_id] = holding.read(stored)[0]
+                session.inbound[packet_id] = qos2.read(stored)[0]
                 session.staged_tokens[packet_id] = token
 
         staged = partial(rows_of, self.engine.queue_manager, STAGED, session.key)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker import accounting
-from gateway.broker.publish import restaging
+from gateway.broker.publish import qos2
 from gateway.broker.refused import shedding
 from gateway.broker.turn import Joint, Row, Run, Turn
 from gateway.session.connection import CLOSED, Connection
@@ -158,7 +158,7 @@ class Parking:
         for released in dict.fromkeys(releases):
             parked.released.append(released)
             released[0].releasing.add(released[1])
-            restaging.wait_for_queue(self.engine, turn, released, parked)
+            qos2.wait_for_queue(self.engine, turn, released, parked)
         joint = {one.connection for one in parked.turn.joint[before:] if one.connection is not None}
         for connection in contributors | joint:
             self._withhold(turn, parked, connection)

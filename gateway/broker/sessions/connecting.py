@@ -331,7 +331,7 @@ class Connecting:
         engine.sessions.remove(session)
         for token in session.staged_tokens.values():
             engine.turn.take(STAGED, session.key, token)
-        engine.holding.ended(session)
+        engine.staged_runs.ended(session)
         session.over = True
         if session.durable:
             engine.turn.replace(SESSIONS, session.key, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.publish import holding
+from gateway.broker.publish import qos2
 from gateway.broker.sessions import wills
 from gateway.broker.sessions.asking import stored_for
 from gateway.broker.sessions.subscribing import Subscribing
@@ -105,6 +105,6 @@ def end_of_ids(used: set[int]) -> int:
 
 def restore_staged(session: Session, stored: Stored) -> None:
     """A QoS 2 publication between PUBREC and PUBREL."""
-    publication, packet_id = holding.read(stored)
+    publication, packet_id = qos2.read(stored)
     session.inbound[packet_id] = publication
     session.staged_tokens[packet_id] = stored.token

@@ -47,7 +47,7 @@ def test_long_topics_and_properties_fill_no_cache():
     kept = [len(topic) for cache in device.connection.caches for topic in cache]
     assert kept == [1]
     assert sum(map(len, router_._heads)) < 100_000
-    assert len(bench.engine.putting._plans) == 0
+    assert len(bench.engine.queue_rows._plans) == 0
     assert all(len(level) <= 64 for level in router_._cells)
 
 

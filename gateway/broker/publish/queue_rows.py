@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.trace import carries, passed_on
 from gateway.broker import accounting, tracing
-from gateway.broker.publish import clearing
-from gateway.broker.publish.route import DEAD, Inbound, Policy
+from gateway.broker.publish.route import DEAD, REPORT, Inbound, Policy
 from gateway.broker.publish.router import is_retained, origin_of, policy_of, under_syncpoint
 from gateway.broker.refused.failures import put_report
 from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import Refused
+from gateway.mq import mqmd, pcf
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.ports.batch import MQMD_LENGTH
@@ -34,9 +34,14 @@ _TRANSFORM: dict[int, TransformReason] = {
     Feedback.NAME_NOT_VALID: "template", Feedback.VALUE_MISSING: "template", Feedback.VALUE_NOT_VALID: "template",
     Feedback.SCHEMA: "schema", Feedback.TEXT_NOT_VALID: "payload",
 }  # fmt: skip
+COMMANDS = "SYSTEM.ADMIN.COMMAND.QUEUE"
+_CLEAR_TOPIC_STRING = 184
+_TOPIC_STRING, _CLEAR_TYPE, _CLEAR_SCOPE = 2094, 1305, 1306
+_RETAINED, _LOCAL = 1, 1
+_RUN: Run = (COMMANDS, "", 0, True, b"", True, False)
 
 
-class Putting:
+class QueueRows:
     """Rows for publications."""
 
     def __init__(self, engine: Engine) -> None:
@@ -76,7 +81,7 @@ class Putting:
             turn.aim(run, policy_of(prepared))
             rows.append(_row(turn, message, run, built.head, built.body))
             if is_retained(prepared, built.mq_topic) and not publication.payload:
-                clearing.clear_retained(turn, built.mq_topic)
+                clear_retained(turn, built.mq_topic)
             if prepared.request is not None:
                 turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
         self._line_up(turn, message, rows)
@@ -200,3 +205,15 @@ def _row(turn: Turn, message: Inbound, run: Run, head: bytes, body: bytes) -> Ro
     if message.will is not None:
         turn.wills.setdefault(run, {})[row[1]] = message.will
     return row
+
+
+def clear_retained(turn: Turn, topic: str) -> None:
+    """The command; what the queue refuses is dead-lettered, where it can be seen and replayed."""
+    turn.aim(_RUN, REPORT)
+    turn.put(_RUN, mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQADMIN "), command(topic))
+
+
+def command(topic: str) -> bytes:
+    """CLEAR TOPICSTR(topic) CLRTYPE(RETAINED) SCOPE(LOCAL)."""
+    wanted = [pcf.string(_TOPIC_STRING, topic), pcf.integer(_CLEAR_TYPE, _RETAINED), pcf.integer(_CLEAR_SCOPE, _LOCAL)]
+    return pcf.build(pcf.Message(1, _CLEAR_TOPIC_STRING, wanted))

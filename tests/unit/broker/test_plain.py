@@ -1,4 +1,4 @@
-"""gateway.broker.publish.publishing: what is refused is acknowledged as the version allows and goes nowhere."""
+"""gateway.broker.publish.plain: what is refused is acknowledged as the version allows and goes nowhere."""
 
 from __future__ import annotations
 

@@ -1,0 +1,390 @@
+"""QoS 2: PUBLISH stages a publication where no consumer sees it, PUBREL makes it available (design decision 3). Pure.
+
+`Staging` stages a publication as a record, and releases it by a put. `StagedRuns` stages several publications of one
+topic as the messages that their rule makes of them; their PUBRELs move these without writing them again. That is for
+queue managers that can move messages, for messages from which a restart can tell what they were (`read`), and as long
+as all goes well: `write_out` turns moves into puts and takes, whose failures the rules know how to handle.
+
+`wait_for_queue` and `stage_again` are about publications that local subscribers have had while their queue has to be
+waited for. The copies are committed at once, with the batch that released the publication; its message is put some time
+later. A kill in between must not let the next PUBREL hand it over once more: so its staged record is replaced, in the
+unit of work of the copies, by one that says what is left to do.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from gateway.bridge.message import read_message
+from gateway.broker import accounting
+from gateway.broker.answers import PUBCOMPS, PUBRECS
+from gateway.broker.publish.plain import PUBREL, missed_by
+from gateway.broker.turn import Turn
+from gateway.errors import ProtocolError, Refused
+from gateway.mqtt import reasons, writer
+from gateway.mqtt.packets import PUBCOMP, PUBREC, V5, Properties
+from gateway.ports.batch import MQMD_LENGTH, Moving, Puts, Stored, Token
+from gateway.ports.state_queues import STAGED
+from gateway.session.held import Held
+from gateway.session.publication import Publication
+from gateway.session.record import HANDED_OVER, STORED_IDS, decode_publication, encode_prefix
+from gateway.session.session import STAGED_ID
+
+if TYPE_CHECKING:
+    from gateway.broker.engine import Engine
+    from gateway.broker.moving import Move
+    from gateway.broker.publish.route import Route
+    from gateway.broker.refused.parking import Parked
+    from gateway.broker.turn import Released
+    from gateway.session.connection import Connection
+    from gateway.session.session import Plain, Session
+
+_TOPIC = "topic://"
+_REPORT, _EXPIRY = slice(8, 12), slice(16, 20)
+_NEVER = b"\xff\xff\xff\xff"
+"""Where an MQMD says whether reports are wanted and when the message expires."""
+_MESSAGE = b"RFH "
+"""What the data of a staged message begin with; those of a record begin with its version."""
+_SAMPLE = 54_321, b"\x00RFH \xff"
+
+
+class Staging:
+    """What a client has published with QoS 2 and not released yet."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    # -- PUBLISH --
+
+    def stage(
+        self, connection: Connection, route: Route, publication: Publication, packet_id: int, properties: Properties
+    ) -> None:
+        """Stored, not visible, then PUBREC [MQTT-4.3.3-8]. The same id again changes nothing [MQTT-4.3.3-10], unless it
+        had been refused [MQTT-4.3.3-9]."""
+        engine, session = self.engine, connection.session
+        publishing = engine.publishing
+        if packet_id not in session.inbound:
+            refused = publishing.acceptance.refusal(connection, route, publication, properties)
+            if refused is not None:  # 3.x is not told: its PUBREL finds nothing
+                publishing.answer(connection, PUBREC, packet_id, route, refused)
+                return
+            session.inbound[packet_id] = publication
+            puts, ids = engine.turn.staging(session)
+            ids.append(packet_id)
+            puts.heads.append(engine.router.state_head(encode_prefix(publication, 2, publication.retain, ())))
+            puts.bodies.append(STORED_IDS[packet_id] + publication.payload)
+            engine.turn.rows += 1
+        if connection.version == V5 and not route.interested:
+            publishing.answer(connection, PUBREC, packet_id, route, None)
+        else:
+            engine.turn.reply(connection, PUBRECS[packet_id])
+
+    def head(self, route: Route, client_id: str) -> bytes:
+        """The head of what is staged on a route, for publications without properties."""
+        if not route.staged_head:
+            publication = Publication(route.wire_topic, b"", 2, bool(route.first & 1), client_id=client_id)
+            route.staged_head = self.engine.router.state_head(encode_prefix(publication, 2, publication.retain, ()))
+        return route.staged_head
+
+    def check_unreleased(self, connection: Connection) -> None:
+        """3.x knows no Receive Maximum: a client that releases nothing may use its 65,535 identifiers, but no more
+        memory than is stored for a session. Counted again when there are a quarter more."""
+        inbound = connection.session.inbound.values()
+        size = sum(map(_size_of, inbound))
+        connection.unreleased = len(inbound) + len(inbound) // 4
+        if size > connection.limits.max_queued_bytes:
+            text = f"{size} bytes of QoS 2 that were not released: send PUBREL"
+            self.engine.refuse(connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", text)
+
+    # -- PUBREL --
+
+    def pubrel(self, connection: Connection, packet: Any) -> None:
+        """Unstaged and put on its destination in one unit of work, then PUBCOMP (design decision 3). [MQTT3-4.3.3-2]
+        [MQTT-4.3.3-11] [MQTT-4.3.3-12] [MQTT-4.3.3-13]"""
+        packet_id = packet[1]
+        engine, session = self.engine, connection.session
+        turn = engine.turn
+        staged = session.inbound.pop(packet_id, None)
+        if staged is None and packet_id in session.releasing:
+            return  # its queue refuses for now: PUBCOMP follows the commit
+        if staged is None:  # a resent PUBREL, or one we never saw: the answer is the same but for 5.0's reason
+            reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
+            turn.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
+            return
+        if isinstance(staged, Held):
+            token, staged = engine.staged_runs.let_go(staged, packet_id)
+        else:
+            token = session.staged_tokens.pop(packet_id, None)
+        if session in turn.held.moves:  # in the order in which they were released
+            engine.staged_runs.write_out(turn, session)
+        if token is None:
+            engine.protocol_error(connection, ProtocolError("PUBREL before PUBREC was sent"))
+            return
+        turn.take(STAGED, session.key, token)
+        self._release(connection, staged, packet_id, token)
+
+    def release_several(self, connection: Connection, packets: list[Any], start: int) -> int:
+        """Release what a client releases in one go: plain PUBRELs, for publications that are stored as records and
+        whose route has a fast path. Returns the number of the first packet that is anything else; `pubrel` takes that,
+        with the same result."""
+        engine, session = self.engine, connection.session
+        inbound, tokens = session.inbound, session.staged_tokens
+        if engine.trace is not None or connection.generation != engine.router.generation:
+            return start
+        if session in engine.turn.held.moves and packets[start][1] in tokens:  # in the order of their PUBRELs
+            engine.staged_runs.write_out(engine.turn, session)
+        last: bytes | None = None
+        turn, last_first, head = engine.turn, 0, b""
+        tails: dict[int, bytes] = {}
+        columns: Any = None
+        ids: list[int] = []
+        tokens_of: list[Any] = []
+        taken: list[Any] = []
+        replies: list[bytes] = []
+        for packet in packets[start:]:
+            packet_id = packet[1]
+            staged = inbound.get(packet_id) if packet[0] == PUBREL else None
+            if type(staged) is not tuple or packet_id not in tokens:
+                break
+            topic, body, first = staged
+            if topic != last or first != last_first:
+                route = connection.caches[first & 7].get(topic)
+                if route is None or route.seen != route.cell[0] or not route.hot:
+                    break
+                last, last_first, head, tails = topic, first, route.head, route.tails
+                columns = turn.run(route.run)
+                turn.aim(route.run, route.policies[0])
+                turn.contribute(route.run, connection)
+                ids, tokens_of = [], []
+                turn.releasing(route.run).append((len(columns.heads), session, ids, tokens_of))
+            del inbound[packet_id]
+            token = tokens.pop(packet_id)
+            taken.append(token)
+            ids.append(packet_id)
+            tokens_of.append(token)
+            columns.heads.append(head)
+            columns.bodies.append(tails[packet_id] + body[STAGED_ID:])
+            replies.append(PUBCOMPS[packet_id])
+        if taken:
+            turn.taken(STAGED, session.key).extend(taken)
+            turn.replies.setdefault(connection, []).extend(replies)
+            turn.rows += len(taken)
+            turn.answered[7] += len(taken)
+            engine.counters.packets_in[6] += len(taken)
+        return start + len(taken)
+
+    def _release(self, connection: Connection, staged: Publication | Plain, packet_id: int, token: Token) -> None:
+        """What was staged goes where its topic leads today."""
+        engine, session = self.engine, connection.session
+        turn = engine.turn
+        released = (session, packet_id, token)
+        plain = None if isinstance(staged, Publication) else staged
+        topic, first = (plain[0], plain[2]) if plain else (staged.topic, staged.first)  # type: ignore[union-attr]
+        route = connection.caches[first & 7].get(topic)
+        if route is None or route.seen != route.cell[0] or connection.generation != engine.router.generation:
+            route = engine.publishing.route(connection, first, topic)
+        missed = 0
+        if route.hot and plain is not None:
+            turn.aim(route.run, route.policies[0])
+            _, row = turn.put(route.run, route.head, route.tails[packet_id] + plain[1][STAGED_ID:])
+            turn.contribute(route.run, connection)
+            turn.released.setdefault(route.run, {})[row] = released
+        elif not route.error:
+            missed = self._make_available(connection, route, staged, released)
+        else:  # the access list has changed since its PUBREC
+            accounting.refused(engine.counters, route.rule, 2, "denied")
+        if missed and connection.version == V5:
+            words = engine.publishing.acceptance.words(connection, missed_by(missed))
+            turn.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))
+        else:
+            turn.reply(connection, PUBCOMPS[packet_id])
+
+    def _make_available(
+        self, connection: Connection, route: Route, staged: Publication | Plain, released: Released
+    ) -> int:
+        """The long way; how many had no room for it."""
+        publication = _unpacked(staged, connection.session.client_id) if isinstance(staged, tuple) else staged
+        return self.engine.publishing.release(
+            connection.publisher, route, publication, released[1], connection, released
+        )
+
+
+def _unpacked(staged: Plain, client_id: str) -> Publication:
+    """A publication kept as a tuple, for those who need more of it."""
+    topic, body, first = staged
+    return Publication(topic, body[STAGED_ID:], first >> 1 & 3, bool(first & 1), client_id=client_id)
+
+
+def _size_of(one: Publication | Plain | Held) -> int:
+    """Payload bytes of what is staged; in a run about as many as the others have."""
+    if isinstance(one, Held):
+        return one.size // len(one.ids) - one.width
+    return len(one[1]) - STAGED_ID if isinstance(one, tuple) else len(one.payload)
+
+
+class StagedRuns:
+    """See the module."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        manager = engine.queue_manager
+        self._moving = manager if isinstance(manager, Moving) else None
+
+    # -- PUBLISH --
+
+    def takes(self, route: Route) -> bool:
+        """Whether publications on this route can be staged in runs now."""
+        if self._moving is None or self.engine.parking.waiting:
+            return False
+        if not route.holdable:  # what changes about the queue afterwards is heard when a move is refused
+            movable = _can_be_held(route) and self._moving.movable(route.run[0], route.run[1])
+            route.holdable = 1 if movable else -1
+        return route.holdable > 0
+
+    def add(self, session: Session, held: Held) -> None:
+        """A run is staged with the open turn."""
+        staged = self.engine.turn.held.staged
+        entry = staged.get(session)
+        if entry is None:
+            entry = staged[session] = (Puts(STAGED, "", session.key), [])
+        puts, several = entry
+        several.append(held)
+        puts.heads.extend(repeat(held.head, len(held.ids)))
+        puts.bodies += held.bodies
+
+    # -- PUBREL --
+
+    def move(self, session: Session, move: Move) -> None:
+        """Move these with the open turn."""
+        moves = self.engine.turn.held.moves.setdefault(session, [])
+        last = moves[-1] if moves else None
+        if last is not None and last.held is move.held and last.first + last.rows == move.first:
+            moves[-1] = last._replace(rows=last.rows + move.rows)
+        else:
+            moves.append(move)
+
+    @staticmethod
+    def let_go(held: Held, packet_id: int) -> tuple[Token | None, Plain]:
+        """One of a run that goes by itself: its token, if it is stored, and what is known of it."""
+        at = held.ids.index(packet_id)
+        return (held.tokens[at] if held.tokens else None), held.plain(at)
+
+    @staticmethod
+    def write_out(turn: Turn, session: Session) -> None:
+        """What moves of a session is put and taken instead."""
+        for move in turn.held.moves.pop(session, ()):
+            held = move.held
+            puts = turn.run(held.run)
+            turn.aim(held.run, move.policy)
+            turn.contribute(held.run, move.connection)
+            ids = held.ids[move.first : move.first + move.rows]
+            turn.releasing(held.run).append((len(puts.heads), session, ids, list(move.tokens)))
+            puts.heads.extend(repeat(held.head, move.rows))
+            puts.bodies.extend(move.bodies)
+            turn.taken(STAGED, session.key).extend(move.tokens)
+
+    def write_all_out(self, turn: Turn) -> None:
+        """The same of all sessions."""
+        for session in list(turn.held.moves):
+            self.write_out(turn, session)
+
+    # -- commits --
+
+    def committed(self, turn: Turn) -> None:
+        """What was staged can be released."""
+        for session, (puts, several) in turn.held.staged.items():
+            at, tokens = 0, puts.tokens
+            for held in several:
+                end = at + len(held.ids)
+                held.tokens, at = tokens[at:end], end
+            if session.over:
+                self.engine.turn.taken(STAGED, session.key).extend(tokens)
+
+    def ended(self, session: Session) -> None:
+        """The session is over: nothing that is staged for it is kept."""
+        for number, one in session.inbound.items():
+            if isinstance(one, Held) and one.tokens:
+                self.engine.turn.take(STAGED, session.key, one.tokens[one.ids.index(number)])
+
+
+def read(stored: Stored) -> tuple[Publication, int]:
+    """What a message of the queue for staged publications was, and its packet identifier."""
+    data = stored.data
+    if not data.startswith(_MESSAGE):
+        publication, packet_id, _, _ = decode_publication(data)
+        return publication, packet_id
+    message = read_message(stored.md, data)
+    topic, client_id = message.property("mqps", "Top"), message.property("mqtt", "clientId")
+    packet_id = int(message.property("mqtt", "msgId") or 0)
+    payload = data[message.body_at :]
+    return Publication(str(topic).encode(), payload, 2, retain=False, client_id=str(client_id)), packet_id
+
+
+def _can_be_held(route: Route) -> bool:
+    """Whether the messages of a route are all that has to be stored: a restart finds in them what it needs, no report
+    is due when they are put, and their time does not run while they are staged."""
+    queue, _, _, persistent, key, syncpoint, retain = route.run
+    if not (persistent and syncpoint) or key or retain or queue.startswith(_TOPIC):
+        return False
+    head = route.head
+    if any(head[_REPORT]) or head[_EXPIRY] != _NEVER or route.first & 1:
+        return False
+    number, payload = _SAMPLE
+    data = head[MQMD_LENGTH:] + route.tails[number] + payload
+    if not data.startswith(_MESSAGE):
+        return False
+    try:
+        found, packet_id = read(Stored(None, head[:MQMD_LENGTH], data))
+    except (Refused, ValueError):
+        return False
+    return (found.topic, packet_id, found.payload) == (route.wire_topic, number, payload)
+
+
+# -- subscribers have had it, its queue is waited for --
+
+
+def wait_for_queue(engine: Engine, turn: Turn, released: Released, parked: Parked) -> None:
+    """The publication's row has gone from this turn to what is parked; so has the take of its staged record."""
+    if turn.fanned.get(released) is None:
+        return
+    session, packet_id, token = released
+    parked.turn.taken(STAGED, session.key).remove(token)
+    turn.take(STAGED, session.key, token)
+
+    def committed() -> None:
+        anew = (session, packet_id, session.staged_tokens.pop(packet_id))
+        parked.turn.take(STAGED, session.key, anew[2])
+        parked.released[parked.released.index(released)] = anew
+        for rows in parked.turn.released.values():
+            rows.update({row: anew for row, one in rows.items() if one == released})
+
+    _stage(engine, turn, released)
+    turn.after.append(committed)
+
+
+def stage_again(engine: Engine, turn: Turn, released: Released) -> bool:
+    """The publication is to be released anew by its client, who is disconnected; False: nobody has had it."""
+    if released not in turn.fanned:
+        return False
+    session, packet_id, _ = released
+    publication = turn.fanned[released]
+    if publication is None:
+        return True  # one with several destinations is met more than once
+    _stage(engine, turn, released)
+    publication.handed_over = True
+    session.inbound[packet_id] = publication
+    session.releasing.discard(packet_id)
+    return True
+
+
+def _stage(engine: Engine, turn: Turn, released: Released) -> None:
+    session, packet_id, _ = released
+    publication, turn.fanned[released] = turn.fanned[released], None
+    assert publication is not None  # noqa: S101 -- both callers have looked
+    puts, ids = turn.staging(session)
+    ids.append(packet_id)
+    prefix = encode_prefix(publication, 2, publication.retain, (), HANDED_OVER)
+    puts.heads.append(engine.router.state_head(prefix))
+    puts.bodies.append(packet_id.to_bytes(2, "little") + publication.payload)
+    turn.rows += 1
