@@ -22,6 +22,7 @@ from gateway.queue_manager.commands.mqsc import Mqsc, Report
 from gateway.queue_manager.commands.mqsc_parse import commands, parse
 from gateway.queue_manager.commands.mqsc_status import StatusCommands
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import FLAGS
 from gateway.queue_manager.journal.prepared import StoreOptions
 from gateway.queue_manager.objects.administration import Administration
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, Value
@@ -29,6 +30,8 @@ from gateway.queue_manager.objects.authority import OWN_USER, Authority
 from gateway.queue_manager.objects.catalogue import Definition, defaults
 from gateway.queue_manager.objects.expired_messages import Expirer
 from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
+from gateway.queue_manager.objects.name_resolution import Target
+from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.objects.triggers import Triggers
 from gateway.queue_manager.store.journal_store import JournalStore
@@ -37,9 +40,6 @@ from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import Message
 from gateway.queue_manager.verbs import mqsub
 from gateway.queue_manager.verbs.connection import Connection
-from gateway.queue_manager.verbs.descriptor import FLAGS
-from gateway.queue_manager.verbs.name_resolution import Target
-from gateway.queue_manager.verbs.placement import Placer
 
 _STATE_ATTRIBUTES: dict[str, Value] = {
     "MAXDEPTH": 999_999_999,
@@ -141,7 +141,7 @@ class EmbeddedQueueManager:
         if core.catalogue.get("QMGR", "") is None:
             made.append(Definition("QMGR", "", defaults("QMGR"), now, now))
             core.install(made[0])
-        text = files(__package__).joinpath("defaults.mqsc").read_text()
+        text = files("gateway.queue_manager.objects").joinpath("defaults.mqsc").read_text()
         for line, command in commands(text):
             parsed = parse(line, command)
             if core.catalogue.get(parsed.object, parsed.name) is None:

@@ -7,7 +7,7 @@ from strategies_embedded import MqiRig, md
 
 from gateway.mq import pcf
 from gateway.ports.mqi import ObjectDescriptor
-from gateway.queue_manager.verbs.descriptor import Descriptor
+from gateway.queue_manager.descriptor import Descriptor
 
 
 @pytest.fixture(params=["memory", "embedded"])

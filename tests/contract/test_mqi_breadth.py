@@ -10,7 +10,7 @@ import pytest
 from strategies_embedded import md, refused
 
 from gateway.mq import pcf
-from gateway.queue_manager.verbs.descriptor import Descriptor
+from gateway.queue_manager.descriptor import Descriptor
 
 GROUP, SEQUENCE, OFFSET = 4, 8, 16
 IN_GROUP, LAST, SEGMENT, LAST_SEGMENT = 8, 16, 2, 4

@@ -6,7 +6,7 @@ import pytest
 from strategies_embedded import md
 
 from gateway.mq import chain, dlh, header, pcf
-from gateway.queue_manager.verbs.descriptor import Descriptor
+from gateway.queue_manager.descriptor import Descriptor
 
 CONVERT, ACCEPT, NO_SYNC, BROWSE = 0x4000, 64, 4, 16
 EBCDIC, BIG_ENDIAN = 500, 785

@@ -5,7 +5,7 @@ from __future__ import annotations
 from strategies_embedded import md, refused
 
 from gateway.ports.mqi import GetOptions, Property, PutOptions
-from gateway.queue_manager.verbs.descriptor import Descriptor
+from gateway.queue_manager.descriptor import Descriptor
 
 LOGICAL, COMPLETE, ALL_MSGS, ALL_SEGMENTS = 0x8000, 0x10000, 0x20000, 0x40000
 IN_GROUP, LAST, SEGMENT, LAST_SEGMENT, MAY_SEGMENT = 8, 16, 2, 4, 1

@@ -6,7 +6,7 @@ from strategies_embedded import md, refused
 
 from gateway.mq import situations, xqh
 from gateway.ports.mqi import ObjectDescriptor
-from gateway.queue_manager.verbs.descriptor import Descriptor, text
+from gateway.queue_manager.descriptor import Descriptor, text
 
 DEFINITIONS = """
 DEFINE QLOCAL(QM2) USAGE(XMITQ)

@@ -7,7 +7,7 @@ from strategies_embedded import md, refused
 
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, ObjectRecord, PutOptions, PutRecord
-from gateway.queue_manager.verbs.descriptor import Descriptor, text
+from gateway.queue_manager.descriptor import Descriptor, text
 
 SYNC, NO_SYNC = 2, 4
 BROWSE_FIRST, BROWSE_NEXT, UNDER_CURSOR, BROWSE_UNDER_CURSOR, LOCK, UNLOCK = 16, 32, 256, 2048, 512, 1024

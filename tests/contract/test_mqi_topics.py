@@ -6,8 +6,8 @@ import pytest
 from strategies_embedded import md, refused
 
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions, SubscriptionDescriptor
+from gateway.queue_manager.descriptor import Descriptor
 from gateway.queue_manager.objects.topics import compile_topic
-from gateway.queue_manager.verbs.descriptor import Descriptor
 
 CREATE, RESUME, ALTER, DURABLE, MANAGED, NEW_ONLY, ON_REQUEST = 2, 4, 1, 8, 32, 0x1000, 0x800
 RETAIN = 0x200000

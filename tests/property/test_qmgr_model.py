@@ -16,7 +16,7 @@ from strategies_embedded import MqiRig, md, refused
 
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
-from gateway.queue_manager.verbs.descriptor import Descriptor
+from gateway.queue_manager.descriptor import Descriptor
 
 DEPTH = 12
 

@@ -8,23 +8,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.errors import HeaderError, MQError, StoreError
 from gateway.mq import constants as mq
 from gateway.ports import state_queues
 from gateway.ports.batch import MQMD_LENGTH, Done, Failure, Moves, Outcome, Puts, Takes, Token, Unit
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.batch.commit import Batch
 from gateway.queue_manager.batch.stored_messages import complete
 from gateway.queue_manager.core import Core, reason_of
 from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.objects.name_resolution import Target, resolve
+from gateway.queue_manager.objects.placement import Placer, check_lengths
 from gateway.queue_manager.store.rows import agree, extent, one_run, same
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.name_resolution import Target, resolve
-
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.placement import Placer
 
 TOPIC_PREFIX = "topic://"
 TARGETS_REMEMBERED = 10_000
@@ -356,28 +354,6 @@ def _join(joined: StoreUnit, own: StoreUnit) -> None:
     joined.takes += own.takes
     joined.moves += own.moves
     joined.state.update(own.state)
-
-
-def check_lengths(core: Core, queue: LocalQueue, heads: Sequence[bytes], bodies: Sequence[bytes]) -> None:
-    """2030 or 2031 when the longest message is too long; properties do not count."""
-    limit = min(queue.max_length, core.attribute("MAXMSGL"))
-    if extent(heads)[1] + extent(bodies)[1] - MQMD_LENGTH <= limit:
-        return
-    for head, body in zip(heads, bodies, strict=True):
-        check_length(core, queue, head[MQMD_LENGTH:], body, head[32:40])
-
-
-def check_length(core: Core, queue: LocalQueue, start: bytes, rest: bytes, format_name: bytes) -> None:
-    """The same for one message, whose data are `start` and `rest`."""
-    length = len(start) + len(rest)
-    if format_name == mq.MQFMT_RF_HEADER_2:
-        header = (start + rest[: max(0, 36 - len(start))])[8:12]
-        length -= min(int.from_bytes(header, "little"), length)
-    if length > core.attribute("MAXMSGL"):
-        raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{length} bytes; ALTER QMGR MAXMSGL raises the limit")
-    if length > queue.max_length:
-        text = f"{length} bytes for MAXMSGL({queue.max_length}) of {queue.name}"
-        raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q, text)
 
 
 def expiries(heads: Sequence[bytes], now: float) -> list[int]:

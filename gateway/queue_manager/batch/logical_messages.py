@@ -12,12 +12,12 @@ from typing import NamedTuple
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH, Stored
 from gateway.ports.sources import MAX_GROUP, Incomplete
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import FLAGS
+from gateway.queue_manager.groups import is_complete_group, is_complete_message, physical_key, whole
 from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
 from gateway.queue_manager.store.unit import Message
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.descriptor import FLAGS
-from gateway.queue_manager.verbs.groups import is_complete_group, is_complete_message, physical_key, whole
 
 NO_FLAGS = bytes(4)
 _SEGMENTED = mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT

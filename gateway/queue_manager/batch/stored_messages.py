@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.ports.batch import MQMD_LENGTH, Stored
+from gateway.queue_manager import descriptor
+from gateway.queue_manager.descriptor import BLANK_DATE, MSG_ID, NO_ID
 from gateway.queue_manager.store.place import NUMBER_MASK
 from gateway.queue_manager.store.unit import Message
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.descriptor import BLANK_DATE, MSG_ID, NO_ID
 
 _NO_DATE = (BLANK_DATE, bytes(8))
 

@@ -19,11 +19,11 @@ from gateway.queue_manager.commands.mqsc import Report
 from gateway.queue_manager.commands.pcf_objects import Handler, Reply, number_of, refuse, text_of
 from gateway.queue_manager.commands.pcf_status import KIND_OF_MQOT, MQAT_USER, RIGHT_OF_MQAUTH
 from gateway.queue_manager.commands.status import queue_status
+from gateway.queue_manager.descriptor import Descriptor, default_descriptor, text
 from gateway.queue_manager.objects.administration import not_found
 from gateway.queue_manager.objects.authority import OWN_USER
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.verbs.connection import Connection
-from gateway.queue_manager.verbs.descriptor import Descriptor, default_descriptor, text
 
 QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 LONGEST = 4 << 20

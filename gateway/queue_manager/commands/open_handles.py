@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from gateway.mq import constants as mq
 from gateway.queue_manager.commands.status import Row
 from gateway.queue_manager.objects.authority import Authority
-from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.verbs.connection import Connection
-from gateway.queue_manager.verbs.handles import INPUT, Handle
+from gateway.queue_manager.verbs.handles import Handle
 
 OPEN_OPTIONS = {
     "MQOO_INPUT_AS_Q_DEF": mq.MQOO_INPUT_AS_Q_DEF, "MQOO_INPUT_SHARED": mq.MQOO_INPUT_SHARED,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.local_queue import INPUT
 from gateway.queue_manager.store.unit import StoreUnit
-from gateway.queue_manager.verbs.handles import INPUT
 
 if TYPE_CHECKING:
     from gateway.queue_manager.verbs.connection import Connection

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.batch.stored_messages import complete
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.placement import Placer
 
 EVERY = 30.0
 """Seconds between looks."""

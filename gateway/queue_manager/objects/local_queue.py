@@ -7,8 +7,11 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
+from gateway.mq import constants as mq
 from gateway.queue_manager.objects.catalogue import Definition
 
+INPUT = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_INPUT_SHARED | mq.MQOO_INPUT_EXCLUSIVE
+"""The options of MQOPEN that open a queue for input."""
 BROKER = "broker"
 """The owner of messages that the batch port has handed out."""
 

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import properties
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import LENGTH, Descriptor, padded
 from gateway.queue_manager.objects.attributes import Value
 from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dynamic
+from gateway.queue_manager.objects.name_resolution import resolve
+from gateway.queue_manager.objects.placement import Placer
+from gateway.queue_manager.objects.selectors import Selector, compile_selector
 from gateway.queue_manager.store.unit import StoreUnit
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.descriptor import LENGTH, Descriptor, padded
-from gateway.queue_manager.verbs.name_resolution import resolve
-from gateway.queue_manager.verbs.placement import Placer
-from gateway.queue_manager.verbs.selectors import Selector, compile_selector
 
 RETAINED_STATE = b"retained/"
 BASE = "SYSTEM.BASE.TOPIC"

@@ -18,13 +18,13 @@ from typing import NamedTuple
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq import layout
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import Descriptor, default_descriptor
 from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.store.unit import StoreUnit
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.descriptor import Descriptor, default_descriptor
-from gateway.queue_manager.verbs.placement import Placer
 
 FIRST, EVERY, DEPTH = 1, 2, 3
 Alter = Callable[[str, dict[str, int | str]], object]

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
+from gateway.queue_manager.descriptor import CORREL_ID, GROUP_ID, LENGTH, MSG_ID, NO_ID, message_id, stamp
 from gateway.queue_manager.store.place import priority_of, token_of
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, Message, StoreUnit
-from gateway.queue_manager.verbs.descriptor import CORREL_ID, GROUP_ID, LENGTH, MSG_ID, NO_ID, message_id, stamp
 
 
 class Shelf:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import PutOptions
-from gateway.queue_manager.batch.intake import check_lengths
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.objects.name_resolution import Target, refreshed
+from gateway.queue_manager.objects.placement import check_lengths
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
-from gateway.queue_manager.verbs import descriptor, mqput
+from gateway.queue_manager.verbs import mqput
 from gateway.queue_manager.verbs.handles import Handle
-from gateway.queue_manager.verbs.name_resolution import Target, refreshed
 
 if TYPE_CHECKING:
     from gateway.queue_manager.verbs.connection import Connection

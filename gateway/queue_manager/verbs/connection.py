@@ -25,16 +25,16 @@ from gateway.ports.mqi import (
     SubscriptionDescriptor,
 )
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import Descriptor
 from gateway.queue_manager.objects.administration import Administration
 from gateway.queue_manager.objects.authority import Authority
+from gateway.queue_manager.objects.name_resolution import Target, refreshed, resolve
+from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs import async_puts, mqcmit, mqget, mqinq, mqopen, mqput, mqsub
-from gateway.queue_manager.verbs.descriptor import Descriptor
 from gateway.queue_manager.verbs.distribution_lists import put_to_list
 from gateway.queue_manager.verbs.handles import Handle, UnitOfWork, note
-from gateway.queue_manager.verbs.name_resolution import Target, refreshed, resolve
-from gateway.queue_manager.verbs.placement import Placer
 from gateway.queue_manager.verbs.waiting_gets import Parked, park
 
 MQRC_ACTION_ERROR = 2535

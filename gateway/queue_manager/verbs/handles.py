@@ -6,35 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.errors import MQError
-from gateway.mq import constants as mq
+from gateway.queue_manager.groups import LogicalOrder
 from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.objects.name_resolution import Target
 from gateway.queue_manager.store.unit import StoreUnit
-from gateway.queue_manager.verbs.name_resolution import Target
 
 if TYPE_CHECKING:
     from gateway.ports.mqi import ObjectRecord, Status
-    from gateway.queue_manager.verbs.selectors import Selector
-
-INPUT = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_INPUT_SHARED | mq.MQOO_INPUT_EXCLUSIVE
-
-
-@dataclass(slots=True)
-class LogicalOrder:
-    """Where a handle stands in a group or a segmented message (MQPMO_LOGICAL_ORDER, MQGMO_LOGICAL_ORDER)."""
-
-    group_id: bytes = bytes(24)
-    sequence: int = 1
-    offset: int = 0
-    in_group: bool = False
-    in_message: bool = False
-    persistence: int = 0
-    syncpoint: bool = False
-
-    @property
-    def open(self) -> bool:
-        """Whether a group or a message has been begun and not ended."""
-        return self.in_group or self.in_message
+    from gateway.queue_manager.objects.selectors import Selector
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import conversion, propctl
 from gateway.ports.mqi import GetOptions, Got, Property
-from gateway.queue_manager.verbs import descriptor
+from gateway.queue_manager import descriptor
 
 
 def seen(

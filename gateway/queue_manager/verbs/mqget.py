@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import GetOptions, Got
-from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager import descriptor
+from gateway.queue_manager.groups import advance_logical, group_status, whole
+from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
+from gateway.queue_manager.objects.name_resolution import refreshed
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
-from gateway.queue_manager.verbs import descriptor, message_data
-from gateway.queue_manager.verbs.groups import advance_logical, group_status, whole
-from gateway.queue_manager.verbs.handles import INPUT, Handle, Taken
-from gateway.queue_manager.verbs.name_resolution import refreshed
+from gateway.queue_manager.verbs import message_data
+from gateway.queue_manager.verbs.handles import Handle, Taken
 from gateway.queue_manager.verbs.search import Candidate, Search, message_token, wanted
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import ObjectDescriptor, Response
 from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dynamic
-from gateway.queue_manager.objects.local_queue import LocalQueue
-from gateway.queue_manager.verbs.handles import INPUT, Handle
-from gateway.queue_manager.verbs.name_resolution import Target, resolve
-from gateway.queue_manager.verbs.selectors import compile_selector
+from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
+from gateway.queue_manager.objects.name_resolution import Target, resolve
+from gateway.queue_manager.objects.selectors import compile_selector
+from gateway.queue_manager.verbs.handles import Handle
 
 if TYPE_CHECKING:
     from gateway.queue_manager.verbs.connection import Connection

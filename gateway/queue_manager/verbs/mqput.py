@@ -12,14 +12,14 @@ from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import properties, property_names
 from gateway.ports.mqi import Property, PutOptions, PutRecord, PutResult
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import NO_ID, Descriptor, padded, text
+from gateway.queue_manager.groups import LogicalOrder, advance_logical, segments_of, start_logical
+from gateway.queue_manager.objects.name_resolution import Target, reply_to
+from gateway.queue_manager.objects.placement import split_time
 from gateway.queue_manager.store.unit import StoreUnit
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.descriptor import NO_ID, Descriptor, padded, text
-from gateway.queue_manager.verbs.groups import advance_logical, segments_of, start_logical
-from gateway.queue_manager.verbs.handles import Handle, LogicalOrder
-from gateway.queue_manager.verbs.name_resolution import Target, reply_to
-from gateway.queue_manager.verbs.placement import split_time
+from gateway.queue_manager.verbs.handles import Handle
 
 if TYPE_CHECKING:
     from gateway.queue_manager.verbs.connection import Connection

@@ -9,11 +9,11 @@ from gateway.mq import constants as mq
 from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
 from gateway.queue_manager.objects.attributes import Value
 from gateway.queue_manager.objects.catalogue import Definition, defaults
+from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.objects.topics import Subscription
 from gateway.queue_manager.store.unit import StoreUnit
 from gateway.queue_manager.verbs.handles import Handle
 from gateway.queue_manager.verbs.mqopen import open_queue
-from gateway.queue_manager.verbs.selectors import compile_selector
 
 if TYPE_CHECKING:
     from gateway.queue_manager.verbs.connection import Connection

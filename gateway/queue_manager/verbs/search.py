@@ -10,14 +10,14 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import MQMD_LENGTH
 from gateway.ports.mqi import GetOptions
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.batch.stored_messages import complete
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import NO_ID
+from gateway.queue_manager.groups import LogicalOrder, is_complete_group, is_complete_message, physical_key
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import Message
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.descriptor import NO_ID
-from gateway.queue_manager.verbs.groups import is_complete_group, is_complete_message, physical_key
-from gateway.queue_manager.verbs.handles import Handle, LogicalOrder
+from gateway.queue_manager.verbs.handles import Handle
 
 CHUNK = 64
 NO_TOKEN = bytes(16)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from strategies_embedded import md
 
 from gateway.ports.mqi import Got
-from gateway.queue_manager.verbs import descriptor, message_data
+from gateway.queue_manager import descriptor
+from gateway.queue_manager.verbs import message_data
 
 CCSIDS = st.sampled_from([0, 37, 500, 819, 1200, 1208, 60000])
 ENCODINGS = st.sampled_from([0, 273, 546, 785])

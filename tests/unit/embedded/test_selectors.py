@@ -11,7 +11,7 @@ from strategies_embedded import md
 
 from gateway.errors import MQError
 from gateway.mq import properties
-from gateway.queue_manager.verbs.selectors import compile_selector
+from gateway.queue_manager.objects.selectors import compile_selector
 
 MD, DATA = properties.with_properties(
     md(priority=5, format=b"MQSTR"),

@@ -6,20 +6,20 @@ Works on a unit of the store; committing it is the caller's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import situations
 from gateway.mq.message_context import Putter
 from gateway.ports.batch import MQMD_LENGTH, Puts
-from gateway.queue_manager.batch.intake import check_length
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import Descriptor
 from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.objects.name_resolution import Target, resolve
+from gateway.queue_manager.store.rows import extent
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.descriptor import Descriptor
-from gateway.queue_manager.verbs.name_resolution import Target, resolve
 
 Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
 """Topic object, topic string, descriptor, data, options, unit: how many subscriptions got it."""
@@ -177,6 +177,28 @@ class Placer:
             md.persistence = mq.MQPER_PERSISTENT if puts.persistent else mq.MQPER_NOT_PERSISTENT
             stamped = descriptor.stamp(descriptor.normalise(md).pack(), self._core.new_identifier(), self._core.now())
             yield stamped, head[MQMD_LENGTH:] + body
+
+
+def check_lengths(core: Core, queue: LocalQueue, heads: Sequence[bytes], bodies: Sequence[bytes]) -> None:
+    """2030 or 2031 when the longest message is too long; properties do not count."""
+    limit = min(queue.max_length, core.attribute("MAXMSGL"))
+    if extent(heads)[1] + extent(bodies)[1] - MQMD_LENGTH <= limit:
+        return
+    for head, body in zip(heads, bodies, strict=True):
+        check_length(core, queue, head[MQMD_LENGTH:], body, head[32:40])
+
+
+def check_length(core: Core, queue: LocalQueue, start: bytes, rest: bytes, format_name: bytes) -> None:
+    """The same for one message, whose data are `start` and `rest`."""
+    length = len(start) + len(rest)
+    if format_name == mq.MQFMT_RF_HEADER_2:
+        header = (start + rest[: max(0, 36 - len(start))])[8:12]
+        length -= min(int.from_bytes(header, "little"), length)
+    if length > core.attribute("MAXMSGL"):
+        raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q_MGR, f"{length} bytes; ALTER QMGR MAXMSGL raises the limit")
+    if length > queue.max_length:
+        text = f"{length} bytes for MAXMSGL({queue.max_length}) of {queue.name}"
+        raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q, text)
 
 
 def _data_options(feedback: int) -> tuple[int, int]:

@@ -5,13 +5,14 @@ Section 7 of the MQI reference, Groups and segments. Pure over descriptors, exce
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
+from gateway.queue_manager.descriptor import NO_ID, Descriptor
 from gateway.queue_manager.objects.local_queue import LocalQueue
-from gateway.queue_manager.verbs import descriptor
-from gateway.queue_manager.verbs.descriptor import NO_ID, Descriptor
-from gateway.queue_manager.verbs.handles import LogicalOrder
 
 Message = tuple[bytes, bytes]
 SEGMENT_BOUNDARY = 16
@@ -19,6 +20,24 @@ SEGMENT_BOUNDARY = 16
 
 _IN_GROUP = mq.MQMF_MSG_IN_GROUP | mq.MQMF_LAST_MSG_IN_GROUP
 _SEGMENTED = mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT
+
+
+@dataclass(slots=True)
+class LogicalOrder:
+    """Where a handle stands in a group or a segmented message (MQPMO_LOGICAL_ORDER, MQGMO_LOGICAL_ORDER)."""
+
+    group_id: bytes = bytes(24)
+    sequence: int = 1
+    offset: int = 0
+    in_group: bool = False
+    in_message: bool = False
+    persistence: int = 0
+    syncpoint: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether a group or a message has been begun and not ended."""
+        return self.in_group or self.in_message
 
 
 def start_logical(core: Core, state: LogicalOrder, message: Descriptor, *, syncpoint: bool) -> None:
