@@ -136,6 +136,11 @@ class Core:
         self._serial += 1
         return b"AMQ " + self.name.encode()[:12].ljust(12) + (self._serial | 1 << 63).to_bytes(8, "big")
 
+    @property
+    def identifier(self) -> str:
+        """QMID: name and time of creation, as IBM MQ composes it."""
+        return f"{self.name}_{self.catalogue.queue_manager.created.replace(' ', '_')}"[:48]
+
     # Objects
 
     def _restore(self) -> None:
@@ -319,7 +324,7 @@ class Core:
             waiting: deque[Waiter] = deque()
             while queue.waiters:
                 waiter = queue.waiters.popleft()
-                if waiter.gone or waiter.attempt():
+                if waiter.ended or waiter.attempt():
                     continue
                 waiting.append(waiter)
                 if waiter.plain:

@@ -38,8 +38,9 @@ from gateway.queue_manager.store.journal_store import JournalStore
 from gateway.queue_manager.store.memory import MemoryStore
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import Message
-from gateway.queue_manager.verbs import mqsub
+from gateway.queue_manager.verbs import mqdisc, mqsub
 from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection_state import Connections, ConnectionState
 
 _STATE_ATTRIBUTES: dict[str, Value] = {
     "MAXDEPTH": 999_999_999,
@@ -60,6 +61,7 @@ class EmbeddedQueueManager:
         self._placer = Placer(self.core)
         self.topics = Topics(self.core, self._placer)
         self.authority = Authority(self.core)
+        self.connections = Connections()
         self._intake = Intake(self.core, self._placer, self._define_state)
         self._gathering = Gathering(self.core)
 
@@ -102,8 +104,8 @@ class EmbeddedQueueManager:
                 self._define_missing()
             self.authority.know(users or {}, verify, administrators)
             self._administration.make_managed_queue = self._managed_queue
-            self._administration.in_use = self.authority.subscription_in_use
-            self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority))
+            self._administration.in_use = self.connections.subscription_in_use
+            self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority, self.connections))
             report = self._mqsc.run(objects_text)
         wrong = [(line, what) for line, what in report.problems if not _left_alone(what, objects_text)]
         if not wrong:
@@ -172,17 +174,17 @@ class EmbeddedQueueManager:
             admitted = self.authority.admit(user, password)
             self.authority.check(admitted, "QMGR", self.name, "CONNECT")
             connection = self._connection(application, admitted, channel, connection_name)
-            self.authority.connections.add(connection)
+            self.connections.add(connection.state)
             return connection
 
     def _managed_queue(self, topic_object: str, topic_string: str) -> Definition:
         return self.topics.make_managed_queue(self.topics.full(topic_object, topic_string), durable=True)
 
     def _connection(self, application: str, user: str, channel: str = "", connection_name: str = "") -> Connection:
-        return Connection(
-            self.core, self._placer, self.topics, self._administration, self.authority,
-            application=application, user=user, channel=channel, connection_name=connection_name,
-        )  # fmt: skip
+        return Connection(ConnectionState(
+            self.core, self._placer, self.topics, self._administration, self.authority, self.connections,
+            application, user, channel, connection_name,
+        ))  # fmt: skip
 
     def quiesce(self) -> None:
         """Calls that fail if quiescing do from now on; so do new connections."""
@@ -203,8 +205,8 @@ class EmbeddedQueueManager:
         with core.entered():
             if core.closed:
                 return
-            for connection in list(self.authority.connections):
-                connection.disconnect(commit=False)
+            for connection in self.connections:
+                mqdisc.disconnect(connection, commit=False)
             core.closed = True
             core.committer.close()
             core.store.close()
@@ -354,7 +356,7 @@ class EmbeddedQueueManager:
             known = self.core.catalogue.get("SUB", name)
             connection = self._connection("mqgate", OWN_USER)
             if known is not None and self.topics.topic_of(known) != topic:
-                mqsub.remove(connection, known)
+                mqsub.remove(connection.state, known)
                 known = None
             if known is None:
                 options = mq.MQSO_CREATE | mq.MQSO_DURABLE | mq.MQSO_MANAGED

@@ -24,6 +24,7 @@ from gateway.queue_manager.objects.administration import not_found
 from gateway.queue_manager.objects.authority import OWN_USER
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection_state import ConnectionState
 
 QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
 LONGEST = 4 << 20
@@ -44,20 +45,21 @@ class CommandServer:
 
     def __init__(self, connection: Connection, run_mqsc: Callable[[str], Report]) -> None:
         self._connection = connection
+        self._state = connection.state
         self._run_mqsc = run_mqsc
         self._busy = False
-        self._started = connection.core.now()
+        self._started = connection.state.core.now()
         self._handle = connection.open(ObjectDescriptor(QUEUE), mq.MQOO_INPUT_SHARED).handle
-        connection.core.hooks.append(self._told)
+        connection.state.core.hooks.append(self._told)
         self._serve()
 
     def _told(self, queue: LocalQueue) -> None:
         if queue.name == QUEUE and not self._busy:
-            self._connection.core.afterwards(self._serve)
+            self._state.core.afterwards(self._serve)
 
     def _serve(self) -> None:
         """Every command that waits. The command stays got under syncpoint until it is answered."""
-        core = self._connection.core
+        core = self._state.core
         with core.entered():
             if self._busy or core.closed:
                 return
@@ -92,13 +94,13 @@ class CommandServer:
             few = error.field == "ParameterCount"
             comp_code, reason = mq.MQCC_FAILED, mq.MQRCCF_PARM_COUNT_TOO_SMALL if few else MQRCCF_CFH_LENGTH_ERROR
         finally:
-            self._connection.user = OWN_USER
+            self._state.user = OWN_USER
         if text(request.reply_to_q):
             self._reply(request, command, version, replies or [[]], comp_code, reason)
 
     def _run(self, message: pcf.Message, user: str) -> Iterable[Reply]:
         """The command, with the authority of the user who sent it."""
-        connection = self._connection
+        connection = self._state
         connection.user = user
         handler = _COMMANDS.get(message.command)
         if handler is None:
@@ -146,15 +148,15 @@ class CommandServer:
 
     def _change_queue_manager(self, message: pcf.Message) -> Iterable[Reply]:
         given = objects.given_attributes(message, objects.QUEUES, "QMGR")
-        self._connection.administration.alter("QMGR", "", given)
+        self._state.administration.alter("QMGR", "", given)
         return [[]]
 
     def _queue_manager_status(self, _message: pcf.Message) -> Iterable[Reply]:
-        core = self._connection.core
+        core = self._state.core
         started = datetime.fromtimestamp(self._started, UTC)
         return [[
             pcf.string(mq.MQCA_Q_MGR_NAME, core.name, size=48), pcf.integer(1149, 3 if core.quiescing else 2),
-            pcf.integer(1233, 2), pcf.integer(1230, len(self._connection.authority.connections)),
+            pcf.integer(1233, 2), pcf.integer(1230, len(self._state.connections)),
             pcf.string(3175, f"{started:%Y-%m-%d}", size=12), pcf.string(3176, f"{started:%H.%M.%S}", size=8),
         ]]  # fmt: skip
 
@@ -165,7 +167,7 @@ class CommandServer:
         if given is not None and isinstance(given.value, bytes):
             wanted = given.value
         replies = []
-        for one in sorted(self._connection.authority.connections, key=lambda each: each.connection_id):
+        for one in self._state.connections:
             reply = _connection(one)
             values = {p.parameter: p.value if isinstance(p.value, int) else p.text() for p in reply}
             if (not wanted or one.connection_id == wanted.ljust(24, b"\0")) and accepts(values.get):
@@ -190,7 +192,7 @@ class CommandServer:
             raise refuse(MQRCCF_ENTITY_NAME_MISSING, "PrincipalEntityNames or GroupEntityNames is needed")
         add, remove = _rights(message, 1116), _rights(message, 1117)
         for entity in entities:
-            self._connection.authority.set_record(kind, profile, entity, add, remove)
+            self._state.authority.set_record(kind, profile, entity, add, remove)
         return [[]]
 
 
@@ -210,7 +212,7 @@ def _rights(message: pcf.Message, identifier: int) -> list[str]:
     return [RIGHT_OF_MQAUTH[value] for value in values if isinstance(value, int)]
 
 
-def _connection(one: Connection) -> Reply:
+def _connection(one: ConnectionState) -> Reply:
     since = datetime.fromtimestamp(one.since, UTC)
     return [
         pcf.byte_string(mq.MQBACF_CONNECTION_ID, one.connection_id),
@@ -228,14 +230,14 @@ def _connection(one: Connection) -> Reply:
 # Commands about queues
 
 
-def _clear(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def _clear(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     name = text_of(message, mq.MQCA_Q_NAME)
     connection.authorise("QUEUE", name, "CLR")
     connection.administration.clear(name)
     return [[]]
 
 
-def _queue_status(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def _queue_status(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     accepts = objects.filter_of(message)
     replies: list[Reply] = []
     pattern = text_of(message, mq.MQCA_Q_NAME)
@@ -262,7 +264,7 @@ def _fitting(replies: Iterable[Reply], accepts: Callable[[objects.Lookup], bool]
     return found
 
 
-def _reset_statistics(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def _reset_statistics(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     core = connection.core
     pattern = text_of(message, mq.MQCA_Q_NAME)
     replies: list[Reply] = []
@@ -279,7 +281,7 @@ def _reset_statistics(connection: Connection, message: pcf.Message) -> Iterable[
     return replies
 
 
-def _inquire_queue_manager(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def _inquire_queue_manager(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     wanted = message.find(mq.MQIACF_Q_MGR_ATTRS)
     numbers = (
         [one for one in wanted.value if isinstance(one, int)] if wanted and isinstance(wanted.value, tuple) else []

@@ -16,6 +16,8 @@ from gateway.queue_manager.objects.authority import GROUPS_OF_RIGHTS, RIGHTS, Au
 from gateway.queue_manager.objects.catalogue import matches
 from gateway.queue_manager.objects.topics import RETAINED_STATE, Topics
 from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.verbs import mqdisc
+from gateway.queue_manager.verbs.connection_state import Connections
 
 OBJECT_TYPES = {"QUEUE": "QUEUE", "QMGR": "QMGR", "TOPIC": "TOPIC", "NAMELIST": "NAMELIST", "PROCESS": "PROCESS",
                 "CHANNEL": "CHANNEL", "AUTHINFO": "AUTHINFO"}  # fmt: skip
@@ -37,17 +39,18 @@ def _value(command: Command, keyword: str) -> str:
 class StatusCommands:
     """An extension of `Mqsc`."""
 
-    def __init__(self, core: Core, topics: Topics, authority: Authority) -> None:
+    def __init__(self, core: Core, topics: Topics, authority: Authority, connections: Connections) -> None:
         self._core = core
         self._topics = topics
         self._authority = authority
+        self._connections = connections
         self._started = core.now()
 
     def __call__(self, command: Command) -> Iterable[str] | None:
         """Carry out the command if it is one of these."""
         handler = {
             ("DISPLAY", "QSTATUS"): self._queue_handles,
-            ("DISPLAY", "CONN"): self._connections,
+            ("DISPLAY", "CONN"): self._display_connections,
             ("STOP", "CONN"): self._stop_connection,
             ("DISPLAY", "CHSTATUS"): self._channel_status,
             ("DISPLAY", "PUBSUB"): self._publish_subscribe,
@@ -88,14 +91,14 @@ class StatusCommands:
         rows = [
             open_handles.queue_handle(*held)
             for definition in definitions
-            for held in open_handles.handles_of(self._authority, definition.name)
+            for held in open_handles.handles_of(self._connections, definition.name)
         ]
         return self._shown(command, "QSTATUS", rows)
 
-    def _connections(self, command: Command) -> list[str]:
+    def _display_connections(self, command: Command) -> list[str]:
         rows: list[Row] = []
         kind = _value(command, "TYPE") or "CONN"
-        for one in open_handles.connections(self._authority):
+        for one in self._connections:
             since = datetime.fromtimestamp(one.since, UTC)
             identifier = one.connection_id[-8:].hex().upper()
             if not matches(command.name or "*", identifier):
@@ -113,9 +116,9 @@ class StatusCommands:
 
     def _stop_connection(self, command: Command) -> list[str]:
         """The program finds its connection broken; its unit of work is backed out."""
-        for one in open_handles.connections(self._authority):
+        for one in self._connections:
             if one.connection_id[-8:].hex().upper() == command.name.upper():
-                one.disconnect(commit=False)
+                mqdisc.disconnect(one, commit=False)
                 return ["AMQ8457I: IBM MQ connection stopped."]
         raise not_found("CONN", command.name)
 
@@ -136,7 +139,7 @@ class StatusCommands:
         started = datetime.fromtimestamp(self._started, UTC)
         row = {
             "QMNAME": self._core.name, "STATUS": "QUIESCING" if self._core.quiescing else "RUNNING",
-            "CONNS": str(len(self._authority.connections)), "CMDSERV": "RUNNING", "STARTDA": f"{started:%Y-%m-%d}",
+            "CONNS": str(len(self._connections)), "CMDSERV": "RUNNING", "STARTDA": f"{started:%Y-%m-%d}",
             "STARTTI": f"{started:%H.%M.%S}",
         }  # fmt: skip
         return self._shown(command, "QMSTATUS", [row])
@@ -162,13 +165,13 @@ class StatusCommands:
                 "TOPICSTR": topic, "SUBID": str(one.extra.get("SUBID", "")), "SUBUSER": one.text("SUBUSER"),
                 "DURABLE": "YES" if one.number("DURABLE") == 1 else "NO",
                 "SUBTYPE": "API" if one.number("SUBTYPE") == 1 else "ADMIN",
-                "ACTCONN": "YES" if self._authority.subscription_in_use(one.name) else "NO",
+                "ACTCONN": "YES" if self._connections.subscription_in_use(one.name) else "NO",
             }  # fmt: skip
 
     def _subscription_status(self, command: Command) -> list[str]:
         rows = []
         for one in self._core.catalogue.matching(("SUB",), command.name or "*"):
-            in_use = any(handle.subscription == one.name for c in self._authority.connections for handle in c.handles())
+            in_use = self._connections.subscription_in_use(one.name)
             rows.append({
                 "SUB": one.name, "SUBID": str(one.extra.get("SUBID", "")),
                 "DURABLE": "YES" if one.number("DURABLE") == 1 else "NO",

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 from gateway.mq import constants as mq
 from gateway.queue_manager.commands.status import Row
-from gateway.queue_manager.objects.authority import Authority
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
-from gateway.queue_manager.verbs.connection import Connection
-from gateway.queue_manager.verbs.handles import Handle
+from gateway.queue_manager.verbs.connection_state import Connections, ConnectionState, Handle
 
 OPEN_OPTIONS = {
     "MQOO_INPUT_AS_Q_DEF": mq.MQOO_INPUT_AS_Q_DEF, "MQOO_INPUT_SHARED": mq.MQOO_INPUT_SHARED,
@@ -24,15 +22,10 @@ OPEN_OPTIONS = {
 OBJECT_WORDS = {mq.MQOT_Q: "QUEUE", mq.MQOT_TOPIC: "TOPIC", mq.MQOT_Q_MGR: "QMGR", mq.MQOT_NAMELIST: "NAMELIST"}
 
 
-def connections(authority: Authority) -> list[Connection]:
-    """Programs that are connected, in the order they came."""
-    return sorted(authority.connections, key=lambda one: one.connection_id)
-
-
-def handles_of(authority: Authority, queue: str) -> Iterator[tuple[Connection, Handle]]:
-    """Who has the local queue open."""
-    for connection in connections(authority):
-        for handle in connection.handles():
+def handles_of(connections: Connections, queue: str) -> Iterator[tuple[ConnectionState, Handle]]:
+    """The handles of a local queue, each with its connection."""
+    for connection in connections:
+        for handle in connection.handles.values():
             local = local_queue(handle)
             if local is not None and local.name == queue:
                 yield connection, handle
@@ -43,12 +36,12 @@ def local_queue(handle: Handle) -> LocalQueue | None:
     return handle.queue or (handle.target.queue if handle.target is not None else None)
 
 
-def queue_handle(connection: Connection, handle: Handle) -> Row:
+def queue_handle(connection: ConnectionState, handle: Handle) -> Row:
     """A line of DISPLAY QSTATUS TYPE(HANDLE)."""
     local = local_queue(handle)
     taking = handle.options & INPUT
     shared = "EXCL" if local is not None and local.exclusive else "SHARED"
-    waits = any(parked.handle is handle for parked in connection.parked)
+    waits = any(get.handle is handle for get in connection.waiting)
     return {
         "QUEUE": "" if local is None else local.name, "TYPE": "HANDLE", "APPLTAG": connection.application,
         "APPLTYPE": "USER", "BROWSE": _yes(handle, mq.MQOO_BROWSE), "CHANNEL": connection.channel,
@@ -58,9 +51,9 @@ def queue_handle(connection: Connection, handle: Handle) -> Row:
     }  # fmt: skip
 
 
-def open_objects(connection: Connection, identifier: str) -> Iterator[Row]:
+def open_objects(connection: ConnectionState, identifier: str) -> Iterator[Row]:
     """The lines of DISPLAY CONN TYPE(HANDLE)."""
-    for handle in connection.handles():
+    for handle in connection.handles.values():
         local = local_queue(handle)
         name = handle.definition.name if handle.definition is not None else "" if local is None else local.name
         kind = "SUB" if handle.subscription else OBJECT_WORDS.get(handle.object_type, "QUEUE")

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq import pcf
 from gateway.mq.pcf import Parameter
-from gateway.queue_manager.commands.status import names_of
 from gateway.queue_manager.objects.administration import AdministrationError, not_found
 from gateway.queue_manager.objects.attributes import BY_SELECTOR, KIND_OF_QUEUE, QUEUE_KINDS, TABLES, Value
 from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.verbs import mqinq
-
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection_state import ConnectionState
 
 MQRCCF_PARM_MISSING = 3228
 MQRCCF_PARM_VALUE_ERROR = 3229
@@ -51,7 +48,7 @@ SUBSCRIPTIONS = Type(("SUB",), mq.MQCACF_SUB_NAME, 1287, 0, 3163, 3164)
 CHANNELS = Type(("CHANNEL",), mq.MQCACH_CHANNEL_NAME, 1015, 3512, 3007, 3008)
 
 Reply = list[Parameter]
-Handler = Callable[["Connection", pcf.Message], Iterable[Reply]]
+Handler = Callable[[ConnectionState, pcf.Message], Iterable[Reply]]
 
 
 def refuse(reason: int, text: str) -> AdministrationError:
@@ -113,7 +110,7 @@ def _value(parameter: Parameter) -> Value:
 def create(of: Type) -> Handler:
     """CREATE."""
 
-    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         kind, name = kind_of(message, of), text_of(message, of.name)
         replace = number_of(message, mq.MQIACF_REPLACE, mq.MQRP_NO) == mq.MQRP_YES
         connection.authorise(family(of), name, "CRT")
@@ -126,7 +123,7 @@ def create(of: Type) -> Handler:
 def change(of: Type) -> Handler:
     """CHANGE."""
 
-    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         name = name_of(connection, message, of)
         found = connection.core.catalogue.get(of.kinds[0] if of is not QUEUES else "QUEUE", name)
         kind = kind_of(message, of, default=found.kind if found is not None else "QLOCAL")
@@ -140,7 +137,7 @@ def change(of: Type) -> Handler:
 def copy(of: Type) -> Handler:
     """COPY: a new object like another, with what is said besides."""
 
-    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         source, name = text_of(message, of.from_name), text_of(message, of.to_name)
         kind = kind_of(message, of, default="QLOCAL")
         replace = number_of(message, mq.MQIACF_REPLACE, mq.MQRP_NO) == mq.MQRP_YES
@@ -155,7 +152,7 @@ def copy(of: Type) -> Handler:
 def delete(of: Type) -> Handler:
     """DELETE."""
 
-    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         name = name_of(connection, message, of)
         kind = "QUEUE" if of is QUEUES else of.kinds[0]
         if of is QUEUES and message.find(mq.MQIA_Q_TYPE) is not None:
@@ -171,7 +168,7 @@ def delete(of: Type) -> Handler:
 def inquire(of: Type) -> Handler:
     """INQUIRE: a reply for every object that fits."""
 
-    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         pattern = name_of(connection, message, of, "*")
         numbers = _wanted(message, of)
         kinds = of.kinds
@@ -200,7 +197,7 @@ def _wanted(message: pcf.Message, of: Type) -> list[int]:
     return [one for one in chosen if isinstance(one, int)] + filtered
 
 
-def name_of(connection: Connection, message: pcf.Message, of: Type, default: str | None = None) -> str:
+def name_of(connection: ConnectionState, message: pcf.Message, of: Type, default: str | None = None) -> str:
     """The object a command is about; a subscription may be named by its identifier."""
     given = message.find(MQBACF_SUB_ID) if of is SUBSCRIPTIONS else None
     if given is None or not isinstance(given.value, bytes) or not any(given.value):
@@ -215,7 +212,7 @@ def name_of(connection: Connection, message: pcf.Message, of: Type, default: str
 def names(of: Type) -> Handler:
     """INQUIRE NAMES: one reply with a list."""
 
-    def run(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+    def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         pattern = text_of(message, of.name, "*")
         kinds = of.kinds
         if of is QUEUES and number_of(message, mq.MQIA_Q_TYPE, mq.MQQT_ALL) != mq.MQQT_ALL:
@@ -239,7 +236,7 @@ def family(of: Type) -> str:
 # Replies
 
 
-def described(connection: Connection, definition: Definition, wanted: Sequence[int]) -> Reply:
+def described(connection: ConnectionState, definition: Definition, wanted: Sequence[int]) -> Reply:
     """Name, type and the attributes asked for."""
     everything = not wanted or ALL in wanted
     reply = _title(definition)
@@ -281,10 +278,10 @@ def _title(definition: Definition) -> Reply:
     return [] if of is None else [pcf.string(of.name, name, size=NAME_LENGTH)]
 
 
-def attribute_parameter(connection: Connection, definition: Definition, selector: int) -> Parameter | None:
+def attribute_parameter(connection: ConnectionState, definition: Definition, selector: int) -> Parameter | None:
     """One attribute as a parameter; None if the object has none of the kind."""
     if definition.kind == "NAMELIST" and selector == mq.MQCA_NAMES:
-        return pcf.strings(selector, names_of(definition), size=NAME_LENGTH)
+        return pcf.strings(selector, definition.names(), size=NAME_LENGTH)
     if selector in BYTE_STRINGS:
         raw = bytes.fromhex(definition.text(BY_SELECTOR[definition.kind][selector].keyword))
         return pcf.byte_string(selector, raw.ljust(BYTE_STRINGS[selector], b"\0"))
@@ -298,7 +295,7 @@ def attribute_parameter(connection: Connection, definition: Definition, selector
     return pcf.string(selector, value, size=size or {2004: 12, 2027: 12, 2005: 8, 2028: 8}.get(selector, 0))
 
 
-def attribute_value(connection: Connection, definition: Definition, selector: int) -> Value | None:
+def attribute_value(connection: ConnectionState, definition: Definition, selector: int) -> Value | None:
     """The plain value, for filters and replies."""
     try:
         if mq.MQIA_FIRST <= selector <= mq.MQIA_LAST:

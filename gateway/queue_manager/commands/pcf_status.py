@@ -13,7 +13,8 @@ from gateway.queue_manager.objects.authority import RIGHTS
 from gateway.queue_manager.objects.catalogue import Definition, matches
 from gateway.queue_manager.objects.topics import RETAINED_STATE
 from gateway.queue_manager.store.unit import StoreUnit
-from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs import mqdisc
+from gateway.queue_manager.verbs.connection_state import ConnectionState
 
 MQOT_ALL = 1001
 KIND_OF_MQOT = {1: "QUEUE", 2: "NAMELIST", 3: "PROCESS", 5: "QMGR", 6: "CHANNEL", 7: "AUTHINFO", 8: "TOPIC"}
@@ -34,10 +35,10 @@ _YES = {"NO": 0, "YES": 1}
 NAME, ENTITY = 48, 1024
 
 
-def queue_handles(connection: Connection, pattern: str) -> Iterable[Reply]:
+def queue_handles(connection: ConnectionState, pattern: str) -> Iterable[Reply]:
     """INQUIRE_Q_STATUS with StatusType handle."""
     for definition in connection.core.catalogue.matching(("QLOCAL",), pattern):
-        for held in open_handles.handles_of(connection.authority, definition.name):
+        for held in open_handles.handles_of(connection.connections, definition.name):
             row = open_handles.queue_handle(*held)
             yield [
                 pcf.string(mq.MQCA_Q_NAME, definition.name, size=NAME), pcf.integer(1103, 1104),
@@ -50,14 +51,14 @@ def queue_handles(connection: Connection, pattern: str) -> Iterable[Reply]:
             ]  # fmt: skip
 
 
-def stop_connection(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def stop_connection(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     """STOP_CONNECTION."""
     connection.authorise("QMGR", connection.core.name, "CHG")
     given = message.find(mq.MQBACF_CONNECTION_ID)
     wanted = given.value if given is not None and isinstance(given.value, bytes) else b""
-    for one in open_handles.connections(connection.authority):
+    for one in connection.connections:
         if one.connection_id == wanted.ljust(24, b"\0"):
-            one.disconnect(commit=False)
+            mqdisc.disconnect(one, commit=False)
             return [[]]
     raise refuse(MQRCCF_CONNECTION_ID_ERROR, "no connection has this identifier")
 
@@ -65,7 +66,7 @@ def stop_connection(connection: Connection, message: pcf.Message) -> Iterable[Re
 # Topics and subscriptions
 
 
-def topic_status(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def topic_status(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     """INQUIRE_TOPIC_STATUS: of the topic, or of its subscriptions."""
     topics = connection.topics
     pattern = text_of(message, 2094)
@@ -99,7 +100,7 @@ def _identifier(definition: Definition) -> pcf.Parameter:
     return pcf.byte_string(7016, bytes.fromhex(str(definition.extra.get("SUBID", ""))).ljust(24, b"\0"))
 
 
-def subscription_status(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def subscription_status(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     """INQUIRE_SUB_STATUS."""
     pattern = text_of(message, mq.MQCACF_SUB_NAME, "*")
     found = [
@@ -115,7 +116,7 @@ def subscription_status(connection: Connection, message: pcf.Message) -> Iterabl
     return found
 
 
-def clear_topic(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def clear_topic(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     """CLEAR_TOPIC_STRING: the retained publication goes."""
     topic = text_of(message, 2094)
     connection.authorise("TOPIC", "SYSTEM.BASE.TOPIC", "CLR")
@@ -125,7 +126,7 @@ def clear_topic(connection: Connection, message: pcf.Message) -> Iterable[Reply]
     return [[]]
 
 
-def publish_subscribe_status(connection: Connection, _message: pcf.Message) -> Iterable[Reply]:
+def publish_subscribe_status(connection: ConnectionState, _message: pcf.Message) -> Iterable[Reply]:
     """INQUIRE_PUBSUB_STATUS."""
     topics = connection.topics
     known = {*topics.retained, *topics.published, *topics.subscribed()}
@@ -138,7 +139,7 @@ def publish_subscribe_status(connection: Connection, _message: pcf.Message) -> I
 def nothing_of(reason: int, what: str) -> Handler:
     """Channels are labels here: their status and rules are asked for by every monitor, and there are none."""
 
-    def run(_connection: Connection, _message: pcf.Message) -> Iterable[Reply]:
+    def run(_connection: ConnectionState, _message: pcf.Message) -> Iterable[Reply]:
         raise refuse(reason, f"no {what}: programs come through a local socket")
 
     return run
@@ -147,7 +148,7 @@ def nothing_of(reason: int, what: str) -> Handler:
 # Authority
 
 
-def authority_records(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def authority_records(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     """INQUIRE_AUTH_RECS."""
     profile, entity = text_of(message, 3067, "*"), text_of(message, 3068, "")
     number = number_of(message, 1016, MQOT_ALL)
@@ -165,7 +166,7 @@ def authority_records(connection: Connection, message: pcf.Message) -> Iterable[
     return found
 
 
-def entity_authority(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def entity_authority(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     """INQUIRE_ENTITY_AUTH: what a user may do with an object."""
     kind = KIND_OF_MQOT.get(number_of(message, 1016, 0))
     if kind is None:
@@ -182,7 +183,7 @@ def _numbers(rights: Iterable[str]) -> list[int]:
     return sorted(_MQAUTH_OF_RIGHT[right] for right in rights) or [0]
 
 
-def delete_authority(connection: Connection, message: pcf.Message) -> Iterable[Reply]:
+def delete_authority(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
     """DELETE_AUTH_REC."""
     connection.authorise("QMGR", connection.core.name, "CHG")
     profile, kind = text_of(message, 3067), KIND_OF_MQOT.get(number_of(message, 1016, 0))

@@ -8,10 +8,7 @@ from datetime import UTC, datetime
 
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, Value, in_words
-from gateway.queue_manager.objects.catalogue import Definition
-
-VERSION = "09040000"
-COMMAND_LEVEL = 940
+from gateway.queue_manager.objects.catalogue import COMMAND_LEVEL, VERSION, Definition
 
 Row = dict[str, str]
 
@@ -29,18 +26,13 @@ def describe(core: Core, definition: Definition) -> Row:
         row["IPPROCS"], row["OPPROCS"] = str(queue.inputs), str(queue.outputs)
         row["DEFTYPE"] = _QDT.get(definition.dynamic, "PREDEFINED")
     if definition.kind == "NAMELIST":
-        row["NAMCOUNT"] = str(len(names_of(definition)))
+        row["NAMCOUNT"] = str(len(definition.names()))
     if definition.kind == "QMGR":
         row |= queue_manager_facts(core)
     for when, value in (("CR", definition.created), ("ALT", definition.altered)):
         day, _, time = value.partition(" ")
         row[f"{when}DATE"], row[f"{when}TIME"] = day, time
     return row
-
-
-def names_of(definition: Definition) -> list[str]:
-    """The names in a namelist."""
-    return [name for name in definition.text("NAMES").split(",") if name]
 
 
 def _title(definition: Definition) -> Row:
@@ -64,13 +56,8 @@ def queue_manager_facts(core: Core) -> Row:
         "MAXPRTY": "9",
         "SYNCPT": "",
         "DISTL": "YES",
-        "QMID": queue_manager_identifier(core),
+        "QMID": core.identifier,
     }
-
-
-def queue_manager_identifier(core: Core) -> str:
-    """Name and time of creation, as the product builds it."""
-    return f"{core.name}_{core.catalogue.queue_manager.created.replace(' ', '_')}"[:48]
 
 
 def queue_status(core: Core, name: str) -> Mapping[str, Value]:

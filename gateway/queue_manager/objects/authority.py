@@ -12,16 +12,12 @@ import json
 import os
 import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.local_queue import INPUT
 from gateway.queue_manager.store.unit import StoreUnit
-
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.connection import Connection
 
 AUTHORITY_STATE = b"authority/"
 CHECK_NONE, CHECK_REQUIRED = 1, 3
@@ -58,7 +54,6 @@ class Authority:
         self._users: dict[str, str] = {}
         self._verify: Callable[[str, str], bool] | None = None
         self._administrators = {OWN_USER, _process_user()}
-        self.connections: set[Connection] = set()
         self.records: dict[Key, frozenset[str]] = {}
         for name, record in core.store.state().items():
             if name.startswith(AUTHORITY_STATE):
@@ -100,10 +95,6 @@ class Authority:
             return self._verify(user, password)
         known = self._users.get(user)
         return known is not None and hmac.compare_digest(known.encode(), password.encode())
-
-    def subscription_in_use(self, name: str) -> bool:
-        """Whether a connection has a handle of it."""
-        return any(handle.subscription == name for one in self.connections for handle in one.handles())
 
     # Rights
 

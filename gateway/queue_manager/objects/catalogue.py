@@ -20,6 +20,9 @@ NAME = re.compile(r"[A-Za-z0-9./_%]{1,48}\Z")
 NAMED_FREELY = frozenset({"SUB"})
 """Subscriptions have names of any characters, up to 10,240 long."""
 
+VERSION, COMMAND_LEVEL = "09040000", 940
+"""The version of IBM MQ that the queue manager states."""
+
 Key = tuple[str, str]
 
 
@@ -46,6 +49,10 @@ class Definition:
     def text(self, keyword: str) -> str:
         """A character attribute."""
         return str(self.attributes[keyword])
+
+    def names(self) -> list[str]:
+        """The names in a namelist."""
+        return [name for name in self.text("NAMES").split(",") if name]
 
     def encode(self) -> bytes:
         """The state message: only what differs from the type's defaults."""

@@ -24,7 +24,7 @@ class Waiter:
     """Try again; True when it has been answered."""
     plain: bool
     """It takes any message: if it finds none, neither will another."""
-    gone: bool = False
+    ended: bool = False
 
 
 @dataclass(slots=True, eq=False)

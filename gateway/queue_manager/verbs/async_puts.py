@@ -9,7 +9,7 @@ which also finds out which one is refused and why.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -20,10 +20,7 @@ from gateway.queue_manager.objects.name_resolution import Target, refreshed
 from gateway.queue_manager.objects.placement import check_lengths
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 from gateway.queue_manager.verbs import mqput
-from gateway.queue_manager.verbs.handles import Handle
-
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 
 _IDS_BEGIN, _CORREL_ID, _IDS_END = 48, 72, 96
 _OUT_OF_THE_ORDINARY = (
@@ -43,16 +40,21 @@ class _Alike(NamedTuple):
 
 
 def put_run(
-    connection: Connection, handle: Handle, mds: Sequence[bytes], options: PutOptions, bodies: Sequence[bytes]
+    connection: ConnectionState, handle: Handle, mds: Sequence[bytes], options: PutOptions, bodies: Sequence[bytes]
 ) -> bool:
     """Put all of them into the unit of work, or none: then they are to be put one by one."""
     target = handle.target
     if target is None or handle.records or handle.topic or options.options & _OUT_OF_THE_ORDINARY or options.properties:
         return False
+    if not handle.options & mq.MQOO_OUTPUT or connection.core.quiescing:
+        return False
     try:
-        return _put_alike(connection, handle, target, _alike(mds, bodies), options)
+        put = _put_alike(connection, handle, target, _alike(mds, bodies), options)
     except MQError:
         return False
+    if put:
+        connection.async_status.successes += len(bodies)
+    return put
 
 
 def _alike(mds: Sequence[bytes], bodies: Sequence[bytes]) -> list[_Alike]:
@@ -71,7 +73,7 @@ def _alike(mds: Sequence[bytes], bodies: Sequence[bytes]) -> list[_Alike]:
 
 
 def _put_alike(
-    connection: Connection, handle: Handle, target: Target, groups: Sequence[_Alike], options: PutOptions
+    connection: ConnectionState, handle: Handle, target: Target, groups: Sequence[_Alike], options: PutOptions
 ) -> bool:
     mqput.check_options(options)
     target = handle.target = refreshed(connection.core, target)
@@ -95,14 +97,14 @@ def _put_alike(
 
 
 def _lane(
-    connection: Connection, handle: Handle, target: Target, queue: LocalQueue, group: _Alike, options: PutOptions
+    connection: ConnectionState, handle: Handle, target: Target, queue: LocalQueue, group: _Alike, options: PutOptions
 ) -> LanePuts | None:
     """The columns of one group; None when one of its messages needs more than that."""
-    message, (warned, _) = mqput.filled(connection, target, group.md, options)
+    message, (warned, _) = mqput.completed(connection, target, group.md, options)
     no_id = descriptor.NO_ID
     if warned or message.flags or message.report or message.expiry > 0 or no_id in group.msg_ids:
         return None
-    connection.give_context(message, handle, options)
+    mqput.give_context(connection, message, handle, options)
     head = message.pack()
     heads = [head] * len(group.bodies)
     check_lengths(connection.core, queue, heads, group.bodies)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import Backout, LaneTakes, StoreUnit
-from gateway.queue_manager.verbs.handles import UnitOfWork
-
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection_state import ConnectionState, UnitOfWork
 
 
-def commit(connection: Connection) -> None:
+def commit(connection: ConnectionState) -> None:
     """MQCMIT."""
     work = connection.work
     if work.failed:
@@ -37,7 +32,7 @@ def commit(connection: Connection) -> None:
         raise MQError(mq.MQRC_BACKED_OUT, f"the unit of work could not be stored and is backed out: {error}") from error
 
 
-def back(connection: Connection) -> None:
+def back(connection: ConnectionState) -> None:
     """MQBACK."""
     work, connection.work = connection.work, UnitOfWork()
     for queue, rows in work.puts.items():
@@ -45,7 +40,7 @@ def back(connection: Connection) -> None:
     _return(connection, work)
 
 
-def _return(connection: Connection, work: UnitOfWork) -> None:
+def _return(connection: ConnectionState, work: UnitOfWork) -> None:
     """Messages got go back to their places with their count raised; those marked to skip backout stay got."""
     unit = StoreUnit()
     skipped = [taken for taken in work.taken if taken.skip]

@@ -5,22 +5,17 @@ Section 7 of the MQI reference, MQGET. The connection's unit of work keeps what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.ports.mqi import GetOptions, Got
+from gateway.ports.mqi import Arrived, Cancel, GetOptions, Got
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.groups import advance_logical, group_status, whole
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import refreshed
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 from gateway.queue_manager.verbs import message_data
-from gateway.queue_manager.verbs.handles import Handle, Taken
+from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken, WaitingGet
 from gateway.queue_manager.verbs.search import Candidate, Search, message_token, wanted
-
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.connection import Connection
 
 BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_BROWSE_NEXT | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR
 MARKS = mq.MQGMO_MARK_BROWSE_HANDLE | mq.MQGMO_MARK_BROWSE_CO_OP
@@ -59,7 +54,7 @@ def check_options(options: GetOptions) -> None:
         raise MQError(mq.MQRC_WAIT_INTERVAL_ERROR, f"WaitInterval {options.wait_interval} is below -1")
 
 
-def get(connection: Connection, handle: Handle, md: bytes, options: GetOptions, buffer_length: int) -> Got:
+def get(connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int) -> Got:
     """One message, or the reason there is none."""
     check_options(options)
     queue = _queue_of(connection, handle, options)
@@ -71,7 +66,35 @@ def get(connection: Connection, handle: Handle, md: bytes, options: GetOptions, 
             discard_expired(connection, queue, search.expired)
 
 
-def _queue_of(connection: Connection, handle: Handle, options: GetOptions) -> LocalQueue:
+def wait(
+    connection: ConnectionState,
+    handle: Handle,
+    md: bytes,
+    options: GetOptions,
+    buffer_length: int,
+    deadline: float | None,
+    arrived: Arrived,
+) -> Cancel:
+    """Try, and wait on the queue until `deadline` if no message is there yet. Returns what cancels the wait."""
+    check_options(options)
+    waiting = WaitingGet(
+        connection,
+        handle,
+        lambda: get(connection, handle, md, options, buffer_length),
+        arrived,
+        any_message=wanted(md, options).plain and handle.selector is None,
+        fail_if_quiescing=bool(options.options & mq.MQGMO_FAIL_IF_QUIESCING),
+    )
+    if waiting.attempt():
+        return lambda: None
+    queue = handle.queue
+    if queue is None:
+        raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
+    waiting.start(queue, deadline)
+    return waiting.cancel
+
+
+def _queue_of(connection: ConnectionState, handle: Handle, options: GetOptions) -> LocalQueue:
     queue = handle.queue
     if queue is None:
         raise MQError(mq.MQRC_NOT_OPEN_FOR_INPUT, "the object is not a queue messages can be got from")
@@ -94,7 +117,7 @@ def _queue_of(connection: Connection, handle: Handle, options: GetOptions) -> Lo
 
 
 def _found(
-    connection: Connection,
+    connection: ConnectionState,
     handle: Handle,
     queue: LocalQueue,
     search: Search,
@@ -141,7 +164,7 @@ def _parts(search: Search, one: Candidate, options: GetOptions) -> list[Candidat
 
 
 def _shown(
-    connection: Connection,
+    connection: ConnectionState,
     handle: Handle,
     queue: LocalQueue,
     one: Candidate,
@@ -179,7 +202,7 @@ def _advance(handle: Handle, one: Candidate, parts: list[Candidate]) -> None:
     advance_logical(state, flags, len(one.data))
 
 
-def discard_expired(connection: Connection, queue: LocalQueue, expired: list[Candidate]) -> None:
+def discard_expired(connection: ConnectionState, queue: LocalQueue, expired: list[Candidate]) -> None:
     """Messages found to have expired are gone; those that ask for it are reported."""
     unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [one.token for one in expired])])
     for one in expired:
@@ -191,7 +214,9 @@ def discard_expired(connection: Connection, queue: LocalQueue, expired: list[Can
 # Browsing
 
 
-def _browsed(connection: Connection, handle: Handle, queue: LocalQueue, one: Candidate, options: GetOptions) -> None:
+def _browsed(
+    connection: ConnectionState, handle: Handle, queue: LocalQueue, one: Candidate, options: GetOptions
+) -> None:
     value = options.options
     _unlock(connection, handle, queue)
     handle.cursor = one.token
@@ -209,7 +234,7 @@ def _browsed(connection: Connection, handle: Handle, queue: LocalQueue, one: Can
         queue.marked.pop(one.token, None)
 
 
-def _unlock(connection: Connection, handle: Handle, queue: LocalQueue) -> None:
+def _unlock(connection: ConnectionState, handle: Handle, queue: LocalQueue) -> None:
     if handle.cursor_locked and handle.cursor is not None:
         handle.cursor_locked = False
         if queue.locked.get(handle.cursor) is handle:
@@ -221,7 +246,7 @@ def _unlock(connection: Connection, handle: Handle, queue: LocalQueue) -> None:
 
 
 def _take(
-    connection: Connection, handle: Handle, queue: LocalQueue, parts: list[Candidate], options: GetOptions
+    connection: ConnectionState, handle: Handle, queue: LocalQueue, parts: list[Candidate], options: GetOptions
 ) -> None:
     value = options.options
     core = connection.core

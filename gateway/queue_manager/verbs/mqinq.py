@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import Inquired
-from gateway.queue_manager.commands.status import COMMAND_LEVEL, VERSION, names_of, queue_manager_identifier
 from gateway.queue_manager.objects.administration import AdministrationError
 from gateway.queue_manager.objects.attributes import BY_SELECTOR, QUEUE_KINDS, Value
-from gateway.queue_manager.objects.catalogue import Definition
-from gateway.queue_manager.verbs.handles import Handle
-
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.objects.catalogue import COMMAND_LEVEL, VERSION, Definition
+from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 
 DATE, TIME = (2004, 2027), (2005, 2028)
 """MQCA_CREATION_DATE and MQCA_ALTERATION_DATE, and the times."""
@@ -29,7 +24,7 @@ _EXTRA_INTEGERS = frozenset({
     mq.MQIA_SYNCPOINT, mq.MQIA_DIST_LISTS, })  # fmt: skip
 
 
-def inquire(connection: Connection, handle: Handle, selectors: Sequence[int]) -> Inquired:
+def inquire(connection: ConnectionState, handle: Handle, selectors: Sequence[int]) -> Inquired:
     """The attributes in the order of the selectors; warning 2068 where one does not belong to the object."""
     handle.needs(mq.MQOO_INQUIRE, mq.MQRC_NOT_OPEN_FOR_INQUIRE, "MQOO_INQUIRE")
     definition = _current(connection, handle)
@@ -56,7 +51,7 @@ def _unknown(selector: int) -> MQError:
     return MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} is no attribute known here")
 
 
-def _current(connection: Connection, handle: Handle) -> Definition:
+def _current(connection: ConnectionState, handle: Handle) -> Definition:
     """The definition as it is now."""
     definition = handle.definition
     if handle.queue is not None and definition is None:
@@ -69,7 +64,7 @@ def _current(connection: Connection, handle: Handle) -> Definition:
     return found
 
 
-def integer_attribute(connection: Connection, definition: Definition, selector: int) -> int | None:
+def integer_attribute(connection: ConnectionState, definition: Definition, selector: int) -> int | None:
     """An integer; None when the object has no such attribute, 2067 when none has."""
     attribute = BY_SELECTOR[definition.kind].get(selector)
     if attribute is not None:
@@ -80,7 +75,7 @@ def integer_attribute(connection: Connection, definition: Definition, selector: 
     return value
 
 
-def _running(connection: Connection, definition: Definition) -> dict[int, int]:
+def _running(connection: ConnectionState, definition: Definition) -> dict[int, int]:
     """Integers an object has without being given them."""
     core = connection.core
     if definition.kind == "QMGR":
@@ -89,7 +84,7 @@ def _running(connection: Connection, definition: Definition) -> dict[int, int]:
             mq.MQIA_SYNCPOINT: 1, mq.MQIA_DIST_LISTS: 1,
         }  # fmt: skip
     if definition.kind == "NAMELIST":
-        return {mq.MQIA_NAME_COUNT: len(names_of(definition))}
+        return {mq.MQIA_NAME_COUNT: len(definition.names())}
     if definition.kind not in QUEUE_KINDS:
         return {}
     values = {mq.MQIA_Q_TYPE: QUEUE_KINDS[definition.kind]}
@@ -104,11 +99,11 @@ def _running(connection: Connection, definition: Definition) -> dict[int, int]:
     return values
 
 
-def character_attribute(connection: Connection, definition: Definition, selector: int) -> bytes | None:
+def character_attribute(connection: ConnectionState, definition: Definition, selector: int) -> bytes | None:
     """A character attribute in its full length."""
     attribute = BY_SELECTOR[definition.kind].get(selector)
     if definition.kind == "NAMELIST" and selector == mq.MQCA_NAMES:
-        return b"".join(name.encode().ljust(48) for name in names_of(definition))
+        return b"".join(name.encode().ljust(48) for name in definition.names())
     if attribute is not None:
         return definition.text(attribute.keyword).encode().ljust(attribute.length)[: attribute.length]
     found = _names(connection, definition).get(selector)
@@ -123,13 +118,13 @@ def character_attribute(connection: Connection, definition: Definition, selector
     return None
 
 
-def _names(connection: Connection, definition: Definition) -> dict[int, bytes]:
+def _names(connection: ConnectionState, definition: Definition) -> dict[int, bytes]:
     core = connection.core
     name = definition.name.encode().ljust(48)
     if definition.kind == "QMGR":
         return {
             mq.MQCA_Q_MGR_NAME: core.name.encode().ljust(48),
-            mq.MQCA_Q_MGR_IDENTIFIER: queue_manager_identifier(core).encode().ljust(48),
+            mq.MQCA_Q_MGR_IDENTIFIER: core.identifier.encode().ljust(48),
             mq.MQCA_VERSION: VERSION.encode(),
             mq.MQCA_COMMAND_INPUT_Q_NAME: b"SYSTEM.ADMIN.COMMAND.QUEUE".ljust(48),
         }
@@ -142,7 +137,7 @@ def _names(connection: Connection, definition: Definition) -> dict[int, bytes]:
 
 
 def set_attributes(
-    connection: Connection,
+    connection: ConnectionState,
     handle: Handle,
     selectors: Sequence[int],
     integers: Sequence[int],

@@ -3,8 +3,6 @@ closed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import ObjectDescriptor, Response
@@ -12,10 +10,7 @@ from gateway.queue_manager.objects.dynamic_queues import delete_dynamic, make_dy
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import Target, resolve
 from gateway.queue_manager.objects.selectors import compile_selector
-from gateway.queue_manager.verbs.handles import Handle
-
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 
 MQOO_CO_OP = 0x20000
 KNOWN_OPTIONS = (
@@ -30,7 +25,7 @@ CONTEXT_OPTIONS = (
 _KINDS = {mq.MQOT_NAMELIST: "NAMELIST", mq.MQOT_PROCESS: "PROCESS"}
 
 
-def open_object(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
     """A handle of the object; the descriptor is filled in."""
     check_options(options)
     if wanted.records:
@@ -71,14 +66,15 @@ def check_options(options: int) -> None:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQOPEN options 0x{options:X} clash, are unknown or name no verb")
 
 
-def _distribution_list(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+def _distribution_list(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
     if options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_INQUIRE | mq.MQOO_SET) or wanted.object_type != mq.MQOT_Q:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a distribution list is opened for output only")
     handle = Handle(0, options, mq.MQOT_Q, records=list(wanted.records))
     wanted.responses, wanted.known, wanted.unknown, wanted.invalid = [], 0, 0, 0
     for record in wanted.records:
         try:
-            target = connection.resolve_for_output(record.name, record.queue_manager)
+            connection.authorise_open(record.name, record.queue_manager, mq.MQOO_OUTPUT)
+            target = resolve(connection.core, record.name, record.queue_manager)
             wanted.known, wanted.unknown = wanted.known + (not target.remote), wanted.unknown + target.remote
             handle.targets.append(target)
             wanted.responses.append(Response(0, 0))
@@ -93,7 +89,7 @@ def _distribution_list(connection: Connection, wanted: ObjectDescriptor, options
     return handle
 
 
-def _topic(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+def _topic(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
     if options & (INPUT | mq.MQOO_BROWSE):
         raise MQError(
             mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "a topic is opened for output, inquire or set; MQSUB subscribes"
@@ -106,7 +102,7 @@ def _topic(connection: Connection, wanted: ObjectDescriptor, options: int) -> Ha
     return Handle(0, options, mq.MQOT_TOPIC, definition, topic=topic)
 
 
-def open_queue(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
     """A handle of a queue, made first when the object is a model; the caller has seen to options and authority."""
     core = connection.core
     gets = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_SET | mq.MQOO_INQUIRE)
@@ -123,7 +119,7 @@ def open_queue(connection: Connection, wanted: ObjectDescriptor, options: int) -
     return _opened(connection, wanted, options, target, created=created)
 
 
-def _attributes_only(connection: Connection, wanted: ObjectDescriptor, options: int) -> Handle:
+def _attributes_only(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
     """For MQINQ and MQSET the object itself matters, not where its messages go."""
     definition = connection.core.catalogue.get("QUEUE", wanted.name)
     if definition is None:
@@ -133,7 +129,9 @@ def _attributes_only(connection: Connection, wanted: ObjectDescriptor, options: 
     return Handle(0, options, mq.MQOT_Q, definition)
 
 
-def _opened(connection: Connection, wanted: ObjectDescriptor, options: int, target: Target, *, created: bool) -> Handle:
+def _opened(
+    connection: ConnectionState, wanted: ObjectDescriptor, options: int, target: Target, *, created: bool
+) -> Handle:
     queue = target.queue
     gets = options & (INPUT | mq.MQOO_BROWSE)
     if gets and (queue is None or target.remote):
@@ -191,7 +189,15 @@ _CLOSE_OPTIONS = {
 }
 
 
-def close_queue(connection: Connection, handle: Handle, options: int) -> None:
+def close_object(connection: ConnectionState, handle: Handle, options: int = mq.MQCO_NONE) -> None:
+    """MQCLOSE of anything but a subscription."""
+    if handle.object_type == mq.MQOT_Q and not handle.records:
+        _close_queue(connection, handle, options)
+    elif options != mq.MQCO_NONE:
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "close options are for dynamic queues and subscriptions")
+
+
+def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> None:
     """Give the counts back; delete a dynamic queue where that is asked for or due."""
     if options not in _CLOSE_OPTIONS:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are unknown or clash")
@@ -203,7 +209,7 @@ def close_queue(connection: Connection, handle: Handle, options: int) -> None:
         own = (queue is not None) + (output is not None)
         _may_delete(connection, local, own, purge=options == mq.MQCO_DELETE_PURGE)
     if queue is not None:
-        release_input(connection, handle, queue)
+        _release_input(connection, handle, queue)
     if output is not None:
         output.outputs -= 1
     due = local is not None and (deletes or handle.delete_on_close or (local.ending and not local.open_count))
@@ -211,7 +217,7 @@ def close_queue(connection: Connection, handle: Handle, options: int) -> None:
         delete_dynamic(connection.core, local)
 
 
-def _may_delete(connection: Connection, queue: LocalQueue | None, own: int, *, purge: bool) -> None:
+def _may_delete(connection: ConnectionState, queue: LocalQueue | None, own: int, *, purge: bool) -> None:
     if queue is None or queue.definition.dynamic < mq.MQQDT_PERMANENT_DYNAMIC:
         raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, "MQCO_DELETE is for dynamic queues")
     if queue.open_count > own:
@@ -220,7 +226,7 @@ def _may_delete(connection: Connection, queue: LocalQueue | None, own: int, *, p
         raise MQError(mq.MQRC_Q_NOT_EMPTY, f"{queue.name} holds messages: MQCO_DELETE_PURGE deletes them with it")
 
 
-def release_input(connection: Connection, handle: Handle, queue: LocalQueue) -> None:
+def _release_input(connection: ConnectionState, handle: Handle, queue: LocalQueue) -> None:
     """The handle no longer gets from the queue."""
     if handle.options & INPUT:
         queue.inputs -= 1

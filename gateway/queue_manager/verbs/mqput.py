@@ -6,23 +6,19 @@ Section 7 of the MQI reference, MQPUT. Raises the reason code; a warning comes b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import properties, property_names
-from gateway.ports.mqi import Property, PutOptions, PutRecord, PutResult
+from gateway.ports.mqi import Property, PutOptions, PutRecord, PutResult, Response, Status
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import NO_ID, Descriptor, padded, text
-from gateway.queue_manager.groups import LogicalOrder, advance_logical, segments_of, start_logical
-from gateway.queue_manager.objects.name_resolution import Target, reply_to
+from gateway.queue_manager.groups import advance_logical, segments_of, start_logical
+from gateway.queue_manager.objects.name_resolution import Target, refreshed, reply_to
 from gateway.queue_manager.objects.placement import split_time
 from gateway.queue_manager.store.unit import StoreUnit
-from gateway.queue_manager.verbs.handles import Handle
-
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 
 KNOWN_OPTIONS = (
     2 | 4 | 32 | 64 | 128 | 256 | 512 | 1024 | 2048 | 0x1000 | 0x2000 | 0x4000 | 0x8000 | 0x10000 | 0x20000 | 0x40000
@@ -43,7 +39,15 @@ KNOWN_REPORTS = 0x0FE07FC7 | mq.MQRO_EXCEPTION_WITH_FULL_DATA | mq.MQRO_EXPIRATI
 ASKS_FOR_REPORT = (
     mq.MQRO_EXCEPTION | mq.MQRO_EXPIRATION | mq.MQRO_COA | mq.MQRO_COD | mq.MQRO_PAN | mq.MQRO_NAN | mq.MQRO_ACTIVITY
 )
+_PASSES = (mq.MQPMO_PASS_ALL_CONTEXT, mq.MQPMO_PASS_IDENTITY_CONTEXT)
 MQFB_MAX = 999_999_999
+HANDLE_CONTEXTS = (
+    mq.MQPMO_PASS_IDENTITY_CONTEXT
+    | mq.MQPMO_PASS_ALL_CONTEXT
+    | mq.MQPMO_SET_IDENTITY_CONTEXT
+    | mq.MQPMO_SET_ALL_CONTEXT
+)
+"""Context options that the object must have been opened for."""
 
 
 def check_options(options: PutOptions) -> None:
@@ -56,22 +60,73 @@ def check_options(options: PutOptions) -> None:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQPMO.Options 0x{value:X} holds options that clash or are unknown")
 
 
-def put(
-    connection: Connection, handle: Handle | None, target: Target, md: bytes, options: PutOptions, data: bytes
+def put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+    """One message to an open object. The outcome of an asynchronous put is also noted for MQSTAT; one that failed in a
+    unit of work makes MQCMIT fail."""
+    handle.needs(mq.MQOO_OUTPUT, mq.MQRC_NOT_OPEN_FOR_OUTPUT, "MQOO_OUTPUT")
+    if not options.options & mq.MQPMO_ASYNC_RESPONSE:
+        return _put(connection, handle, md, options, data)
+    status = connection.async_status
+    try:
+        result = _put(connection, handle, md, options, data)
+    except MQError as error:
+        status.failures += 1
+        if options.options & mq.MQPMO_SYNCPOINT:
+            connection.work.failed += 1
+        _note(status, connection.core.name, error.comp_code, error.reason, handle)
+        raise
+    if result.comp_code:
+        status.warnings += 1
+        _note(status, connection.core.name, result.comp_code, result.reason, handle)
+    else:
+        status.successes += 1
+    return result
+
+
+def _note(status: Status, queue_manager: str, comp_code: int, reason: int, handle: Handle) -> None:
+    """MQSTAT reports the first error of asynchronous puts, and a warning only until there is an error."""
+    if status.comp_code >= comp_code:
+        return
+    status.comp_code, status.reason = comp_code, reason
+    status.object_type = handle.object_type
+    status.object_name = handle.definition.name if handle.definition is not None else ""
+    status.object_queue_manager = status.resolved_queue_manager = queue_manager
+    queue = handle.target.queue if handle.target is not None else None
+    status.resolved_name = queue.name if queue is not None else ""
+
+
+def _put(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+    check_options(options)
+    if options.options & mq.MQPMO_FAIL_IF_QUIESCING:
+        connection.check_quiescing()
+    if handle.records:
+        return _put_to_list(connection, handle, md, options, data)
+    if handle.topic:
+        return _publish(connection, handle, md, options, data)
+    target = handle.target
+    if target is None:
+        raise MQError(mq.MQRC_NOT_OPEN_FOR_OUTPUT, "the object is not one messages are put to")
+    if target.queue is not None and target.queue.deleted:
+        raise MQError(mq.MQRC_Q_DELETED, f"{target.queue.name} has been deleted")
+    target = handle.target = refreshed(connection.core, target)
+    return _put_to(connection, handle, target, md, options, data)
+
+
+def _put_to(
+    connection: ConnectionState, handle: Handle, target: Target, md: bytes, options: PutOptions, data: bytes
 ) -> PutResult:
     """One message to one destination, in the connection's unit of work or committed before this returns."""
     core = connection.core
     target.check_put()
-    message, warning = filled(connection, target, md, options)
-    logical = handle.putting if handle is not None else LogicalOrder()
+    message, warning = completed(connection, target, md, options)
+    logical = handle.putting
     in_order = bool(options.options & mq.MQPMO_LOGICAL_ORDER)
     if in_order:
         start_logical(core, logical, message, syncpoint=bool(options.options & mq.MQPMO_SYNCPOINT))
-    connection.give_context(message, handle, options)
+    give_context(connection, message, handle, options)
     md, data = with_message_properties(core, message.pack(), data, options.properties)
-    parts = segments_of(core, target.queue, md, data)
     own = StoreUnit()
-    for part, content in parts:
+    for part, content in segments_of(core, target.queue, md, data):
         connection.placer.place(target, part, content, own)
     connection.accept(own, options.options)
     if in_order:
@@ -81,31 +136,55 @@ def put(
     return PutResult(md, name, target.remote_queue_manager or core.name, *warning)
 
 
-def filled(
-    connection: Connection, target: Target, md: bytes, options: PutOptions
-) -> tuple[Descriptor, tuple[int, int]]:
-    """The descriptor checked and completed, but for its context; the warning, if there is one."""
-    message = Descriptor(md)
-    warning = _checked(message)
-    _complete(connection.core, target, message, options, md)
-    return message, warning
+def _publish(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+    message = _publication(connection, handle, md, options)
+    md, data = with_message_properties(connection.core, message.pack(), data, options.properties)
+    own = StoreUnit()
+    reached = connection.topics.publish("", handle.topic, md, data, options.options, own)
+    connection.accept(own, options.options)
+    if not reached and options.options & mq.MQPMO_WARN_IF_NO_SUBS_MATCHED:
+        return PutResult(md, "", connection.core.name, 1, mq.MQRC_NO_SUBS_MATCHED)
+    return PutResult(md, "", connection.core.name)
 
 
-def prepared(connection: Connection, handle: Handle, md: bytes, options: PutOptions) -> Descriptor:
-    """A publication, ready but for its copies: the defaults are those of the topic."""
+def _publication(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions) -> Descriptor:
+    """The descriptor of a publication before it is copied for each subscription, with the defaults of the topic."""
     topics = connection.topics
     message = Descriptor(md)
     if message.priority == mq.MQPRI_PRIORITY_AS_Q_DEF:
         message.priority = max(0, int(topics.governing(handle.topic, "DEFPRTY", -2)))
     if message.persistence == mq.MQPER_PERSISTENCE_AS_Q_DEF:
         message.persistence = max(0, int(topics.governing(handle.topic, "DEFPSIST", -2)))
-    message, _ = filled(connection, Target(()), message.pack(), options)
-    connection.give_context(message, handle, options)
+    message, _ = completed(connection, Target(()), message.pack(), options)
+    give_context(connection, message, handle, options)
     return message
 
 
-def with_record(md: bytes, record: PutRecord) -> bytes:
-    """The descriptor with what a put message record says instead."""
+# Distribution lists
+
+
+def _put_to_list(connection: ConnectionState, handle: Handle, md: bytes, options: PutOptions, data: bytes) -> PutResult:
+    """One message to each destination with its own put message record; 2136 when their reasons differ."""
+    responses: list[Response] = []
+    last = PutResult(md, "", "")
+    known = unknown = 0
+    without_records = PutOptions(options.options, options.context, options.properties)
+    for index, target in enumerate(handle.targets):
+        if isinstance(target, MQError):
+            responses.append(Response(target.comp_code, target.reason))
+            continue
+        record = options.records[index] if index < len(options.records) else PutRecord()
+        try:
+            last = _put_to(connection, handle, target, _with_record(md, record), without_records, data)
+            responses.append(Response(last.comp_code, last.reason))
+            known, unknown = known + (not target.remote), unknown + target.remote
+        except MQError as error:
+            responses.append(Response(error.comp_code, error.reason))
+    return _list_result(responses, last, known, unknown)
+
+
+def _with_record(md: bytes, record: PutRecord) -> bytes:
+    """The descriptor with the fields that a put message record replaces."""
     message = Descriptor(md)
     if record.msg_id is not None:
         message.msg_id = record.msg_id
@@ -118,6 +197,33 @@ def with_record(md: bytes, record: PutRecord) -> bytes:
     if record.accounting_token is not None:
         message.accounting_token = record.accounting_token
     return message.pack()
+
+
+def _list_result(responses: list[Response], last: PutResult, known: int, unknown: int) -> PutResult:
+    """One answer for a distribution list."""
+    reasons = {response.reason for response in responses}
+    invalid = sum(1 for response in responses if response.comp_code == mq.MQCC_FAILED)
+    if invalid == len(responses):
+        reason = reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
+        raise MQError(reason, "the message reached no queue of the distribution list")
+    comp_code = 1 if reasons != {0} else 0
+    reason = 0 if not comp_code else reasons.pop() if len(reasons) == 1 else mq.MQRC_MULTIPLE_REASONS
+    return last._replace(
+        comp_code=comp_code, reason=reason, known=known, unknown=unknown, invalid=invalid, responses=responses
+    )
+
+
+# The descriptor
+
+
+def completed(
+    connection: ConnectionState, target: Target, md: bytes, options: PutOptions
+) -> tuple[Descriptor, tuple[int, int]]:
+    """The descriptor, checked and complete except for its context, and the warning (0, 0: none)."""
+    message = Descriptor(md)
+    warning = _checked(message)
+    _complete(connection.core, target, message, options, md)
+    return message, warning
 
 
 def _checked(message: Descriptor) -> tuple[int, int]:
@@ -193,45 +299,55 @@ def with_message_properties(core: Core, md: bytes, data: bytes, given: Sequence[
         raise MQError(mq.MQRC_PROPERTY_TYPE_ERROR, str(wrong)) from wrong
 
 
-def default_context(connection: Connection, message: Descriptor) -> None:
-    """MQPMO_DEFAULT_CONTEXT: who put it, where, when."""
+# Context
+
+
+def give_context(connection: ConnectionState, message: Descriptor, handle: Handle, options: PutOptions) -> None:
+    """Set the message context that the options ask for."""
+    option = next((context for context in CONTEXTS if options.options & context), mq.MQPMO_DEFAULT_CONTEXT)
+    passed = _passed_context(connection, options) if option in _PASSES else None
+    if option in NEEDED_ON_OPEN and not handle.options & NEEDED_ON_OPEN[option]:
+        raise MQError(mq.MQRC_OPTIONS_ERROR, "the object was not opened with the option this context needs")
+    if option == mq.MQPMO_SET_ALL_CONTEXT:
+        _fill_in_put_time(connection, message)
+    elif option == mq.MQPMO_SET_IDENTITY_CONTEXT:
+        _origin_context(connection, message)
+    elif option == mq.MQPMO_NO_CONTEXT:
+        _no_context(message)
+    elif option in _PASSES:
+        if passed is None:
+            raise MQError(mq.MQRC_CONTEXT_NOT_AVAILABLE, "no message was got on the handle in MQPMO.Context")
+        _pass_context(connection, message, Descriptor(passed), with_origin=option == mq.MQPMO_PASS_ALL_CONTEXT)
+    else:
+        _identity_context(connection, message)
+        _origin_context(connection, message)
+
+
+def _passed_context(connection: ConnectionState, options: PutOptions) -> bytes | None:
+    """The MQMD last got on the handle in MQPMO.Context; None if there was no MQGET yet."""
+    source = connection.handles.get(options.context)
+    if source is None or not source.options & mq.MQOO_SAVE_ALL_CONTEXT:
+        raise MQError(mq.MQRC_CONTEXT_HANDLE_ERROR, "MQPMO.Context is no handle opened with MQOO_SAVE_ALL_CONTEXT")
+    return source.saved_context
+
+
+def _identity_context(connection: ConnectionState, message: Descriptor) -> None:
+    """The identity context of a message this program puts: its user."""
     message.user = padded(connection.user, 12)
     message.accounting_token = bytes(32)
     message.application_identity = b" " * 32
-    origin(connection, message)
 
 
-def origin(connection: Connection, message: Descriptor) -> None:
-    """The origin context of a message this application puts."""
+def _origin_context(connection: ConnectionState, message: Descriptor) -> None:
+    """The origin context of a message this program puts: the program and the time."""
     message.put_application_type = mq.MQAT_UNIX
     message.put_application_name = padded(connection.application, 28)
     message.put_date, message.put_time = split_time(connection.core.now())
     message.application_origin = b" " * 4
 
 
-def context(
-    connection: Connection, message: Descriptor, handle: Handle | None, options: PutOptions, saved: bytes | None
-) -> None:
-    """The context the options ask for. `saved` is that of the message got on the handle in Context."""
-    asked = next((one for one in CONTEXTS if options.options & one), mq.MQPMO_DEFAULT_CONTEXT)
-    if handle is not None and asked in NEEDED_ON_OPEN and not handle.options & NEEDED_ON_OPEN[asked]:
-        raise MQError(mq.MQRC_OPTIONS_ERROR, "the object was not opened with the option this context needs")
-    if asked == mq.MQPMO_SET_ALL_CONTEXT:
-        _kept_time(connection, message)
-    elif asked == mq.MQPMO_SET_IDENTITY_CONTEXT:
-        origin(connection, message)
-    elif asked == mq.MQPMO_NO_CONTEXT:
-        _no_context(message)
-    elif asked in {mq.MQPMO_PASS_ALL_CONTEXT, mq.MQPMO_PASS_IDENTITY_CONTEXT}:
-        if saved is None:
-            raise MQError(mq.MQRC_CONTEXT_NOT_AVAILABLE, "no message was got on the handle in MQPMO.Context")
-        _pass(connection, message, Descriptor(saved), everything=asked == mq.MQPMO_PASS_ALL_CONTEXT)
-    else:
-        default_context(connection, message)
-
-
-def _kept_time(connection: Connection, message: Descriptor) -> None:
-    """A put time that is given is kept; one that is not would read as no time at all."""
+def _fill_in_put_time(connection: ConnectionState, message: Descriptor) -> None:
+    """Keep the put time that a program gives with MQPMO_SET_ALL_CONTEXT; blanks become the current time."""
     if not message.put_date.strip():
         message.put_date, message.put_time = split_time(connection.core.now())
 
@@ -242,15 +358,15 @@ def _no_context(message: Descriptor) -> None:
     message.put_date, message.put_time, message.application_origin = b" " * 8, b" " * 8, b" " * 4
 
 
-def _pass(connection: Connection, message: Descriptor, saved: Descriptor, *, everything: bool) -> None:
-    message.user, message.accounting_token = saved.user, saved.accounting_token
-    message.application_identity = saved.application_identity
-    if not everything:
-        origin(connection, message)
+def _pass_context(connection: ConnectionState, message: Descriptor, passed: Descriptor, *, with_origin: bool) -> None:
+    message.user, message.accounting_token = passed.user, passed.accounting_token
+    message.application_identity = passed.application_identity
+    if not with_origin:
+        _origin_context(connection, message)
         return
-    message.put_application_type, message.put_application_name = saved.put_application_type, saved.put_application_name
-    message.put_date, message.put_time, message.application_origin = (
-        saved.put_date,
-        saved.put_time,
-        saved.application_origin,
+    message.put_application_type, message.put_application_name = (
+        passed.put_application_type,
+        passed.put_application_name,
     )
+    message.put_date, message.put_time = passed.put_date, passed.put_time
+    message.application_origin = passed.application_origin

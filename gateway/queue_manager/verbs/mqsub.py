@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.mqi import ObjectDescriptor, SubscriptionDescriptor
@@ -12,12 +10,10 @@ from gateway.queue_manager.objects.catalogue import Definition, defaults
 from gateway.queue_manager.objects.selectors import compile_selector
 from gateway.queue_manager.objects.topics import Subscription
 from gateway.queue_manager.store.unit import StoreUnit
-from gateway.queue_manager.verbs.handles import Handle
+from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 from gateway.queue_manager.verbs.mqopen import open_queue
 
-if TYPE_CHECKING:
-    from gateway.queue_manager.verbs.connection import Connection
-
+MQRC_ACTION_ERROR = 2535
 HOW = mq.MQSO_CREATE | mq.MQSO_RESUME | mq.MQSO_ALTER
 KNOWN_OPTIONS = (
     HOW | mq.MQSO_DURABLE | mq.MQSO_GROUP_SUB | mq.MQSO_MANAGED | mq.MQSO_SET_IDENTITY_CONTEXT | 0x80 |
@@ -42,7 +38,7 @@ def check_options(wanted: SubscriptionDescriptor) -> None:
 
 
 def subscribe(
-    connection: Connection, wanted: SubscriptionDescriptor, queue_handle: Handle | None
+    connection: ConnectionState, wanted: SubscriptionDescriptor, queue_handle: Handle | None
 ) -> tuple[Handle | None, Handle]:
     """The handle of the managed queue (None: the program's own) and that of the subscription."""
     check_options(wanted)
@@ -59,7 +55,7 @@ def subscribe(
 
 
 def _create(
-    connection: Connection, wanted: SubscriptionDescriptor, queue_handle: Handle | None
+    connection: ConnectionState, wanted: SubscriptionDescriptor, queue_handle: Handle | None
 ) -> tuple[Handle | None, Handle]:
     core = connection.core
     durable = bool(wanted.options & mq.MQSO_DURABLE)
@@ -92,19 +88,19 @@ def _own_queue(handle: Handle | None) -> str:
     return handle.target.queue.name
 
 
-def _managed_queue(connection: Connection, topic: str, *, durable: bool) -> Handle:
+def _managed_queue(connection: ConnectionState, topic: str, *, durable: bool) -> Handle:
     definition = connection.topics.make_managed_queue(topic, durable=durable)
     return _open_managed(connection, definition.name)
 
 
-def _open_managed(connection: Connection, name: str) -> Handle:
+def _open_managed(connection: ConnectionState, name: str) -> Handle:
     """The right to subscribe is enough: nobody needs a record for a queue the queue manager has made for him."""
     options = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_BROWSE | mq.MQOO_INQUIRE
     return open_queue(connection, ObjectDescriptor(name), options)
 
 
 def _definition(
-    connection: Connection, wanted: SubscriptionDescriptor, topic: str, queue: str, *, managed: bool
+    connection: ConnectionState, wanted: SubscriptionDescriptor, topic: str, queue: str, *, managed: bool
 ) -> Definition:
     core = connection.core
     identifier = core.new_identifier()
@@ -126,9 +122,9 @@ def _definition(
 
 
 def _resume(
-    connection: Connection, wanted: SubscriptionDescriptor, known: Definition, queue_handle: Handle | None
+    connection: ConnectionState, wanted: SubscriptionDescriptor, known: Definition, queue_handle: Handle | None
 ) -> tuple[Handle | None, Handle]:
-    if connection.authority.subscription_in_use(known.name):
+    if connection.connections.subscription_in_use(known.name):
         raise MQError(mq.MQRC_SUBSCRIPTION_IN_USE, f"subscription {known.name!r} has a handle elsewhere")
     topic = connection.topics.topic_of(known)
     if wanted.object_string or wanted.topic_object:
@@ -163,7 +159,7 @@ def _fill_in(wanted: SubscriptionDescriptor, known: Definition, topic: str) -> N
     wanted.expiry = known.number("EXPIRY")
 
 
-def _altered(connection: Connection, wanted: SubscriptionDescriptor, known: Definition) -> Definition:
+def _altered(connection: ConnectionState, wanted: SubscriptionDescriptor, known: Definition) -> Definition:
     """MQSO_ALTER: user data, selector-free attributes and the rest that may change."""
     if not wanted.options & mq.MQSO_ALTER:
         return known
@@ -179,15 +175,27 @@ def _altered(connection: Connection, wanted: SubscriptionDescriptor, known: Defi
     return definition
 
 
-def _first_publications(connection: Connection, wanted: SubscriptionDescriptor, name: str) -> None:
+def _first_publications(connection: ConnectionState, wanted: SubscriptionDescriptor, name: str) -> None:
     """A new subscription gets what is retained, unless it wants new publications only or asks when it wants them."""
     if wanted.options & (mq.MQSO_NEW_PUBLICATIONS_ONLY | mq.MQSO_PUBLICATIONS_ON_REQUEST):
         return
-    request(connection, name)
+    _send_retained(connection, name)
 
 
-def request(connection: Connection, name: str) -> int:
-    """What is retained, sent once more; how many messages."""
+def request(connection: ConnectionState, handle: Handle, action: int, options: int) -> int:
+    """MQSUBRQ: send what is retained once more; how many messages."""
+    if not handle.subscription:
+        raise MQError(mq.MQRC_HOBJ_ERROR, "the handle is not one of a subscription")
+    if action != mq.MQSR_ACTION_PUBLICATION or options & ~mq.MQSO_FAIL_IF_QUIESCING:
+        raise MQError(MQRC_ACTION_ERROR, f"action {action} with options 0x{options:X} is no request for publications")
+    sent = _send_retained(connection, handle.subscription)
+    if not sent:
+        raise MQError(mq.MQRC_NO_RETAINED_MSG, "nothing is retained on the topics of the subscription")
+    return sent
+
+
+def _send_retained(connection: ConnectionState, name: str) -> int:
+    """Send a subscription what is retained on its topics; how many messages."""
     subscription = _found(connection, name)
     unit = StoreUnit()
     sent = connection.topics.send_retained(subscription, unit)
@@ -196,14 +204,14 @@ def request(connection: Connection, name: str) -> int:
     return sent
 
 
-def _found(connection: Connection, name: str) -> Subscription:
+def _found(connection: ConnectionState, name: str) -> Subscription:
     subscription = connection.topics.find(name)
     if subscription is None:
         raise MQError(mq.MQRC_NO_SUBSCRIPTION, f"subscription {name!r} has been deleted")
     return subscription
 
 
-def close_subscription(connection: Connection, handle: Handle, options: int) -> None:
+def close_subscription(connection: ConnectionState, handle: Handle, options: int) -> None:
     """A subscription that is not durable ends; a durable one stays unless MQCO_REMOVE_SUB."""
     if options not in {mq.MQCO_NONE, mq.MQCO_KEEP_SUB, mq.MQCO_REMOVE_SUB}:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are not for subscriptions")
@@ -216,7 +224,7 @@ def close_subscription(connection: Connection, handle: Handle, options: int) -> 
     remove(connection, definition)
 
 
-def remove(connection: Connection, definition: Definition) -> None:
+def remove(connection: ConnectionState, definition: Definition) -> None:
     """The subscription and its managed queue; a managed queue still open goes when its handle is closed."""
     core = connection.core
     if definition.number("DURABLE") == 1:

@@ -17,7 +17,7 @@ from gateway.queue_manager.descriptor import NO_ID
 from gateway.queue_manager.groups import LogicalOrder, is_complete_group, is_complete_message, physical_key
 from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import Message
-from gateway.queue_manager.verbs.handles import Handle
+from gateway.queue_manager.verbs.connection_state import Handle
 
 CHUNK = 64
 NO_TOKEN = bytes(16)

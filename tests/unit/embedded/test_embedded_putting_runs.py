@@ -127,9 +127,9 @@ def test_the_ordinary_run_is_one_row_of_columns() -> None:
     md = mqmd.build(persistence=1)
     mds = [md[:48] + struct.pack(">24s", b"%024d" % i) + md[72:] for i in range(1, 11)]
     options = PutOptions(mq.MQPMO_SYNCPOINT | mq.MQPMO_ASYNC_RESPONSE, 0, (), publication_level=9)
-    assert async_puts.put_run(connection, connection.handles()[0], mds, options, [b"x"] * 10)
-    assert [len(puts.heads) for puts in connection.work.unit.puts] == [10]
-    assert connection.work.messages == 10
+    assert async_puts.put_run(connection.state, connection.state.handle(number), mds, options, [b"x"] * 10)
+    assert [len(puts.heads) for puts in connection.state.work.unit.puts] == [10]
+    assert connection.state.work.messages == 10
     connection.commit()
     assert queue_manager.depth("PLAIN") == 10
     assert number

@@ -1,0 +1,285 @@
+"""What a connection holds: its open objects, its unit of work, its gets that wait. The verbs work on it.
+
+`Connection` owns a `ConnectionState`, locks the queue manager and calls the verbs; no verb imports `Connection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from gateway.errors import MQError
+from gateway.mq import constants as mq
+from gateway.ports.mqi import Arrived, Cancel, Got, ObjectRecord, Status
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.groups import LogicalOrder
+from gateway.queue_manager.objects.administration import Administration
+from gateway.queue_manager.objects.authority import Authority
+from gateway.queue_manager.objects.catalogue import Definition
+from gateway.queue_manager.objects.local_queue import LocalQueue, Waiter
+from gateway.queue_manager.objects.name_resolution import Target
+from gateway.queue_manager.objects.placement import Placer
+from gateway.queue_manager.objects.selectors import Selector
+from gateway.queue_manager.objects.topics import Topics
+from gateway.queue_manager.store.unit import StoreUnit
+
+
+@dataclass(slots=True, eq=False)
+class Handle:
+    """An open object."""
+
+    number: int
+    options: int
+    object_type: int
+    definition: Definition | None = None
+    """As it was when the object was opened: put and get fail with 2041 when its name resolves differently since."""
+    target: Target | None = None
+    queue: LocalQueue | None = None
+    """The queue to get from."""
+    topic: str = ""
+    records: list[ObjectRecord] = field(default_factory=list)
+    """The destinations of a distribution list."""
+    targets: list[Target | MQError] = field(default_factory=list)
+    """What each record resolved to."""
+    selector: Selector | None = None
+    cursor: int | None = None
+    """The token of the message under the browse cursor."""
+    cursor_locked: bool = False
+    saved_context: bytes | None = None
+    """The MQMD of the last message got with MQOO_SAVE_ALL_CONTEXT."""
+    marks: set[int] = field(default_factory=set)
+    """Messages marked with MQGMO_MARK_BROWSE_HANDLE."""
+    putting: LogicalOrder = field(default_factory=LogicalOrder)
+    getting: LogicalOrder = field(default_factory=LogicalOrder)
+    subscription: str = ""
+    """The name of the subscription this is a handle of."""
+    managed_by: int = 0
+    """The subscription handle whose managed queue this is."""
+    delete_on_close: bool = False
+
+    def needs(self, options: int, reason: int, what: str) -> None:
+        """Refuse a verb the object was not opened for."""
+        if not self.options & options:
+            raise MQError(reason, f"the object was not opened with {what}")
+
+
+@dataclass(slots=True)
+class Taken:
+    """A message got in the unit of work."""
+
+    queue: LocalQueue
+    token: int
+    backout: int
+    md: bytes
+    data: bytes
+    skip: bool = False
+    """MQGMO_MARK_SKIP_BACKOUT."""
+
+
+@dataclass(slots=True)
+class UnitOfWork:
+    """What MQCMIT makes final and MQBACK undoes."""
+
+    unit: StoreUnit = field(default_factory=StoreUnit)
+    puts: dict[LocalQueue, int] = field(default_factory=dict)
+    taken: list[Taken] = field(default_factory=list)
+    failed: int = 0
+    """Asynchronous puts that failed: MQCMIT will fail too."""
+
+    @property
+    def open(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self.puts or self.taken or self.failed or self.unit)
+
+    @property
+    def messages(self) -> int:
+        """What counts against MAXUMSGS."""
+        return sum(self.puts.values()) + len(self.taken)
+
+
+@dataclass(slots=True, eq=False)
+class ConnectionState:
+    """One connection of a program."""
+
+    core: Core
+    placer: Placer
+    topics: Topics
+    administration: Administration
+    authority: Authority
+    connections: Connections
+    application: str
+    user: str
+    channel: str
+    connection_name: str
+    connection_id: bytes = b""
+    since: float = 0.0
+    ended: bool = False
+    work: UnitOfWork = field(default_factory=UnitOfWork)
+    handles: dict[int, Handle] = field(default_factory=dict)
+    waiting: set[WaitingGet] = field(default_factory=set)
+    async_status: Status = field(default_factory=Status)
+    """What MQSTAT will answer about asynchronous puts."""
+    _last_handle: int = 0
+
+    def __post_init__(self) -> None:
+        self.connection_id = self.core.new_identifier()
+        self.since = self.core.now()
+
+    def check(self) -> None:
+        """2018 after MQDISC, 2009 once the queue manager is closed."""
+        if self.ended or self.core.closed:
+            raise MQError(mq.MQRC_HCONN_ERROR if self.ended else mq.MQRC_CONNECTION_BROKEN, "connect again")
+
+    def check_quiescing(self) -> None:
+        """2161 while the queue manager is being stopped."""
+        if self.core.quiescing:
+            raise MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped: disconnect")
+
+    # Handles
+
+    def handle(self, number: int) -> Handle:
+        """The open object of this number."""
+        handle = self.handles.get(number)
+        if handle is None:
+            raise MQError(mq.MQRC_HOBJ_ERROR, f"{number} is no handle of an open object")
+        return handle
+
+    def keep(self, handle: Handle) -> int:
+        """Give an open object its number; 2017 when MAXHANDS objects are open."""
+        if len(self.handles) >= self.core.attribute("MAXHANDS"):
+            raise MQError(mq.MQRC_HANDLE_NOT_AVAILABLE, "MAXHANDS objects are open: close some")
+        self._last_handle += 1
+        handle.number = self._last_handle
+        self.handles[handle.number] = handle
+        return handle.number
+
+    # Authority
+
+    def authorise(self, kind: str, name: str, right: str) -> None:
+        """2035 unless the user may do this with the object."""
+        self.authority.check(self.user, kind, name, right)
+
+    def authorise_topic(self, topic: str, right: str) -> None:
+        """2035 unless a topic object above the topic string grants the right."""
+        self.authority.check_topic(self.user, self.topics.over(topic), right)
+
+    def authorise_open(self, name: str, queue_manager: str, options: int) -> None:
+        """2035 unless the user has the rights that the options of MQOPEN ask for."""
+        remote = queue_manager not in {"", self.core.name}
+        self.authority.check_open(self.user, queue_manager if remote else name, options)
+
+    # The unit of work
+
+    def check_room(self, messages: int) -> None:
+        """2024 when the unit of work would hold more than MAXUMSGS."""
+        limit = self.core.attribute("MAXUMSGS")
+        if self.work.messages + messages > limit:
+            raise MQError(
+                mq.MQRC_SYNCPOINT_LIMIT_REACHED, f"the unit of work holds MAXUMSGS({limit}) messages: commit it"
+            )
+
+    def accept(self, own: StoreUnit, options: int) -> None:
+        """Add what a put produced to the unit of work, or commit it now if the put is outside syncpoint."""
+        if not options & mq.MQPMO_SYNCPOINT:
+            self.core.commit_call(own)
+            return
+        self.check_room(sum(len(puts.heads) for puts in own.puts))
+        for puts in own.puts:
+            queue = self.core.queues[puts.queue]
+            queue.uncommitted_puts += len(puts.heads)
+            self.work.puts[queue] = self.work.puts.get(queue, 0) + len(puts.heads)
+        self.work.unit.puts += own.puts
+        self.work.unit.state.update(own.state)
+
+
+class Connections:
+    """The connections of programs to a queue manager, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[bytes, ConnectionState] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[ConnectionState]:
+        return iter(list(self._by_id.values()))
+
+    def add(self, connection: ConnectionState) -> None:
+        """MQCONN."""
+        self._by_id[connection.connection_id] = connection
+
+    def discard(self, connection: ConnectionState) -> None:
+        """MQDISC. The queue manager's own connections are not among these."""
+        self._by_id.pop(connection.connection_id, None)
+
+    def subscription_in_use(self, name: str) -> bool:
+        """Whether a connection has a handle of the subscription."""
+        return any(handle.subscription == name for one in self for handle in one.handles.values())
+
+
+class WaitingGet:
+    """An MQGET that waits on its queue: tried again when something may have arrived, answered once."""
+
+    def __init__(
+        self,
+        connection: ConnectionState,
+        handle: Handle,
+        get: Callable[[], Got],
+        arrived: Arrived,
+        *,
+        any_message: bool,
+        fail_if_quiescing: bool,
+    ) -> None:
+        self.handle = handle
+        self._connection = connection
+        self._get = get
+        self._arrived = arrived
+        self._fail_if_quiescing = fail_if_quiescing
+        self._waiter = Waiter(self.attempt, plain=any_message)
+        self._timer: Cancel | None = None
+
+    def start(self, queue: LocalQueue, deadline: float | None) -> None:
+        """Wait on the queue until `deadline` (monotonic seconds; None: for ever)."""
+        queue.waiters.append(self._waiter)
+        self._connection.waiting.add(self)
+        if deadline is not None:
+            scheduler = self._connection.core.scheduler
+            self._timer = scheduler.later(max(0.0, deadline - scheduler.monotonic()), self._expire)
+
+    def attempt(self) -> bool:
+        """Try to get a message; True when the get has been answered."""
+        connection = self._connection
+        if connection.ended:
+            return self.end(MQError(mq.MQRC_CONNECTION_BROKEN, "the connection has ended"))
+        if connection.core.quiescing and self._fail_if_quiescing:
+            return self.end(MQError(mq.MQRC_Q_MGR_QUIESCING, "the queue manager is being stopped"))
+        try:
+            got = self._get()
+        except MQError as error:
+            return error.reason != mq.MQRC_NO_MSG_AVAILABLE and self.end(error)
+        return self.end(got)
+
+    def cancel(self) -> None:
+        """Stop waiting without an answer."""
+        with self._connection.core.entered():
+            self._finish()
+
+    def end(self, outcome: Got | MQError) -> bool:
+        """Answer, once. Always True."""
+        if not self._waiter.ended:
+            self._finish()
+            self._connection.core.afterwards(lambda: self._arrived(outcome))
+        return True
+
+    def _expire(self) -> None:
+        with self._connection.core.entered():
+            if not self._waiter.ended:
+                self._timer = None
+                self.end(MQError(mq.MQRC_NO_MSG_AVAILABLE, "no message came in time"))
+
+    def _finish(self) -> None:
+        self._waiter.ended = True
+        self._connection.waiting.discard(self)
+        if self._timer is not None:
+            self._timer()
+            self._timer = None
