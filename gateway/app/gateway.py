@@ -91,7 +91,7 @@ class Gateway:
         self.engine.on_pause = self.hub.pause
         self.engine.answers.write_each = self.hub.write_each
         self.engine.on_end = notices.ended
-        self.engine.delivery.waiting.on_full = notices.full
+        self.engine.stored.on_full = notices.full
         self.spans = open_spans(settings, self.engine)
         self.hub.on_defect = notices.defect
         self.hub.on_fatal = notices.fatal
@@ -100,7 +100,7 @@ class Gateway:
         self.listeners.certificate_user = settings.security.certificate_user
         self.listeners.on_refused = notices.not_admitted
         self.guard = Guard()
-        self.consumers = Consumers(self.engine)
+        self.consumers = Consumers(self.engine.context, self.engine.handover)
         self.stays = Stays(self.consumers)
         self.admin_port: IListeningPort | None = None
         self.mqi_port: IListeningPort | None = None
@@ -309,7 +309,7 @@ class Gateway:
         self.guard.use(guard)
         self.listeners.certificate_user = settings.security.certificate_user
         self._use_limits(changed)
-        self.engine.delivery.check_rights()
+        self.engine.in_flight.check_rights()
         if any(change.key == "log.level" for change in changed):
             logs.set_level(settings.log.level)
         if any(change.key.startswith("log.clients") for change in changed):

@@ -43,8 +43,8 @@ _TOPIC_SLOTS = {("mqps", "Top"), ("mqtt", "responseTopic"), ("xqh", "RemoteQName
 """Values that are topics: slashes in them are meant."""
 
 
-class Publication(NamedTuple):
-    """What to publish."""
+class Outgoing(NamedTuple):
+    """What a rule makes of a message from a queue, for devices."""
 
     topic: str
     payload: bytes
@@ -61,13 +61,13 @@ class Publication(NamedTuple):
     """Its descriptor, described as its payload is, where it asks for reports that the gateway owes; else nothing."""
 
 
-def publication(rule: OutboundRule, md: bytes, data: bytes) -> Publication:
+def publication(rule: OutboundRule, md: bytes, data: bytes) -> Outgoing:
     """What the rule makes of a message. Raises Refused; its `feedback` is the reason for the dead-letter header."""
     message = read_message(md, data)
     scope = _Scope(rule, message)
     topic = _topic(rule, message, scope)
     payload, is_utf_8 = _payload(rule, message)
-    return Publication(
+    return Outgoing(
         topic,
         payload,
         min(_qos(rule, message), rule.spec.max_qos),
@@ -87,7 +87,7 @@ def _report(message: Message) -> bytes:
     return mqmd.with_described(message.md, described.encoding, described.ccsid, described.format)
 
 
-def first_publication(rules: Sequence[OutboundRule], md: bytes, data: bytes) -> tuple[OutboundRule, Publication]:
+def first_publication(rules: Sequence[OutboundRule], md: bytes, data: bytes) -> tuple[OutboundRule, Outgoing]:
     """Of several rules for one queue the first that can be followed; the last one's refusal when none can."""
     for rule in rules[:-1]:
         with suppress(Refused):

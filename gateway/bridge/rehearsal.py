@@ -169,7 +169,7 @@ def message_of(put: QueueMessage) -> tuple[bytes, bytes]:
     return md, data
 
 
-def publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Publication | Refused]:
+def publications(mappings: Mappings, put: QueueMessage) -> Iterator[outbound.Outgoing | Refused]:
     """What becomes of a test's message: a publication or refusal of each source that has it, or nothing."""
     topic = put.queue.removeprefix(TOPIC) if put.queue.startswith(TOPIC) else None
     if topic is not None:  # as MQ does: every subscription has its copy, which names the topic
@@ -191,7 +191,7 @@ def _covers(filter_: str, topic: str) -> bool:
     return re.fullmatch(pattern, topic, re.DOTALL) is not None
 
 
-def _publication_difference(expected: Expected, found: outbound.Publication | Refused) -> Iterator[str]:
+def _publication_difference(expected: Expected, found: outbound.Outgoing | Refused) -> Iterator[str]:
     refused = reason_name(found.feedback) if isinstance(found, Refused) else ""
     if (expected.refused or "") != refused:
         yield f"refused as {refused or 'nothing'} ({found}), not {expected.refused or 'at all'}"

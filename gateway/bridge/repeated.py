@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gateway.bridge.mqtt5 import CORRELATION_DATA, MESSAGE_EXPIRY, RESPONSE_TOPIC
-from gateway.bridge.outbound import Publication
+from gateway.bridge.outbound import Outgoing
 from gateway.bridge.trace import carries
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
@@ -34,7 +34,7 @@ class Known:
 
     __slots__ = ("block", "made", "prefixes", "rule", "start", "topic")
 
-    def __init__(self, rule: OutboundRule, made: Publication, start: int) -> None:
+    def __init__(self, rule: OutboundRule, made: Outgoing, start: int) -> None:
         self.rule = rule
         self.made = made._replace(payload=b"")
         self.start = start
@@ -64,7 +64,7 @@ class Repeated:
             return None
         return self._known.get((id(rules[0]), md[_BEGINNING], opened + _ANY))
 
-    def keep(self, rules: Sequence[OutboundRule], md: bytes, data: bytes, made: Publication) -> None:
+    def keep(self, rules: Sequence[OutboundRule], md: bytes, data: bytes, made: Outgoing) -> None:
         """This is what its rule made of a message."""
         start = header_length(md, data)
         if not 0 <= start <= len(data) or made.payload != data[start:]:
@@ -130,7 +130,7 @@ def _same_for_all(rule: OutboundRule) -> bool:
     return not (varies or whole) and spec.transmission_queue is None
 
 
-def _differs(made: Publication) -> bool:
+def _differs(made: Outgoing) -> bool:
     """Whether it has something of its own that others with these headers have not."""
     own = {CORRELATION_DATA, MESSAGE_EXPIRY, RESPONSE_TOPIC}
     return bool(made.report) or not own.isdisjoint(made.properties) or carries(made.properties)

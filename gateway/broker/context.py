@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gateway.broker.limits import Limits
+from gateway.broker.limits import Limits, StoredCount
 from gateway.broker.turn import Turn
 from gateway.errors import MQError, ProtocolError
 from gateway.mqtt import reasons, writer
@@ -63,6 +63,8 @@ class Context:
         self.counters = counters
         self.sessions = Registry()
         self.connections: set[Connection] = set()
+        self.stored = StoredCount()
+        """What is stored for sessions."""
         self.batch = Turn()
         """The open one."""
         self.attempts: list[Turn] = []

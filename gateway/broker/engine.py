@@ -13,8 +13,11 @@ from typing import Any
 from gateway.broker import accounting
 from gateway.broker.answers import Answers
 from gateway.broker.context import Context
-from gateway.broker.deliver import settling
-from gateway.broker.deliver.delivery import Delivery
+from gateway.broker.deliver.acknowledged import PLAIN_PUBACK, InFlight
+from gateway.broker.deliver.expiry import Expiry, Requests
+from gateway.broker.deliver.fan_out import FanOut
+from gateway.broker.deliver.handover import Handover
+from gateway.broker.deliver.reports import Reports
 from gateway.broker.limits import Limits
 from gateway.broker.publish import fast
 from gateway.broker.publish.plain import Publishing
@@ -58,7 +61,12 @@ class Engine(Context):
         self.context: Context = self
         self.router = router
         self.retained = Retained(self)
-        self.delivery = Delivery(self)
+        self.reports = Reports(self.context)
+        self.expiry = Expiry(self.context, self.reports)
+        self.requests = Requests(self.context)
+        self.fan_out = FanOut(self.context, router, self.expiry)
+        self.in_flight = InFlight(self.context, router, self.reports)
+        self.handover = Handover(self.context, router, self.fan_out, self.reports, self.retained)
         self.queue_rows = QueueRows(self)
         self.publishing = Publishing(self)
         self.staging = Staging(self)
@@ -99,10 +107,10 @@ class Engine(Context):
         for kind, handler in {
             1: self.connecting.connect,
             3: self.publishing.publish,
-            4: self.delivery.puback,
-            5: self.delivery.pubrec,
+            4: self.in_flight.puback,
+            5: self.in_flight.pubrec,
             6: self.staging.pubrel,
-            7: self.delivery.pubcomp,
+            7: self.in_flight.pubcomp,
             8: self.subscribing.subscribe,
             10: self.subscribing.unsubscribe,
             12: self.answers.pingreq,
@@ -140,8 +148,8 @@ class Engine(Context):
                 self.protocol_error(connection, ProtocolError("too much before CONNACK", reasons.QUOTA_EXCEEDED))
                 return
         if connection.state == ONLINE:
-            if chunk.startswith(settling.BEGINS) and connection.reader.held is None:
-                chunk = settling.from_bytes(self, connection, chunk)
+            if chunk.startswith(PLAIN_PUBACK) and connection.reader.held is None:
+                chunk = self.in_flight.settle_chunk(connection, chunk)
             rest = fast.take_chunk(self, connection, chunk) if chunk else b""
             if rest:
                 self.publishing.packets(connection, connection.reader.feed(rest))
@@ -192,7 +200,7 @@ class Engine(Context):
         if self.refill:
             refill, self.refill = self.refill, {}
             for session in refill:
-                self.delivery.fill(session)
+                self.in_flight.fill(session)
         self._submit()
         if self.unwritten:
             self.answers.write_all()
@@ -292,7 +300,7 @@ class Engine(Context):
         if turn.held:
             self.staged_runs.committed(turn)
         if turn.deliveries:
-            self.delivery.deliver(turn.deliveries)
+            self.in_flight.deliver(turn.deliveries)
         for connection in greeted:
             self.connecting.welcome(connection)
         for call in turn.after:
@@ -304,7 +312,10 @@ class Engine(Context):
         """Once a second: keep-alives, connections without CONNECT, sessions and wills that are due, retries."""
         self.now = self.scheduler.now()
         self.connecting.tick(self.scheduler.monotonic())
-        self.delivery.tick(self.scheduler.monotonic())
+        self.stored.tick(self.limits)
+        self.expiry.tick(self.now)
+        self.requests.tick(self.now)
+        self.in_flight.tick(self.scheduler.monotonic())
         self.answers.tick()
         self.retained.sweep(self.now)
         self.sys_topics.tick(self.now)

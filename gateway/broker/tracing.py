@@ -12,7 +12,7 @@ from gateway.mqtt.packets import Properties
 from gateway.ports.counters import Direction
 
 if TYPE_CHECKING:
-    from gateway.broker.engine import Engine
+    from gateway.broker.context import Context
 
 
 class Hop(NamedTuple):
@@ -31,13 +31,13 @@ class Hop(NamedTuple):
 
 
 def note(
-    engine: Engine, before: Properties, after: Properties,
+    context: Context, before: Properties, after: Properties,
     direction: Direction, rule: str, topic: str, client_id: str, qos: int, length: int,
 ) -> None:  # fmt: skip
     """Begin the span of a message whose trace context was exchanged; it ends with the commit of the open turn."""
-    if engine.on_hop is None or after is before:
+    if context.on_hop is None or after is before:
         return
     received, sent = sampled(before), sampled(after)
     if received and sent:
         hop = Hop(received, sent, direction, rule, topic, client_id, qos, length)
-        engine.turn.after.append(engine.on_hop(hop))
+        context.batch.after.append(context.on_hop(hop))

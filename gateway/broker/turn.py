@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     """A staged QoS 2 message that is released: whose, its packet id, its token on the queue of staged messages."""
     Stretch = tuple[int, "Session", list[int], list[Token]]
     """Several of one session in rows one behind the other: the first row, whose, their packet ids, their tokens."""
-    from gateway.broker.deliver.consumers import Source
+    from gateway.broker.deliver.handover import Source
     from gateway.broker.publish.route import Policy
     from gateway.broker.refused.parking import Parked
     from gateway.session.connection import Connection

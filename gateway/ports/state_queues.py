@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from gateway.ports.batch import BatchQueueManager, Stored, Token
+
 PREFIX = "MQGATE."
 """Rules may not name such a queue; the embedded queue manager makes one when it is first used, without limits."""
 
@@ -28,3 +32,22 @@ DEAD_LETTERS = "MQGATE.DEAD.LETTER"
 """Dead letters where the queue manager names no queue for them; not a state queue: people read it."""
 DEFAULT = "MQGATE.DEFAULT"
 """Where the shipped default mapping puts messages; not a state queue either."""
+
+PAGE = 500
+"""Messages of a state queue that are read at once."""
+
+
+def rows_of(queue_manager: BatchQueueManager, queue: str, key: bytes) -> Iterator[Stored]:
+    """All messages of a state queue with this key, in order."""
+    last: Token | None = None
+    while True:
+        page = queue_manager.fetch(queue, key, PAGE, last)
+        yield from page
+        if len(page) < PAGE:
+            return
+        last = page[-1].token
+
+
+def stored_for(queue_manager: BatchQueueManager, key: bytes) -> Iterator[Stored]:
+    """All messages that are stored for the session with this key."""
+    return rows_of(queue_manager, OUT, key)

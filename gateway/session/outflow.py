@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from gateway.mqtt.packets import V5, V31
-from gateway.ports.batch import Token
+from gateway.ports.batch import Stored, Token
 from gateway.session.publication import Publication
+from gateway.session.record import Decoding
 
 _PUBREL, _PUBREL_DUP = b"\x62\x02", b"\x6a\x02"
 NO_LIMIT = 0xFFFFFFFF
@@ -42,6 +43,14 @@ class Item:
         self.dup = False
         self.share = ""
         """The shared subscription it came through: when the session ends, another member gets it."""
+
+
+def restored(stored: Stored, decoding: Decoding | None = None) -> Item:
+    """An item from its stored row."""
+    publication, packet_id, sub_ids, released = (decoding or Decoding()).decode(stored.data)
+    item = Item(publication, publication.qos, publication.retain, sub_ids, packet_id, stored.token)
+    item.released = released
+    return item
 
 
 _Like = tuple[bytes | None, bytes | None, int, int, bytes, bytes]

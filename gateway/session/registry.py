@@ -1,24 +1,70 @@
-"""All sessions by client identifier, and when they end. Pure."""
+"""All sessions by client identifier, when they end, and those that are about to. Pure."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+from gateway.ports.batch import MQMD_LENGTH, Puts, Stored, Token
+from gateway.session.connection import CLOSED, Connection
+from gateway.session.record import REPORTS, SHARED
 from gateway.session.session import NEVER, Session
+
+_FLAGS = 2
+"""Bytes of a stored record up to its flags."""
+
+
+class Waiter(NamedTuple):
+    """Who waits until a session can end, and what is done then."""
+
+    connection: Connection | None
+    call: Callable[[], None]
+
+
+class Ending:
+    """A session that ends as soon as it is known what is stored for it, because that is taken in the same unit of
+    work."""
+
+    __slots__ = ("last", "session", "stored", "waiters")
+
+    def __init__(self, session: Session, waiter: Waiter) -> None:
+        self.session = session
+        self.waiters = [waiter]
+        """In order."""
+        self.stored: dict[Token, Stored] = {}
+        self.last: Token | None = None
+        """The last message that was read."""
+
+    def add_waiter(self, waiter: Waiter) -> None:
+        """Somebody else waits for it. Those who have given up are forgotten."""
+        self.waiters = [one for one in self.waiters if one.connection is None or one.connection.state != CLOSED]
+        self.waiters.append(waiter)
+
+    def add(self, stored: Stored) -> None:
+        """A message is stored for the session. Payloads are kept only where somebody wants them."""
+        wanted = stored.data[1] & (REPORTS | SHARED)
+        self.stored[stored.token] = stored if wanted else Stored(stored.token, b"", stored.data[:_FLAGS])
+
+    def stored_meanwhile(self, puts: Puts, row: int, count: int) -> None:
+        """So many more have been stored for it."""
+        for at in range(row, row + count):
+            self.add(Stored(puts.tokens[at], b"", puts.heads[at][MQMD_LENGTH:] + puts.bodies[at]))
 
 
 class Registry:
     """The sessions of this gateway, by client identifier [MQTT-3.1.3-2]."""
 
-    __slots__ = ("_due", "_sessions", "by_listener")
+    __slots__ = ("_due", "_sessions", "by_listener", "ending")
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
         self.by_listener: Counter[str] = Counter()
         """How many there are of clients that came last through each listener."""
         self._due: list[tuple[float, str]] = []
+        self.ending: dict[Session, Ending] = {}
+        """Those whose stored messages are being read so that they can end."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -60,10 +106,10 @@ class Registry:
 
     def due(self, now: float) -> list[Session]:
         """Sessions without a connection for which a time has come. Each is named once."""
-        found: dict[str, Session] = {}
+        due: dict[str, Session] = {}
         while self._due and self._due[0][0] <= now:
             _, client_id = heapq.heappop(self._due)
             session = self._sessions.get(client_id)
             if session is not None and session.connection is None:
-                found[client_id] = session
-        return list(found.values())
+                due[client_id] = session
+        return list(due.values())

@@ -10,7 +10,6 @@ from broker_harness import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.broker.deliver import relaying, settling
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 
@@ -35,7 +34,7 @@ SUBSCRIBERS = (
 TOPICS = st.sampled_from([b"a/1"] * 4 + [b"a/2", b"a/3", b"b/1", b"b/2", b"nobody", b"$own/x"])
 
 
-def one_by_one(_engine, *arguments):
+def one_by_one(*arguments):
     return arguments[-1]
 
 
@@ -56,9 +55,10 @@ class Side:
     def do(self, who, chunk):
         device = self.devices[who]
         with ExitStack() as patched:
-            for module, name in ((relaying, "plain"), (settling, "plain"), (settling, "from_bytes")):
+            fan_out, in_flight = self.bench.engine.fan_out, self.bench.engine.in_flight
+            for part, name in ((fan_out, "take"), (in_flight, "settle_packets"), (in_flight, "settle_chunk")):
                 if not self.in_runs:
-                    patched.enter_context(mock.patch.object(module, name, one_by_one))
+                    patched.enter_context(mock.patch.object(part, name, one_by_one))
             if chunk == "drop":
                 device.drop()
             else:

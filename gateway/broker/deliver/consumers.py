@@ -10,93 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from gateway.broker.context import Context
 from gateway.broker.deliver import pages
-from gateway.broker.deliver.handover import Handover
-from gateway.broker.sessions.asking import ask
+from gateway.broker.deliver.handover import BATCH, DEEP, PAUSE, Handover, Source
+from gateway.broker.deliver.pages import Taken
 from gateway.errors import MQError
 from gateway.ports.asking import found_or_raised
-from gateway.ports.batch import Stored, Token
+from gateway.ports.batch import Stored
 from gateway.ports.counters import mqrc_label
 from gateway.ports.sources import Backout, Claims, Gathers, Incomplete, Pages, Sources, Subscribed
 from gateway.routing.table import Table
 from gateway.rules.mappings import OutboundRule
 from gateway.session.session import Session
 
-if TYPE_CHECKING:
-    from gateway.broker.engine import Engine
-
-Taken = dict[str, list[Token]]
-"""Messages by the rule that took them."""
-BATCH, DEEP = 200, 1000
-"""Messages in one unit of work; so many of short ones, while the queue holds more than that."""
-DEEP_BYTES = 4 << 20
-"""What a unit of work of more than BATCH messages takes at most, by the sizes of the last."""
 PATIENCE = 5.0
 """Seconds a device that is full may let the others wait without acknowledging anything; then it loses its own."""
-_PAUSE = 1.0
-"""Seconds until a queue is looked at again whose message could not even be dead-lettered."""
 _REOPEN = 10.0
 """Seconds until a queue or topic is tried again that could not be consumed."""
-
-
-class Source:
-    """One queue or MQ topic that is consumed, and the rules for what comes from it."""
-
-    __slots__ = (
-        "active", "backout", "batch", "key", "paused", "queue", "rules", "running", "stayed", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, queue: str, rules: list[OutboundRule]) -> None:
-        self.queue = queue
-        """Of a topic: where its subscription puts; blank until that is known."""
-        self.key = b""
-        self.rules = rules
-        self.backout = Backout()
-        self.batch = BATCH
-        """How many messages are asked for next."""
-        self.running = False
-        self.waiting = False
-        """Held back: a session that would get the next message is full."""
-        self.active = True
-        self.paused = False
-        """A message of it can neither be delivered nor dead-lettered: it is tried again after a while."""
-        self.stayed: set[Token] = set()
-        """Messages of the last batch that stay on their queue for that reason."""
-
-    @property
-    def name(self) -> str:
-        """For an operator."""
-        topic = self.rules[0].spec.mq_topic if self.rules else None
-        return f"topic {topic}" if topic is not None else f"queue {self.queue}"
-
-    def fit(self, messages: int, size: int) -> None:
-        """So many messages of so many bytes together came: the next batch is deeper if there were as many as asked for,
-        and as short as the bytes allow."""
-        if messages < self.batch:
-            return
-        short = DEEP_BYTES * messages // (size or 1)
-        self.batch = max(BATCH, min(DEEP, 2 * self.batch, short))
-
-    def stay(self, engine: Engine, token: Token) -> None:
-        """A message cannot leave: leave the queue alone for a moment."""
-        self.stayed.add(token)
-        if not self.paused:
-            self.paused = True
-            engine.scheduler.later(_PAUSE, self._resume)
-
-    def _resume(self) -> None:
-        """Try again, with the next commit at the latest."""
-        self.paused, self.waiting = False, True
 
 
 class Consumers:
     """The rules from queues and topics to devices, at work."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.handover = Handover(engine)
+    def __init__(self, context: Context, handover: Handover) -> None:
+        self.context = context
+        self.handover = handover
         self._behind: dict[Session, tuple[int, float]] = {}
         """Connected sessions that are full: what they had acknowledged, and since when it is no more."""
         self._room = BATCH
@@ -104,7 +43,7 @@ class Consumers:
         self.sources: dict[str, Source] = {}
         """By queue; by subscription and topic for MQ topics."""
         self._consumed: dict[str, list[Source]] = {}
-        engine.on_committed = self.resume
+        context.on_committed = self.resume
 
     def start(self, table: Table) -> None:
         """Begin to consume what the rules name."""
@@ -142,7 +81,7 @@ class Consumers:
 
     def _open_at_once(self, source: Source) -> None:
         """So that it is there when the rules are; one that does not answer is asked."""
-        far, rule = self.engine.far, source.rules[0]
+        far, rule = self.context.remote_reads, source.rules[0]
         found = MQError(0) if far is None else found_or_raised(lambda: far.briefly(lambda: self._look(source, rule)))
         if isinstance(found, MQError):
             self._open(source)
@@ -153,7 +92,7 @@ class Consumers:
         """Subscribe if it is a topic, and ask to be told of arrivals; what fails is tried again."""
         if source.active:
             rule = source.rules[0]
-            ask(self.engine, lambda: self._look(source, rule), partial(self._opened, source))
+            self.context.ask(lambda: self._look(source, rule), partial(self._opened, source))
 
     def _look(self, source: Source, rule: OutboundRule) -> tuple[Subscribed, Backout]:
         """Where its messages come from and what the queue manager knows of it; changes nothing here."""
@@ -165,7 +104,7 @@ class Consumers:
         return where, self._backout(rule, where.queue)
 
     def _opened(self, source: Source, found: tuple[Subscribed, Backout] | MQError) -> None:
-        engine, problem, listening = self.engine, source.name, list[Source]()
+        context, problem, listening = self.context, source.name, list[Source]()
         try:
             if isinstance(found, MQError):
                 raise found
@@ -173,13 +112,13 @@ class Consumers:
             self._gather(source)
             listening = self._consumed.get(source.queue, [])
             if not listening:
-                engine.queue_manager.consume(source.queue, lambda: self._arrived(source.queue))
+                context.queue_manager.consume(source.queue, lambda: self._arrived(source.queue))
             self._consumed[source.queue] = [*listening, source]
         except MQError as error:
-            engine.problems[problem] = f"it cannot be consumed: {error}; define it (mqgate mqsc)"
-            engine.scheduler.later(_REOPEN, lambda: self._open(source))
+            context.problems[problem] = f"it cannot be consumed: {error}; define it (mqgate mqsc)"
+            context.scheduler.later(_REOPEN, lambda: self._open(source))
             return
-        engine.problems.pop(problem, None)
+        context.problems.pop(problem, None)
         if listening:
             self.arrived(source)
 
@@ -192,17 +131,17 @@ class Consumers:
                 source.backout = known[1]
 
         self._gather(source)
-        ask(self.engine, lambda: self._look(source, rule), found)
+        self.context.ask(lambda: self._look(source, rule), found)
 
     def _subscribe(self, name: str, topic: str) -> Subscribed:
-        manager = self.engine.queue_manager
+        manager = self.context.queue_manager
         if not isinstance(manager, Sources):
             raise MQError(2298, "this queue manager takes no subscriptions from rules")  # MQRC_FUNCTION_NOT_SUPPORTED
         return manager.subscribe(name, topic)
 
     def _backout(self, rule: OutboundRule, queue: str) -> Backout:
         """What the rule says, else the queue's own BOTHRESH and BOQNAME."""
-        given, manager = rule.spec.backout, self.engine.queue_manager
+        given, manager = rule.spec.backout, self.context.queue_manager
         own = Backout()
         if (given.threshold is None or given.queue is None) and isinstance(manager, Sources):
             own = manager.backout(queue)
@@ -211,13 +150,13 @@ class Consumers:
 
     def _gather(self, source: Source) -> None:
         """Whether its groups are wanted whole."""
-        manager = self.engine.queue_manager
+        manager = self.context.queue_manager
         if isinstance(manager, Gathers):
             manager.gather(source.queue, groups=any(rule.spec.groups == "whole" for rule in source.rules))
 
     def incomplete(self) -> Iterator[tuple[str, Incomplete]]:
         """Consumed queues on which something stays because parts of it are missing, and what."""
-        manager = self.engine.queue_manager
+        manager = self.context.queue_manager
         if not isinstance(manager, Gathers):
             return
         for queue in self._consumed:
@@ -237,7 +176,7 @@ class Consumers:
             source.waiting = source.running or source.paused
             return
         source.running = True
-        self.engine.scheduler.soon(lambda: self.pump(source))
+        self.context.scheduler.soon(lambda: self.pump(source))
 
     def resume(self) -> None:
         """A unit of work was committed: sources that were held back may find room now."""
@@ -248,17 +187,17 @@ class Consumers:
 
     def pump(self, source: Source) -> None:
         """One batch: everything it leads to is in one unit of work with its takes."""
-        engine = self.engine
-        engine.now = engine.scheduler.now()
-        held_back = source.paused or engine.draining or engine.turn.rows > 5000
+        context = self.context
+        context.now = context.scheduler.now()
+        held_back = source.paused or context.draining or context.batch.rows > 5000
         if held_back or not source.active or self._congested():
             source.running, source.waiting = False, True
             if self._behind:
-                engine.scheduler.later(_PAUSE, self.resume)  # perhaps nothing is committed until then
+                context.scheduler.later(PAUSE, self.resume)  # perhaps nothing is committed until then
             return
-        fetched = engine.scheduler.monotonic()
-        if engine.far is not None and isinstance(engine.queue_manager, Claims):
-            stored = engine.queue_manager.claim(source.queue, source.key, BATCH)
+        fetched = context.scheduler.monotonic()
+        if context.remote_reads is not None and isinstance(context.queue_manager, Claims):
+            stored = context.queue_manager.claim(source.queue, source.key, BATCH)
             self.handover.know_requests(stored, lambda error: self._pass_on(source, fetched, stored, error))
             return
         try:
@@ -269,9 +208,9 @@ class Consumers:
         self._taken(source, fetched, taken)
 
     def _failed(self, source: Source, error: MQError) -> None:
-        engine = self.engine
-        engine.problems[source.name] = f"get: {error}"
-        engine.counters.mq_errors[engine.queue_manager.name, "get", mqrc_label(error.reason)] += 1
+        context = self.context
+        context.problems[source.name] = f"get: {error}"
+        context.counters.mq_errors[context.queue_manager.name, "get", mqrc_label(error.reason)] += 1
         source.running, source.waiting = False, True
 
     def _pass_on(self, source: Source, fetched: float, stored: list[Stored], error: MQError | None) -> None:
@@ -280,61 +219,61 @@ class Consumers:
             self._taken(source, fetched, self._messages(source, stored))
             return
         self._failed(source, error)
-        self.engine.scheduler.later(_PAUSE, self.resume)  # they come again
+        self.context.scheduler.later(PAUSE, self.resume)  # they come again
 
     def _taken(self, source: Source, fetched: float, taken: Taken) -> None:
-        engine = self.engine
-        engine.problems.pop(source.name, None)
+        context = self.context
+        context.problems.pop(source.name, None)
         if taken:
-            engine.turn.after.append(lambda: self._again(source, fetched, taken))
-            engine.flush()
+            context.batch.after.append(lambda: self._again(source, fetched, taken))
+            context.flush()
         else:
             source.running = False
 
     def _page(self, source: Source) -> Taken:
         """Hand over the next messages as columns, where the queue manager has them so."""
-        manager = self.engine.queue_manager
+        manager = self.context.queue_manager
         if not isinstance(manager, Pages):
             return {}
         page = manager.fetch_page(source.queue, source.key, min(source.batch, self._room))
         if page is None:
             return {}
-        self.engine.turn.taken(source.queue, source.key).extend(page.tokens)
+        self.context.batch.taken(source.queue, source.key).extend(page.tokens)
         taken = pages.hand_over(self.handover, source, page)
         source.fit(len(page.tokens), sum(map(len, page.bodies)))
         return taken
 
     def _fetched(self, source: Source) -> list[Stored]:
-        manager = self.engine.queue_manager
+        manager = self.context.queue_manager
         fetch = manager.claim if isinstance(manager, Claims) else manager.fetch
         return fetch(source.queue, source.key, BATCH)
 
     def _messages(self, source: Source, found: list[Stored]) -> Taken:
         """The same with whole messages."""
-        turn, taken = self.engine.turn, Taken()
+        batch, taken = self.context.batch, Taken()
         for stored in found:
             taken.setdefault(self.handover.message(source, stored), []).append(stored.token)
-            turn.take(source.queue, source.key, stored.token)
+            batch.take(source.queue, source.key, stored.token)
         return taken
 
     def _again(self, source: Source, fetched: float, taken: Taken) -> None:
         """The unit of work is committed, and what it led to handed to connections or stored for sessions."""
-        counters, now = self.engine.counters, self.engine.scheduler.monotonic()
+        counters, now = self.context.counters, self.context.scheduler.monotonic()
         counters.bridge_latency_seconds["out"].observe_many(now - fetched, sum(map(len, taken.values())))
         for rule, tokens in taken.items():
             gone = len(tokens) - sum(token in source.stayed for token in tokens) if source.stayed else len(tokens)
-            counters.mq_get_messages[self.engine.queue_manager.name, rule] += gone
+            counters.mq_get_messages[self.context.queue_manager.name, rule] += gone
         source.stayed.clear()
-        self.engine.scheduler.soon(lambda: self.pump(source))
+        self.context.scheduler.soon(lambda: self.pump(source))
 
     def _congested(self) -> bool:
         """Whether a connected session is so far behind that fetching more would only move the queue into memory. One
         that acknowledges nothing any more is not waited for: what is for it alone goes the way of what cannot be
         delivered, and the others get theirs."""
-        now = self.engine.scheduler.monotonic()
+        now = self.context.scheduler.monotonic()
         before, self._behind = self._behind, {}
         self._room = DEEP
-        for connection in self.engine.connections:
+        for connection in self.context.connections:
             session, most = connection.session, connection.limits.max_queued
             waiting = max(len(session.outflow.pending), session.stored)
             if waiting and waiting > most - BATCH:

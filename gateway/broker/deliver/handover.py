@@ -8,31 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
 from gateway.bridge.request import Request
 from gateway.broker import tracing
-from gateway.broker.deliver.delivery import Prefixes
+from gateway.broker.context import Context
+from gateway.broker.deliver.fan_out import FanOut, Prefixes
+from gateway.broker.deliver.reports import Reports
+from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.route import DEAD, Receiver, Route
-from gateway.broker.sessions.asking import ask
+from gateway.broker.publish.router import Router
 from gateway.broker.turn import Cause
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
-from gateway.ports.batch import Stored
+from gateway.ports.batch import Stored, Token
+from gateway.ports.sources import Backout
 from gateway.ports.state_queues import OUT, REQUESTS
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import OutboundRule
 from gateway.rules.templates import Template
 from gateway.session.connection import Publisher
 from gateway.session.publication import Publication
-
-if TYPE_CHECKING:
-    from gateway.broker.deliver.consumers import Source
-    from gateway.broker.engine import Engine
 
 _REQUEST_PREFIX = b"MQGR"
 _MAX_ROUTES = 4096
@@ -45,11 +44,73 @@ _BACKOUT_THRESHOLD_REACHED = 2362
 _RFH_ERROR = 2334
 
 
-class Handover:
-    """See the module."""
+BATCH, DEEP = 200, 1000
+"""Messages in one unit of work; so many of short ones, while the queue holds more than that."""
+DEEP_BYTES = 4 << 20
+"""What a unit of work of more than BATCH messages takes at most, by the sizes of the last."""
+PAUSE = 1.0
+"""Seconds until a queue is looked at again whose message could not even be dead-lettered."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+
+class Source:
+    """One queue or MQ topic that is consumed, and the rules for what comes from it."""
+
+    __slots__ = (
+        "active", "backout", "batch", "key", "paused", "queue", "rules", "running", "stayed", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, queue: str, rules: list[OutboundRule]) -> None:
+        self.queue = queue
+        """Of a topic: where its subscription puts; blank until that is known."""
+        self.key = b""
+        self.rules = rules
+        self.backout = Backout()
+        self.batch = BATCH
+        """How many messages are asked for next."""
+        self.running = False
+        self.waiting = False
+        """Held back: a session that would get the next message is full."""
+        self.active = True
+        self.paused = False
+        """A message of it can neither be delivered nor dead-lettered: it is tried again after a while."""
+        self.stayed: set[Token] = set()
+        """Messages of the last batch that stay on their queue for that reason."""
+
+    @property
+    def name(self) -> str:
+        """For an operator."""
+        topic = self.rules[0].spec.mq_topic if self.rules else None
+        return f"topic {topic}" if topic is not None else f"queue {self.queue}"
+
+    def fit(self, messages: int, size: int) -> None:
+        """So many messages of so many bytes together came: the next batch is deeper if there were as many as asked for,
+        and as short as the bytes allow."""
+        if messages < self.batch:
+            return
+        short = DEEP_BYTES * messages // (size or 1)
+        self.batch = max(BATCH, min(DEEP, 2 * self.batch, short))
+
+    def stay(self, context: Context, token: Token) -> None:
+        """A message can neither be delivered nor dead-lettered: the queue is not read for a moment."""
+        self.stayed.add(token)
+        if not self.paused:
+            self.paused = True
+            context.scheduler.later(PAUSE, self._resume)
+
+    def _resume(self) -> None:
+        """Try again, with the next commit at the latest."""
+        self.paused, self.waiting = False, True
+
+
+class Handover:
+    """Hands over messages to devices, each in the open batch."""
+
+    def __init__(self, context: Context, router: Router, fan_out: FanOut, reports: Reports, retained: Retained) -> None:
+        self.context = context
+        self.router = router
+        self.fan_out = fan_out
+        self.reports = reports
+        self.retained = retained
         self.gateway = ""
         """The name this gateway gives to what its devices publish; empty: nothing is recognised."""
         self._routes: dict[str, Route] = {}
@@ -61,7 +122,7 @@ class Handover:
         """Have `known` called when it is known which requests these messages answer, or cannot be."""
         tokens = {stored.md[mqmd.CORREL_ID] for stored in messages}
         tokens = {token for token in tokens if token.startswith(_REQUEST_PREFIX)}
-        fetch = self.engine.queue_manager.fetch
+        fetch = self.context.queue_manager.fetch
 
         def found(requests: dict[bytes, list[Stored]] | MQError) -> None:
             self._requests = {} if isinstance(requests, MQError) else requests
@@ -69,14 +130,14 @@ class Handover:
             self._requests = {}
 
         if tokens:
-            ask(self.engine, lambda: {token: fetch(REQUESTS, token, 1) for token in tokens}, found)
+            self.context.ask(lambda: {token: fetch(REQUESTS, token, 1) for token in tokens}, found)
         else:
             known(None)
 
     def message(self, source: Source, stored: Stored) -> str:
         """Hand over one message; the name of the rule that took it."""
-        rule, engine = source.rules[0], self.engine
-        counters = engine.counters
+        rule, context = source.rules[0], self.context
+        counters = context.counters
         try:
             self._check_backout(source, stored)
             self._check_whole(stored)
@@ -99,7 +160,7 @@ class Handover:
         counters.route_matched[rule.name] += 1
         return rule.name
 
-    def _made(self, source: Source, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Publication]:
+    def _made(self, source: Source, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Outgoing]:
         """What the rules make of a message that is like none before it."""
         answer = self._answer(rule, stored)
         if answer is not None:
@@ -121,7 +182,7 @@ class Handover:
             raise Refused("its segments are longer than a message may be", Feedback.TOO_LONG)
 
     def _room(self) -> int:
-        return self.engine.queue_manager.max_length(OUT)
+        return self.context.queue_manager.max_length(OUT)
 
     @staticmethod
     def _stored_size(publication: Publication) -> int:
@@ -129,15 +190,15 @@ class Handover:
         beside = len(publication.topic) + len(publication.properties) + _RECORD
         return beside + len(publication.payload)
 
-    def _answer(self, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Publication] | None:
+    def _answer(self, rule: OutboundRule, stored: Stored) -> tuple[OutboundRule, outbound.Outgoing] | None:
         """The answer to a device's request: its CorrelId is the token the request went out with."""
         token = stored.md[mqmd.CORREL_ID]
         if not token.startswith(_REQUEST_PREFIX):
             return None
-        if self.engine.far is not None:
+        if self.context.remote_reads is not None:
             found = self._requests.get(token, [])
         else:
-            found = self.engine.queue_manager.fetch(REQUESTS, token, 1)
+            found = self.context.queue_manager.fetch(REQUESTS, token, 1)
         if not found:
             return None
         request = Request.decode(found[0].data)
@@ -146,19 +207,19 @@ class Handover:
         made.properties.pop(prop.RESPONSE_TOPIC, None)
         if request.correlation_data:
             made.properties[prop.CORRELATION_DATA] = request.correlation_data
-        self.engine.turn.replace(REQUESTS, token, None)
+        self.context.batch.replace(REQUESTS, token, None)
         return rule, made
 
     # -- to devices --
 
-    def _publish(self, rule_name: str, stored: Stored, made: outbound.Publication) -> None:
-        engine = self.engine
-        passed = trace.passed_on(made.properties, engine.router.new_span)
+    def _publish(self, rule_name: str, stored: Stored, made: outbound.Outgoing) -> None:
+        context = self.context
+        passed = trace.passed_on(made.properties, self.router.new_span)
         length = len(made.payload)
-        tracing.note(engine, made.properties, passed, "out", rule_name, made.topic, made.client, made.qos, length)
+        tracing.note(context, made.properties, passed, "out", rule_name, made.topic, made.client, made.qos, length)
         properties: Properties = dict(passed)
         expiry = properties.pop(prop.MESSAGE_EXPIRY_INTERVAL, None)
-        expires = engine.now + expiry if isinstance(expiry, int) else 0.0
+        expires = context.now + expiry if isinstance(expiry, int) else 0.0
         publication = Publication(
             made.topic.encode(), made.payload, made.qos, made.retain, prop.encode(properties), expires
         )
@@ -171,9 +232,9 @@ class Handover:
         self._hand_over(rule_name, stored, made, publication, known.prefixes)
 
     def _hand_over(
-        self, rule_name: str, stored: Stored, made: outbound.Publication, publication: Publication, prefixes: Prefixes
+        self, rule_name: str, stored: Stored, made: outbound.Outgoing, publication: Publication, prefixes: Prefixes
     ) -> None:
-        engine = self.engine
+        context = self.context
         receivers, shared = self.receivers(made)
         if not receivers and not shared and not publication.retain and made.qos:
             raise Refused("nobody is subscribed", Feedback.DEVICE_UNKNOWN)
@@ -181,19 +242,19 @@ class Handover:
             raise Refused("longer than what a session can store", Feedback.TOO_LONG)
         if len(receivers) == 1 and not shared:
             self._for_one(receivers[0], publication, made.report, prefixes)
-            engine.counters.mqtt_publish_sent[rule_name, made.qos] += 1
+            context.counters.mqtt_publish_sent[rule_name, made.qos] += 1
         else:
-            engine.delivery.fan_out(self._route(made.topic), publication, rule_name)
-            engine.delivery.reporting.handed_over(stored.md, stored.data)
+            self.fan_out.deliver(self._route(made.topic), publication, rule_name)
+            self.reports.handed_over(stored.md, stored.data)
         if publication.retain:
-            engine.retained.keep(publication)
+            self.retained.keep(publication)
 
-    def receivers(self, made: outbound.Publication) -> tuple[tuple[Receiver, ...], bool]:
+    def receivers(self, made: outbound.Outgoing) -> tuple[tuple[Receiver, ...], bool]:
         """Who gets it, and whether shared subscriptions are among them."""
         if not made.client:
             route = self._route(made.topic)
             return route.receivers, bool(route.shared)
-        session = self.engine.sessions.get(made.client)
+        session = self.context.sessions.get(made.client)
         if session is None or session.over:
             raise Refused(f"no device {made.client!r} is known here", Feedback.DEVICE_UNKNOWN)
         return (Receiver(session, 2, True, ()),), False  # noqa: FBT003 -- the message's own RETAIN
@@ -201,20 +262,20 @@ class Handover:
     def _for_one(self, receiver: Receiver, publication: Publication, report: bytes, prefixes: Prefixes) -> None:
         """For one device: its own answer is what is reported. A full or absent session refuses here, where the message
         can still be dead-lettered, not later and silently."""
-        engine, session = self.engine, receiver.session
+        context, session = self.context, receiver.session
         qos = min(publication.qos, receiver.qos)
         away = session.connection is None
         if qos and away and not session.durable:
             raise Refused("the device is away and keeps no session", Feedback.DEVICE_UNKNOWN)
-        if qos and engine.delivery.waiting.full(engine.limits.at(session.listener), session, len(publication.payload)):
+        if qos and context.stored.full(context.limits.at(session.listener), session, len(publication.payload)):
             raise Refused("the device's queue is full", Feedback.QUEUE_LIMIT)
         publication.report = report
         if qos == 0 and away:
-            engine.delivery.reporting.negative(publication, Feedback.DEVICE_UNKNOWN)
-            engine.counters.messages_dropped["_none", "other"] += 1
+            self.reports.negative(publication, Feedback.DEVICE_UNKNOWN)
+            context.counters.messages_dropped["_none", "other"] += 1
         elif qos == 0:
-            engine.delivery.reporting.positive(publication)
-        engine.delivery.copy(receiver, publication, prefixes)
+            self.reports.positive(publication)
+        self.fan_out.copy(receiver, publication, prefixes)
 
     def _route(self, topic: str) -> Route:
         """The local subscribers of a topic."""
@@ -224,31 +285,31 @@ class Handover:
                 self._routes.clear()
             route = self._routes[topic] = Route(topic, topic.encode(), 0)
         if route.seen != route.cell[0] or route.seen < 0:
-            self.engine.router.find_receivers(route, _PUBLISHER)
+            self.router.find_receivers(route, _PUBLISHER)
         return route
 
     # -- aside --
 
     def _dead_letter(self, source: Source, rule: OutboundRule, stored: Stored, reason: int) -> None:
-        engine, turn = self.engine, self.engine.turn
+        context, batch = self.context, self.context.batch
         queue = source.backout.queue if reason == _BACKOUT_THRESHOLD_REACHED else ""
-        if engine.delivery.reporting.undeliverable(stored.md, stored.data, reason) and not queue:
-            engine.counters.messages_dropped[rule.name, "other"] += 1
+        if self.reports.undeliverable(stored.md, stored.data, reason) and not queue:
+            context.counters.messages_dropped[rule.name, "other"] += 1
             return
         persistent = mqmd.number(stored.md, mqmd.AT_PERSISTENCE) == 1
         priority = max(0, mqmd.number(stored.md, mqmd.AT_PRIORITY))
         head, body = stored.md, stored.data
         if not queue:  # a backout queue gets the message as it is
-            manager = engine.queue_manager
+            manager = context.queue_manager
             dead = deadletter.build(
-                stored.md, stored.data, reason=reason, queue=source.queue, queue_manager=manager.name, now=engine.now,
-                max_length=manager.max_length(engine.dead_letter_queue),
+                stored.md, stored.data, reason=reason, queue=source.queue, queue_manager=manager.name, now=context.now,
+                max_length=manager.max_length(context.dead_letter_queue),
             )  # fmt: skip
             head, body = dead.head, dead.body
-        run = (queue or engine.dead_letter_queue, "", priority, persistent, b"", True, False)
-        turn.aim(run, DEAD)
-        _, row = turn.put(run, head, body)
-        turn.sources.setdefault(run, {})[row] = (source, stored.token)
-        turn.causes.setdefault(run, {})[row] = Cause(
+        run = (queue or context.dead_letter_queue, "", priority, persistent, b"", True, False)
+        batch.aim(run, DEAD)
+        _, row = batch.put(run, head, body)
+        batch.sources.setdefault(run, {})[row] = (source, stored.token)
+        batch.causes.setdefault(run, {})[row] = Cause(
             rule.name, "backed_out" if reason == _BACKOUT_THRESHOLD_REACHED else "transform", -1
         )

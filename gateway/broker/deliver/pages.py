@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gateway.bridge.repeated import Known, are_numbers, header_length, is_opened, stripped
-from gateway.broker.deliver import copying
+from gateway.broker.deliver.handover import Handover, Source
 from gateway.broker.publish.route import Receiver
 from gateway.errors import Refused
-from gateway.ports.batch import MQMD_LENGTH
+from gateway.ports.batch import MQMD_LENGTH, Token
 from gateway.ports.sources import Page
 from gateway.session.outflow import Item
 from gateway.session.publication import Publication
 from gateway.session.session import Session
 
-if TYPE_CHECKING:
-    from gateway.broker.deliver.consumers import Source, Taken
-    from gateway.broker.deliver.handover import Handover
-
-
+Taken = dict[str, list[Token]]
+"""Messages by the rule that took them."""
 _LONG = 16_384
 """Payloads that are longer are looked at alone: not every session can store them."""
 
@@ -98,7 +95,7 @@ class _Passing:
 
     def __init__(self, handover: Handover, source: Source, page: Page) -> None:
         self.handover = handover
-        self.engine = handover.engine
+        self.context = handover.context
         self.source = source
         self.page = page
         self.heads: dict[Known, _Head | None] = {}
@@ -264,14 +261,14 @@ class _Passing:
                     one.rows += rows
                     self._add(one, receiver, known, publications, qos)
                 else:
-                    copying.send(self.engine, receiver, publications)
+                    self.handover.fan_out.send_all_at_once(receiver, publications)
         for session, one in wanted.items():
             if one.unsorted:
                 one.sort()
             if session.durable:
-                copying.store(self.engine, session, one.items, one.heads, one.size)
+                self.handover.fan_out.store_all(session, one.items, one.heads, one.size)
             else:
-                self.engine.turn.deliveries.append((session, one.items, None, 0))
+                self.context.batch.deliveries.append((session, one.items, None, 0))
         return True
 
     def _wanted(self, stretches: list[_Stretch]) -> dict[Session, _Wanted]:
@@ -291,15 +288,15 @@ class _Passing:
 
     def _room(self, wanted: dict[Session, _Wanted]) -> bool:
         """Whether there is room for all of it, in each session and in all of them."""
-        limits = self.engine.limits
+        limits = self.context.limits
         messages = sum(one.messages for one in wanted.values())
         size = sum(one.size for one in wanted.values())
-        return self.engine.delivery.waiting.room(limits, size, messages) and all(
-            copying.room(self.engine, session, one.size, one.messages) for session, one in wanted.items()
+        return self.context.stored.room(limits, size, messages) and all(
+            self.handover.fan_out.has_room(session, one.size, one.messages) for session, one in wanted.items()
         )
 
     def _account(self, known: Known, rows: Sequence[int], copies: int) -> None:
-        counters, rule, tokens = self.engine.counters, known.rule.name, self.page.tokens
+        counters, rule, tokens = self.context.counters, known.rule.name, self.page.tokens
         self.taken.setdefault(rule, []).extend([tokens[row] for row in rows])
         counters.route_matched[rule] += len(rows)
         counters.mqtt_publish_sent[rule, known.made.qos] += len(rows) * copies
@@ -310,7 +307,7 @@ class _Passing:
         items = [Item(publication, qos, False, sub_ids) for publication in publications]  # noqa: FBT003 -- not retained
         one.items += items
         if receiver.session.durable:
-            one.heads += [copying.prefix(self.engine, known.prefixes, items[0])] * len(items)
+            one.heads += [self.handover.fan_out.prefix(known.prefixes, items[0])] * len(items)
 
 
 def _merged(stretches: list[_Stretch]) -> list[_Stretch]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker import accounting
 from gateway.broker.answers import PUBACKS, PUBRECS
-from gateway.broker.deliver import relaying, settling
 from gateway.broker.publish.route import HOT, RELAYED, STAGING, Inbound, Route
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
@@ -32,8 +31,8 @@ _KINDS = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE", 1
           14: "DISCONNECT", 15: "AUTH"}  # fmt: skip
 _TEXT_ROOM = 256
 """Clients that take no longer packets are told by the code alone [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.7.2-2]."""
-PUBREL = 0x62
-"""First byte of a PUBREL."""
+_PUBACK, PUBREL = 0x40, 0x62
+"""First byte of a PUBACK and of a PUBREL."""
 
 
 class Publishing:
@@ -84,7 +83,7 @@ class Publishing:
                         head, tails = engine.staging.head(route, session.client_id), STORED_IDS
                         heads, bodies = puts.heads.append, puts.bodies.append
                 if hot == RELAYED:
-                    done = relaying.plain(engine, connection, route, packets, number)
+                    done = engine.fan_out.take(connection, route, packets, number)
                     if done > number:
                         replies = turn.replies.get(connection)
                         continue
@@ -114,7 +113,7 @@ class Publishing:
             elif first == PUBREL and (done := engine.staging.release_several(connection, packets, number)) > number:
                 replies = turn.replies[connection]
                 continue
-            elif first == settling.PUBACK and (done := settling.plain(engine, connection, packets, number)) > number:
+            elif first == _PUBACK and (done := engine.in_flight.settle_packets(connection, packets, number)) > number:
                 continue
             else:
                 packets_in[first >> 4] += 1
@@ -304,7 +303,7 @@ class Publishing:
         if staged is not None:
             engine.turn.fanned[staged] = publication
         publication.promised = staged is not None
-        return engine.delivery.fan_out(route, publication)
+        return engine.fan_out.deliver(route, publication)
 
 
 class Refusal(NamedTuple):
@@ -356,14 +355,14 @@ class Acceptance:
         plan, dead_letters = route.plan, self.engine.dead_letter_queue
         if publication.retain or (plan is not None and (plan.prepared or (plan.dead_letter and dead_letters))):
             return None
-        if all(self.full(one, publication) for one in route.receivers) and all(
+        if all(self.engine.fan_out.full(one, publication) for one in route.receivers) and all(
             self._group_is_full(group, publication) for group in route.shared
         ):
             return Refusal(reasons.QUOTA_EXCEEDED, "session_full", "the queues of all subscribers are full")
         return None
 
     def _somebody_refuses(self, route: Route, publication: Publication) -> bool:
-        alone = any(self._refuses(one) and self.full(one, publication) for one in route.receivers)
+        alone = any(self._refuses(one) and self.engine.fan_out.full(one, publication) for one in route.receivers)
         return alone or any(
             any(map(self._refuses, group.members)) and self._group_is_full(group, publication) for group in route.shared
         )
@@ -373,22 +372,7 @@ class Acceptance:
 
     def _group_is_full(self, group: Shared, publication: Publication) -> bool:
         """Whether no member of a shared subscription has room."""
-        return bool(group.members) and all(self.full(one, publication) for one in group.members)
-
-    def full(self, receiver: Receiver, publication: Publication) -> bool:
-        """Whether a session has no room for a copy."""
-        session = receiver.session
-        if not min(publication.qos, receiver.qos):
-            return False  # QoS 0 is never stored
-        limits = self.engine.limits.at(session.listener)
-        waiting = self.engine.delivery.waiting
-        if session.durable:
-            full = waiting.full(limits, session, len(publication.payload))
-        else:
-            full = len(session.outflow.pending) >= limits.max_queued
-        if full:
-            waiting.no_room(session)
-        return full
+        return bool(group.members) and all(self.engine.fan_out.full(one, publication) for one in group.members)
 
     # -- the words --
 

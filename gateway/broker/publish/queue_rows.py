@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.trace import carries, passed_on
 from gateway.broker import accounting, tracing
+from gateway.broker.deliver.reports import put_report
 from gateway.broker.publish.route import DEAD, REPORT, Inbound, Policy
 from gateway.broker.publish.router import is_retained, origin_of, policy_of, under_syncpoint
-from gateway.broker.refused.failures import put_report
 from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import Refused
 from gateway.mq import mqmd, pcf

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from gateway.bridge import deadletter, reports
 from gateway.bridge.segments import segments
 from gateway.broker import accounting
+from gateway.broker.deliver.reports import put_report
 from gateway.broker.publish import qos2
-from gateway.broker.publish.route import DEAD, REPORT
-from gateway.broker.sessions.asking import ask, rows_of
+from gateway.broker.publish.route import DEAD
 from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
 from gateway.mqtt import reasons
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Stored, Token, Unit
 from gateway.ports.counters import DeadLetterReason, DropReason, mqrc_label
-from gateway.ports.state_queues import STAGED
+from gateway.ports.state_queues import STAGED, rows_of
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -206,7 +206,7 @@ class Failures:
                 session.staged_tokens[packet_id] = token
 
         staged = partial(rows_of, self.engine.queue_manager, STAGED, session.key)
-        ask(self.engine, lambda: next((stored for stored in staged() if stored.token == token), None), found)
+        self.engine.ask(lambda: next((stored for stored in staged() if stored.token == token), None), found)
 
     def segment(self, turn: Turn, run: Run, rows: set[int]) -> bool:
         """Cut what is too long into segments; False when nothing could be cut."""
@@ -271,13 +271,6 @@ class Failures:
         made = reports.exception(head[:MQMD_LENGTH], head[MQMD_LENGTH:] + body, reason)
         if made is not None:
             put_report(turn, made)
-
-
-def put_report(turn: Turn, made: reports.Report) -> None:
-    """A report, in the unit of work of what it reports."""
-    run: Run = (made.queue, made.queue_manager, made.priority, made.persistent, b"", True, False)
-    turn.aim(run, REPORT)
-    turn.put(run, made.head, made.body)
 
 
 def run_of(puts: Puts) -> Run:

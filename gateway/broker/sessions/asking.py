@@ -4,18 +4,15 @@ away and may not answer. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.errors import MQError
 from gateway.ports.asking import found_or_raised
-from gateway.ports.batch import BatchQueueManager, Stored, Token
-from gateway.ports.state_queues import OUT
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
-PAGE = 500
 _T = TypeVar("_T")
 
 
@@ -33,19 +30,3 @@ def ask(engine: Engine, read: Callable[[], _T], answered: Callable[[_T | MQError
         engine.flush()
 
     engine.far.ask(read, told)
-
-
-def rows_of(queue_manager: BatchQueueManager, queue: str, key: bytes) -> Iterator[Stored]:
-    """All that lies on a state queue with this key, in order."""
-    last: Token | None = None
-    while True:
-        page = queue_manager.fetch(queue, key, PAGE, last)
-        yield from page
-        if len(page) < PAGE:
-            return
-        last = page[-1].token
-
-
-def stored_for(queue_manager: BatchQueueManager, key: bytes) -> Iterator[Stored]:
-    """All that is stored for the session with this key."""
-    return rows_of(queue_manager, OUT, key)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.broker.sessions import greeting, sharing, wills
 from gateway.broker.sessions.connack import RESULTS, connack_properties, no_room, refusal
-from gateway.broker.sessions.ending import Again, Endings
+from gateway.broker.sessions.ending import Endings
 from gateway.broker.sessions.keep_alive import KeepAlive
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
@@ -17,6 +17,7 @@ from gateway.ports.counters import DisconnectReason, Protocol
 from gateway.ports.state_queues import OUT, SESSIONS, STAGED
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection, Publisher
 from gateway.session.record import encode_json
+from gateway.session.registry import Waiter
 from gateway.session.session import Session, session_expiry
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Connecting:
         owning = None if asked or assigned else engine.owning
         if owning is not None and owning.holds_up(connection, connect, verdict, client_id):
             return
-        again = Again(connection, lambda: self.go_on(connection, connect, verdict))
+        again = Waiter(connection, lambda: self.go_on(connection, connect, verdict))
         if self.endings.first(client_id, connect.clean_start, again):
             return
         session, present = self.claim(connection, connect, client_id)
@@ -180,7 +181,7 @@ class Connecting:
         connection.session.untold = False
         connection.last_read = self.engine.scheduler.monotonic()  # its keep-alive begins
         if connection.session.connection is connection:
-            self.engine.delivery.resume(connection.session)
+            self.engine.in_flight.resume(connection.session)
 
     def will_allowed(self, connection: Connection, will: Will) -> bool:
         """A will is a publication: the access list is asked when it is deposited, and again when it is published."""
@@ -345,8 +346,9 @@ class Connecting:
         going = engine.being_taken(OUT, session.key)
         for stored in self.endings.stored(session):
             if stored.token not in going:
-                engine.delivery.forget(session, stored)
-        engine.delivery.waiting.emptied(session)
+                engine.turn.take("MQGATE.OUT", session.key, stored.token)
+                engine.reports.forgotten(stored)
+        engine.stored.emptied(session)
 
     # -- time --
 

@@ -8,17 +8,16 @@ that client waits; nobody else does.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gateway.broker.sessions import wills
-from gateway.broker.sessions.asking import PAGE, ask, stored_for
+from gateway.broker.sessions.asking import ask
 from gateway.errors import MQError
-from gateway.ports.batch import MQMD_LENGTH, Puts, Stored, Token
-from gateway.ports.state_queues import OUT
-from gateway.session.connection import CLOSED, Connection
-from gateway.session.record import REPORTS, SHARED
+from gateway.ports.batch import Stored
+from gateway.ports.state_queues import OUT, PAGE, stored_for
+from gateway.session.registry import Ending, Waiter
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
@@ -29,62 +28,38 @@ _FLAGS = 2
 """Bytes of a stored record up to its flags."""
 
 
-class Again(NamedTuple):
-    """What is done when a session can end, and who waits for it."""
-
-    connection: Connection | None
-    call: Callable[[], None]
-
-
-class _Ending:
-    __slots__ = ("again", "last", "session", "stored")
-
-    def __init__(self, session: Session, again: Again) -> None:
-        self.session = session
-        self.again = [again]
-        """What is waiting for it, in order."""
-        self.stored: dict[Token, Stored] = {}
-        self.last: Token | None = None
-
-    def add(self, stored: Stored) -> None:
-        """Payloads are kept only where somebody wants them."""
-        wanted = stored.data[1] & (REPORTS | SHARED)
-        self.stored[stored.token] = stored if wanted else Stored(stored.token, b"", stored.data[:_FLAGS])
-
-
 class Endings:
     """See the module. One session is read at a time: after an outage many may be due."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.under_way: dict[Session, _Ending] = {}
-        self._line: deque[_Ending] = deque()
-        self._reading: _Ending | None = None
+        self.under_way = engine.sessions.ending
+        self._line: deque[Ending] = deque()
+        self._reading: Ending | None = None
         self._known: dict[Session, Iterable[Stored]] = {}
         """What is stored for sessions that may end now."""
 
-    def ready(self, session: Session, again: Again) -> bool:
+    def ready(self, session: Session, again: Waiter) -> bool:
         """Whether a session without a client can end at once; if not, `again` is called when it can."""
         if self.engine.far is None or session in self._known or not (session.durable or session.stored):
             return True
         if session in self.under_way:
             self.join(session, again)
         else:
-            ending = self.under_way[session] = _Ending(session, again)
+            ending = self.under_way[session] = Ending(session, again)
             self.engine.turn.after.append(partial(self._begin, ending))  # what it had under way is committed by then
         return False
 
-    def join(self, session: Session, again: Again) -> None:
+    def join(self, session: Session, again: Waiter) -> None:
         """Have `again` called too when the session can end; somebody waits for it, so it is the next one. Those who
         have given up are forgotten."""
         ending = self.under_way[session]
-        ending.again = [one for one in ending.again if one.connection is None or one.connection.state != CLOSED]
-        ending.again.append(again)
+        ending.add_waiter(again)
         if ending in self._line:
             self._line.remove(ending)
             self._line.appendleft(ending)
 
-    def first(self, client_id: str, clean_start: bool, again: Again) -> bool:
+    def first(self, client_id: str, clean_start: bool, again: Waiter) -> bool:
         """Whether an earlier session of a client that comes has to end first and has not; `again` is called then."""
         engine = self.engine
         session = engine.sessions.get(client_id)
@@ -101,7 +76,7 @@ class Endings:
 
     def when_known(self, session: Session) -> None:
         """End a session that has lost its client, at once or when it is known what is stored for it."""
-        if self.ready(session, Again(None, lambda: self._if_alone(session))):
+        if self.ready(session, Waiter(None, lambda: self._if_alone(session))):
             self.engine.connecting.end(session)
             return
         session.expiry, session.ends_at = 0, self.engine.now
@@ -114,7 +89,7 @@ class Endings:
 
     def due(self, session: Session) -> None:
         """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.2-8]."""
-        if self.ready(session, Again(None, lambda: self._if_due(session))):
+        if self.ready(session, Waiter(None, lambda: self._if_due(session))):
             self.engine.sys_topics.expired_clients += 1
             wills.fire(self.engine, session)
             self.engine.connecting.end(session)
@@ -129,14 +104,7 @@ class Endings:
             return self._known[session]
         return stored_for(self.engine.queue_manager, session.key) if self.engine.far is None else ()
 
-    def added(self, session: Session, puts: Puts, row: int, count: int) -> None:
-        """More has been stored for a session."""
-        ending = self.under_way.get(session)
-        if ending is not None:
-            for at in range(row, row + count):
-                ending.add(Stored(puts.tokens[at], b"", puts.heads[at][MQMD_LENGTH:] + puts.bodies[at]))
-
-    def _begin(self, ending: _Ending) -> None:
+    def _begin(self, ending: Ending) -> None:
         self._line.append(ending)
         if self._reading is None:
             self._next()
@@ -146,11 +114,11 @@ class Endings:
         if self._reading is not None:
             self._read(self._reading)
 
-    def _read(self, ending: _Ending) -> None:
+    def _read(self, ending: Ending) -> None:
         engine, key, last = self.engine, ending.session.key, ending.last
         ask(engine, lambda: engine.queue_manager.fetch(OUT, key, PAGE, last), partial(self._found, ending))
 
-    def _found(self, ending: _Ending, page: list[Stored] | MQError) -> None:
+    def _found(self, ending: Ending, page: list[Stored] | MQError) -> None:
         if isinstance(page, MQError):  # it is away for the moment
             self.engine.scheduler.later(_AGAIN_SECONDS, lambda: self._read(ending))
             return
@@ -165,7 +133,7 @@ class Endings:
         del self.under_way[session]
         self._known[session] = ending.stored.values()
         try:
-            for again in ending.again:
+            for again in ending.waiters:
                 again.call()
         finally:
             del self._known[session]

@@ -14,14 +14,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker.sessions import recovery, wills
-from gateway.broker.sessions.asking import ask, stored_for
+from gateway.broker.sessions.asking import ask
 from gateway.errors import MQError
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import Connect
 from gateway.ports.access import Verdict
 from gateway.ports.batch import BatchQueueManager, Stored
 from gateway.ports.ownership import Letter, Owners, letter_key
-from gateway.ports.state_queues import GATEWAYS, SESSIONS, STAGED, WILLS
+from gateway.ports.state_queues import GATEWAYS, SESSIONS, STAGED, WILLS, stored_for
 from gateway.session.connection import AUTHENTICATING, Connection
 from gateway.session.record import decode_json, encode_json, key_of
 from gateway.session.session import Session, will_from_record, will_record
@@ -243,8 +243,8 @@ class Owning:
         engine = self.engine
         engine.subscribing.drop_all(session)
         engine.sessions.remove(session)
-        engine.delivery.waiting.emptied(session)
-        engine.delivery.expiry.forget(session)
+        engine.stored.emptied(session)
+        engine.expiry.forget(session)
         engine.refill.pop(session, None)
 
     def _receive(self, client_id: str) -> None:

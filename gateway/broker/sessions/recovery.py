@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.broker.publish import qos2
 from gateway.broker.sessions import wills
-from gateway.broker.sessions.asking import stored_for
 from gateway.broker.sessions.subscribing import Subscribing
 from gateway.ports.batch import Stored
-from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, WILLS
+from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, WILLS, stored_for
+from gateway.session.outflow import restored
 from gateway.session.record import decode_json, decode_publication
 from gateway.session.session import NEVER, Session
 
@@ -69,7 +69,7 @@ def restore_session(engine: Engine, record: dict[str, Any], rows: Collection[Sto
     for subscribed in list(session.subscriptions.values()):
         subscribing.add(session, subscribed.options, subscribed.identifier)
     depth = engine.queue_manager.depth(OUT, session.key) if rows is None else len(rows)
-    engine.delivery.waiting.added(session, 0, depth)
+    engine.stored.added(session, 0, depth)
     session.outflow.behind = session.stored > 0
     sent = engine.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]
     session.outflow.redelivered = min(sent, session.stored)  # what comes from now on has not been sent before
@@ -88,10 +88,10 @@ def _last_id(engine: Engine, session: Session, rows: Iterable[Stored]) -> int:
     """The packet id given last: counting goes on behind it."""
     used: set[int] = set()
     for stored in rows:
-        item = engine.delivery.restore(stored)
+        item = restored(stored)
         used.add(item.packet_id)
-        engine.delivery.expiry.watch(session, item.publication)
-        engine.delivery.waiting.added(session, len(item.publication.payload), 0)
+        engine.expiry.watch(session, item.publication)
+        engine.stored.added(session, len(item.publication.payload), 0)
     return end_of_ids(used)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.mqtt.topics import SHARE_PREFIX, is_shared
 from gateway.ports.batch import Stored
 from gateway.ports.state_queues import OUT
+from gateway.session.outflow import restored
 from gateway.session.publication import Publication
 from gateway.session.record import is_shared_copy
 from gateway.session.session import Session
@@ -22,7 +23,7 @@ Orphan = tuple[str, Publication]
 def orphans(engine: Engine, session: Session, rows: Callable[[Session], Iterable[Stored]]) -> list[Orphan]:
     """What came to an ending session through shared subscriptions and was not acknowledged. A QoS 2 message that was
     sent may have arrived, and goes to nobody else [MQTT-4.8.2-5]."""
-    engine.delivery.reporting.unanswered(session)
+    engine.reports.unanswered(session)
     filters = {name for name in session.subscriptions if is_shared(name)}
     if not filters:
         return []
@@ -40,7 +41,7 @@ def _stored(engine: Engine, session: Session, filters: set[str], rows: Iterable[
     for stored in rows:
         if stored.token in known or not is_shared_copy(stored.data):
             continue
-        item = engine.delivery.restore(stored)
+        item = restored(stored)
         share = _share_of(engine, item.publication, filters)
         if share and not item.released:
             found.append((share, item.publication))
@@ -61,4 +62,4 @@ def hand_over(engine: Engine, left: list[Orphan]) -> None:
         for group in engine.router.subscriptions.match(topic).groups:
             shared = engine.router.shared(group, topic)
             if shared.name == name:
-                engine.delivery.copy_to_member(shared, publication, {})
+                engine.fan_out.copy_to_member(shared, publication, {})

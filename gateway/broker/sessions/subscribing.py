@@ -169,9 +169,9 @@ class Subscribing:
     def _pour_one(self, session: Session, item: Item) -> None:
         engine = self.engine
         if item.qos == 0:
-            engine.delivery.send_at_once(session, item)
+            engine.fan_out.send_at_once(session, item)
         elif session.durable:
-            engine.delivery.store(session, item)
+            engine.fan_out.store(session, item)
         else:
             engine.turn.deliveries.append((session, [item], None, 0))
 

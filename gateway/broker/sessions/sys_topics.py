@@ -113,4 +113,4 @@ class SysTopics:
                 for session, interest in matched.direct.items()
                 if engine.router.may_receive(session, topic)
             )
-            engine.delivery.fan_out(route, publication)
+            engine.fan_out.deliver(route, publication)

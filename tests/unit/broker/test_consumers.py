@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from broker_harness import Bench, Device
 
-from gateway.broker.deliver.reporting import Feedback
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import PropertyValue, folder
 from gateway.mqtt import properties as prop
 from gateway.ports.sources import Backout
+from gateway.rules.feedback import Feedback
 
 MAPPING = """
 version: 1

@@ -169,7 +169,7 @@ def test_a_clean_start_waits_until_the_old_session_can_end_whole(bench: Bench, v
     assert kinds(new) == [p.CONNACK, p.SUBACK]
     assert bench.queues.commits <= commits + 2
     assert stored(bench, "sub") == 0
-    assert bench.engine.delivery.waiting.messages == 0
+    assert bench.engine.stored.messages == 0
     sender.publish("a/1", b"4", 1, 4)
     assert published(new) == [b"4"]
 
@@ -223,8 +223,8 @@ def test_who_gives_up_again_and_again_is_not_remembered(bench: Bench) -> None:
     for _ in range(9):
         bench.device(4, "sub").connect(clean=True).drop()
     last = bench.device(4, "sub").connect(clean=True)
-    (ending,) = bench.engine.connecting.endings.under_way.values()
-    assert len(ending.again) == 1
+    (ending,) = bench.engine.sessions.ending.values()
+    assert len(ending.waiters) == 1
     answers(bench)
     assert kinds(last) == [p.CONNACK]
 

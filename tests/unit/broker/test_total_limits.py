@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 from broker_harness import Bench
 
-from gateway.broker.deliver.consumers import BATCH, PATIENCE
+from gateway.broker.deliver.consumers import PATIENCE
+from gateway.broker.deliver.handover import BATCH
 from gateway.mq import mqmd
 
 MAPPING = """
@@ -28,7 +29,7 @@ def waits_for(bench: Bench) -> tuple[int, int]:
 
 
 def kept(bench: Bench) -> tuple[int, int]:
-    waiting = bench.engine.delivery.waiting
+    waiting = bench.engine.stored
     return waiting.messages, waiting.bytes
 
 
