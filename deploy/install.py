@@ -3,6 +3,7 @@
 python deploy/install.py [--editable] [EXTRA ...]     the gateway with these extras
 python deploy/install.py --wheels FOLDER [EXTRA ...]  wheels of it and of all it needs, for another place
 python deploy/install.py --only NAME ... --target FOLDER   single packages of the lock, without what they need
+python deploy/install.py --digest [EXTRA ...]         a digest of all that such an installation depends on
 
 `deploy/requirements.lock` names every package of every extra with the hashes of its files, for each Python from 3.11
 on; `deploy/lock` writes it anew from pyproject.toml. Packages that come as source are built with the locked setuptools,
@@ -13,10 +14,13 @@ instead. Needs nothing beyond the standard library.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
 from importlib import metadata
@@ -40,6 +44,29 @@ def locked(text: str) -> dict[str, str]:
 def normal(name: str) -> str:
     """A package's name as indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def extensions() -> dict[str, list[str]]:
+    """The compiled extensions by module name, each with all its files: sources and headers."""
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    return {one["name"]: [*one["sources"], *one.get("depends", ())] for one in setuptools["ext-modules"]}
+
+
+def digest(extras: list[str]) -> str:
+    """Differs when the gateway has to be installed again: other extras, versions, C files or another compiler."""
+    files = {"pyproject.toml", "deploy/requirements.lock", "deploy/install.py"}.union(*extensions().values())
+    headers = Path(sysconfig.get_path("include"), "Python.h").exists()
+    found = hashlib.sha256(repr((sorted(words(extras)), shutil.which("cc"), headers)).encode())
+    for file in sorted(files):
+        found.update(hashlib.sha256((ROOT / file).read_bytes()).digest())
+    return found.hexdigest()[:16]
+
+
+def remove_extensions() -> None:
+    """Delete this Python's extensions in the checkout: setuptools keeps those it finds new enough or cannot compile."""
+    for module in extensions():
+        file = ROOT / (module.replace(".", "/") + sysconfig.get_config_var("EXT_SUFFIX"))
+        file.unlink(missing_ok=True)
 
 
 def wanted(extras: list[str]) -> list[str]:
@@ -95,6 +122,8 @@ def install(extras: list[str], *, editable: bool, wheels: str | None) -> None:
         file.write_text("\n".join(wanted(extras)) + "\n", encoding="utf-8")
         pip(*verb, "--require-hashes", "--no-build-isolation", "-c", str(LOCK), "-r", str(file))
     own = ["--editable", str(ROOT)] if editable else [str(ROOT)]
+    if editable:
+        remove_extensions()
     pip(*verb, "--no-deps", "--no-build-isolation", *own)
 
 
@@ -104,6 +133,8 @@ def unlocked(given: argparse.Namespace) -> None:
         pip("install", "--no-deps", *(["--target", given.target] if given.target else []), *given.only)
         return
     verb = ["install"] if given.wheels is None else ["wheel", "--wheel-dir", given.wheels]
+    if given.editable:
+        remove_extensions()
     extras = f"[{','.join(words(given.extras))}]"
     pip(*verb, *(["--editable"] if given.editable else []), f"{ROOT}{extras}")
 
@@ -116,7 +147,11 @@ def main() -> None:
     parser.add_argument("--wheels", metavar="FOLDER")
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--target", metavar="FOLDER")
+    parser.add_argument("--digest", action="store_true")
     given = parser.parse_args()
+    if given.digest:
+        print(digest(given.extras))
+        return
     if os.environ.get("MQGATE_UNLOCKED"):
         print("MQGATE_UNLOCKED is set: versions and hashes are not those of deploy/requirements.lock", file=sys.stderr)
         unlocked(given)

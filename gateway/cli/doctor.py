@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import click
 
+from gateway.cli.extensions import EXTENSIONS, missing
 from gateway.cli.reach import show_json
 from gateway.config.counting import counted
 from gateway.config.load import load_settings
@@ -53,7 +54,10 @@ def examine(config: str | None) -> Iterator[Found]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = hard >= 20_000 or hard == resource.RLIM_INFINITY
     yield Found("open files", "ok" if enough else "missing", f"limit {soft}, at most {hard}; each device needs one")
-    yield _compiled()
+    compiled = _compiled()
+    yield compiled
+    if compiled.state == "wrong":
+        return  # much of the gateway cannot be imported
     yield _driver()
     yield _tool("C compiler", os.environ.get("CC", "cc"), "the MQI library (mqgate mqi build)", "gcc")
     yield _package("pyspark", "the data pipeline", "pip install 'mqgate[spark]'")
@@ -70,16 +74,12 @@ def examine(config: str | None) -> Iterator[Found]:
 
 
 def _compiled() -> Found:
-    from gateway.backends.ibm import calls
-    from gateway.broker.publish import fast
-    from gateway.net import wire
-    from gateway.queue_manager.store import rows
-
-    parts = {"publications": fast.compiled(), "sockets": wire.compiled(), "rows of the store": rows.compiled()}
-    parts["calls to IBM MQ"] = calls.compiled()
-    left = [part for part, there in parts.items() if not there]
+    try:
+        left = missing()
+    except ImportError as error:
+        return Found("compiled parts", "wrong", str(error))
     if not left:
-        return Found("compiled parts", "ok", ", ".join(parts))
+        return Found("compiled parts", "ok", ", ".join(EXTENSIONS.values()))
     how = "apt-get install gcc python3-dev, then install mqgate again"
     return Found("compiled parts", "missing", f"done in Python, at up to twice the cost: {', '.join(left)}. {how}")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
+
+from gateway.cli.extensions import unusable
 
 COMMANDS = {
     "run": ("gateway.cli.run", "Run the gateway."),
@@ -31,6 +34,15 @@ COMMANDS = {
 
 class Lazy(click.Group):
     """A group whose commands are imported on demand."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """The command; a line for an extension that cannot be loaded, which is for the operator to put right."""
+        try:
+            return super().invoke(ctx)
+        except ImportError as error:
+            if not unusable(error):
+                raise
+            raise click.ClickException(str(error)) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the table."""

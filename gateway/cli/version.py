@@ -7,16 +7,23 @@ import platform
 
 import click
 
-from gateway.broker.publish.fast import compiled
+from gateway.cli.extensions import missing
 from gateway.version import VERSION
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def version(as_json: bool) -> None:
-    """Show the version."""
+    """Show the version; and that a compiled part was built from other sources, if so."""
+    problem = None
+    try:
+        compiled = not missing()
+    except ImportError as error:
+        compiled, problem = False, str(error)
     if as_json:
         found = {"mqgate": VERSION, "python": platform.python_version(), "platform": platform.platform()}
-        click.echo(json.dumps(found | {"compiled": compiled()}))
+        click.echo(json.dumps(found | {"compiled": compiled} | ({"problem": problem} if problem else {})))
     else:
         click.echo(f"mqgate {VERSION}")
+        if problem:
+            click.echo(problem, err=True)

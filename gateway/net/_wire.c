@@ -14,6 +14,10 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
 #define ROOM (512 * 1024)
 #define LONGEST (64 * 1024)
 
@@ -180,6 +184,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__wire(void)
 {
+    if (check_sources() < 0) return NULL;
     struct { PyObject **where; const char *name; } names[] = {
         {&s_connection, "connection"}, {&s_proxy, "proxy"}, {&s_chunk, "chunk"}, {&s_direct, "direct"},
     };

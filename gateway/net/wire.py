@@ -70,12 +70,11 @@ def write(kind: type, links: list[Link], datas: list[bytes]) -> list[tuple[int, 
 read_sockets: Callable[[Events, dict[int, HubSocket], int], Received] = receive
 write_sockets: Callable[[type, list[Link], list[bytes]], list[tuple[int, int]]] = write
 try:
-    from gateway.net._wire import receive as _receive
-    from gateway.net._wire import write as _write
-
-    read_sockets, write_sockets = _receive, _write
-except ImportError:
+    import gateway.net._wire as compiled_wire
+except ModuleNotFoundError:
     pass
+else:
+    read_sockets, write_sockets = compiled_wire.receive, compiled_wire.write
 
 
 def compiled() -> bool:

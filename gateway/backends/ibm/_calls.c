@@ -26,6 +26,10 @@
 #include <sys/syscall.h>
 #endif
 
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
 #define MD_LENGTH 364
 #define PMO_LENGTH 184
 #define GMO_LENGTH 112
@@ -656,6 +660,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_calls", "The MQI ca
 
 PyMODINIT_FUNC PyInit__calls(void)
 {
+    if (check_sources() < 0) return NULL;
     PyObject *made = PyModule_Create(&module);
     PyObject *type = PyType_FromSpec(&spec);
     if (made == NULL || type == NULL || PyModule_AddObject(made, "Carrier", type) < 0) {

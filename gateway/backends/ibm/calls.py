@@ -31,7 +31,7 @@ try:
     from gateway.backends.ibm._calls import Carrier as _Made
 
     _made = _Made if sys.byteorder == "little" else None  # descriptors are made little-endian, and patched as they are
-except ImportError:
+except ModuleNotFoundError:
     pass
 
 

@@ -26,6 +26,9 @@ enum { STAGED_ID = 2 };         /* bytes of the packet identifier before the pay
 #endif
 
 #include "_topic_cache.h"
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
 
 /* -- routes: instances of one class with slots, read where they lie -- */
 
@@ -42,7 +45,7 @@ static PyObject *field(PyObject *route, int which)
     return value;
 }
 
-PyDoc_STRVAR(routes_doc, "routes(type) -> None\n\nThe class of routes, whose slots are read from now on.");
+PyDoc_STRVAR(routes_doc, "routes(cls) -> None\n\nThe class of routes, whose slots are read from now on.");
 
 static PyObject *routes(PyObject *Py_UNUSED(self), PyObject *type)
 {
@@ -995,6 +998,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__chunks(void)
 {
+    if (check_sources() < 0) return NULL;
     if ((s_close = PyUnicode_InternFromString("close")) == NULL ||
         (s_width = PyUnicode_InternFromString("width")) == NULL ||
         (s_start = PyUnicode_InternFromString("start")) == NULL || (s_step = PyUnicode_InternFromString("step")) == NULL)

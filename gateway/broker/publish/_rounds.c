@@ -10,6 +10,10 @@
 #include <string.h>
 #include <structmember.h>
 
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
 enum { ONLINE = 2, HOT = 1, V5 = 5 }; /* as in session/connection.py, broker/route.py and mqtt/packets.py */
 enum { QOS_1 = 0x32, SHORTEST = 6, CACHE = QOS_1 & 7 };
 
@@ -339,6 +343,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__rounds(void)
 {
+    if (check_sources() < 0) return NULL;
     if ((s_inbound = PyUnicode_InternFromString("inbound")) == NULL ||
         (s_receive_maximum = PyUnicode_InternFromString("receive_maximum")) == NULL)
         return NULL;

@@ -10,6 +10,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
 enum { NEAR_TOPIC = 42, NEAR_TRIED = 8, NEAR_FEWEST = 64, NEAR_MOST = 1 << 15, NEAR_LINE = 64 };
 
 typedef struct {

@@ -33,16 +33,12 @@ if TYPE_CHECKING:
     Opened = Callable[[Route], tuple[list[bytes], list[bytes], set[Connection]]]
 
 try:
-    from gateway.broker.publish import _chunks
-
-    _chunks.routes(Route)
-    _chunks.pair({}, [], ())
-    _chunks.let_go(b"", 0, {}, None, [], [])
-    _chunks.Topics()
-except (ImportError, AttributeError):  # AttributeError: it was built from older sources
+    import gateway.broker.publish._chunks as chunks
+except ModuleNotFoundError:
     compiled_chunks = False
 else:
     compiled_chunks = True
+    chunks.routes(Route)
 
 QOS_0, QOS_1, QOS_2 = 0x30, 0x32, 0x34
 """First bytes of a PUBLISH with neither DUP nor RETAIN."""
@@ -61,13 +57,13 @@ def compiled() -> bool:
 
 def length_of(column: list[bytes]) -> int:
     """The bytes of a column's values together."""
-    return _chunks.length(column) if compiled_chunks else sum(map(len, column))
+    return chunks.length(column) if compiled_chunks else sum(map(len, column))
 
 
 def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token]) -> None:
     """The token of each packet id, now that they are stored."""
     if compiled_chunks:
-        _chunks.pair(into, ids, tokens)
+        chunks.pair(into, ids, tokens)
     else:
         into.update(zip(ids, tokens, strict=True))
 
@@ -135,7 +131,7 @@ class Chunk:
 
     def _route(self, first: int) -> Route | None:
         """The route of the PUBLISH that is next."""
-        topic = _chunks.topic(self.data, self.offset, self.limits[1])
+        topic = chunks.topic(self.data, self.offset, self.limits[1])
         if topic is None:
             return None
         route: Route | None = self.connection.caches[first & 7].get(topic)
@@ -161,7 +157,7 @@ class Chunk:
         cache = self._cache(first & 7)
         return self._went(
             first,
-            _chunks.take(self.data, self.offset, *self.limits, first, cache, self.missing, self.prepared, self.replies),
+            chunks.take(self.data, self.offset, *self.limits, first, cache, self.missing, self.prepared, self.replies),
         )
 
     def _cache(self, kind: int) -> dict[bytes, Route]:
@@ -169,7 +165,7 @@ class Chunk:
         caches = self.connection.caches
         cache = caches[kind]
         if len(cache) >= MANY and type(cache) is dict:
-            cache = _chunks.Topics(cache)
+            cache = chunks.Topics(cache)
             self.connection.caches = (*caches[:kind], cache, *caches[kind + 1 :])
         return cache
 
@@ -183,7 +179,7 @@ class Chunk:
             return True
         self.engine.staging.head(route, session.client_id)
         puts, ids = self.engine.turn.staging(session)
-        went = _chunks.stage(
+        went = chunks.stage(
             self.data, self.offset, *self.limits, connection.caches[QOS_2 & 7], self.missing, session.inbound, ids,
             puts.heads, puts.bodies, self.replies,
         )  # fmt: skip
@@ -193,7 +189,7 @@ class Chunk:
         """Publications of one topic, if enough of them follow."""
         session = self.connection.session
         held = Held(route.wire_topic, QOS_2, route.run, route.head, getattr(route.tails, "width", 0))
-        stop, rows, held.size, held.longest = _chunks.hold(
+        stop, rows, held.size, held.longest = chunks.hold(
             self.data, self.offset, *self.limits, LEAST, MOST, route.tails, session.inbound, held, held.ids,
             held.bodies, self.replies,
         )  # fmt: skip
@@ -210,7 +206,7 @@ class Chunk:
         if not held.tokens or route.hot != STAGING or route.run != held.run or route.head != held.head:
             return False
         session = connection.session
-        stop, rows, first = _chunks.let_go(self.data, self.offset, session.inbound, held, held.ids, self.replies)
+        stop, rows, first = chunks.let_go(self.data, self.offset, session.inbound, held, held.ids, self.replies)
         if rows:
             engine.staged_runs.move(session, Move(held, first, rows, route.policies[0], connection))
         return self._went(PUBREL, (stop, rows))
@@ -234,7 +230,7 @@ class Chunk:
         if known is None or known[0] is not route.run or known[3] is None:
             self._open(route, turn.releasing(route.run))
         taken = turn.taken(STAGED, session.key)
-        went = _chunks.release(
+        went = chunks.release(
             self.data, self.offset, connection.caches, session.inbound, session.staged_tokens, self.prepared, session,
             taken, self.replies,
         )  # fmt: skip
@@ -345,12 +341,12 @@ def round_in_python(  # noqa: PLR0915 -- the hot loop
 
 take_each = round_in_python
 try:
-    from gateway.broker.publish import _rounds
-
-    _rounds.classes(Connection, Reader, Route)
-    take_each = _rounds.take
-except (ImportError, AttributeError):  # AttributeError: it was built from older sources
+    import gateway.broker.publish._rounds as rounds
+except ModuleNotFoundError:
     pass
+else:
+    rounds.classes(Connection, Reader, Route)
+    take_each = rounds.take
 
 
 def take_round(engine: Engine, arrived: Arrived) -> Arrived:

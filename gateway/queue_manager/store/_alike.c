@@ -15,6 +15,9 @@
 
 #include "_alike.h"
 #include "_met.h"
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
 
 enum { PATTERN = 0, REFERENCE = 1, PLAIN = 2, FIRST_FAMILY = 3 };
 enum { MOST_FAMILIES = 8, MOST_RUNS = 32, SHORTEST = 4, REACH = 256, SHIFT = 96, MOST_MISSED = 4, MOST_LEARNT = 64 };

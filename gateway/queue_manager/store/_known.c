@@ -11,6 +11,9 @@
 #include <string.h>
 
 #include "_alike.h"
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
 
 enum { FEWEST_SLOTS = 1024, MOST_VALUES = 1 << 28 };
 

@@ -10,6 +10,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
 enum { PLACES = 1 << 14, TRIED = 8, ROUND = 16, MOST_GAPS = 48, MOST_HELD = 16 << 20, CACHE_LINE = 64, NEAR_BITS = 8 };
 
 typedef struct {

@@ -10,6 +10,9 @@
 #include <string.h>
 
 #include "_alike.h"
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
 
 PyDoc_STRVAR(messages_doc,
 "messages(cls, heads, bodies, token, time, /) -> list\n\n"
@@ -364,6 +367,7 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__rows(void)
 {
+    if (check_sources() < 0) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made != NULL && (known_add_type(made) < 0 || PyModule_AddType(made, &alike_packing) < 0)) Py_CLEAR(made);
     return made;

@@ -335,8 +335,8 @@ class NoPacking:
 new_packing: Callable[[], Packing] = NoPacking
 unpack: Callable[[bytes | memoryview, int], tuple[bytes, bytes]] = unpack_in_python
 try:
-    from gateway.queue_manager.store import _rows
-
-    new_packing, unpack = _rows.Packing, _rows.unpack
-except (ImportError, AttributeError):  # there was no compiler, or it was built from older sources
+    import gateway.queue_manager.store._rows as compiled_rows
+except ModuleNotFoundError:
     pass
+else:
+    new_packing, unpack = compiled_rows.Packing, compiled_rows.unpack

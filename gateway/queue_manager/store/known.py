@@ -122,8 +122,8 @@ def known() -> Known:
 
 _kind: type[Known] = KnownInPython
 try:
-    from gateway.queue_manager.store import _rows
-
-    _kind = _rows.Known
-except (ImportError, AttributeError):  # there was no compiler, or it was built from older sources
+    import gateway.queue_manager.store._rows as compiled_rows
+except ModuleNotFoundError:
     pass
+else:
+    _kind = compiled_rows.Known

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import accumulate, repeat
 from struct import Struct
 
@@ -88,17 +87,13 @@ agree: Callable[[list[bytes], int, bytes], bool] = agree_in_python
 dictionary: Callable[[list[bytes]], tuple[list[bytes], int, bytes]] = dictionary_in_python
 lay_out: Callable[[list[tuple[int, int, bytes]]], bytes] = lay_out_in_python
 try:
-    from gateway.queue_manager.store import _rows
-except ImportError:
+    import gateway.queue_manager.store._rows as compiled_rows
+except ModuleNotFoundError:
     pass
 else:
-    make_messages, one_run, offsets, same = _rows.messages, _rows.one_run, _rows.offsets, _rows.same
-
-with suppress(ImportError, AttributeError):  # AttributeError: it was built from older sources
-    from gateway.queue_manager.store import _rows as fresh
-
-    extent, repeats, agree, dictionary = fresh.extent, fresh.repeats, fresh.agree, fresh.dictionary
-    lay_out = fresh.lay_out
+    make_messages, one_run, lay_out = compiled_rows.messages, compiled_rows.one_run, compiled_rows.lay_out
+    extent, repeats, dictionary = compiled_rows.extent, compiled_rows.repeats, compiled_rows.dictionary
+    offsets, same, agree = compiled_rows.offsets, compiled_rows.same, compiled_rows.agree
 
 
 def compiled() -> bool:

@@ -1,0 +1,31 @@
+"""The compiled extensions: which are there, and which were built from other sources than those beside them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+
+EXTENSIONS = {
+    "gateway.broker.publish._chunks": "publications of one connection",
+    "gateway.broker.publish._rounds": "publications of many connections",
+    "gateway.net._wire": "sockets",
+    "gateway.queue_manager.store._rows": "rows of the store",
+    "gateway.backends.ibm._calls": "calls to IBM MQ",
+}
+"""By module, what each does; as pyproject.toml lists them."""
+
+
+def missing() -> list[str]:
+    """What is done in Python, because there was no compiler. ImportError: an extension cannot be loaded as it is."""
+    found = []
+    for module, part in EXTENSIONS.items():
+        try:
+            import_module(module)
+        except ModuleNotFoundError:
+            found.append(part)
+    return found
+
+
+def unusable(error: ImportError) -> bool:
+    """Whether it is an extension that could not be loaded; its text then says what to type."""
+    return error.path is not None and error.path.endswith(tuple(EXTENSION_SUFFIXES))
