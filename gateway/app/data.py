@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from gateway.pipeline.source.owner import Owner, QueueManagerJournal
 from gateway.pipeline.source.service import JSON, PipelineService, Reply
 from gateway.queue_manager.embedded import EmbeddedQueueManager
-from gateway.queue_manager.store.journal_store import JournalStore
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
@@ -23,7 +22,7 @@ NEEDED = ("numpy", "pyarrow")
 def pipeline_of(gateway: Gateway) -> PipelineService | None:
     """The service, where messages lie in a journal of ours; IBM MQ has its own way to read them."""
     queue_manager = gateway.queue_manager
-    if not isinstance(queue_manager, EmbeddedQueueManager) or not isinstance(queue_manager.core.store, JournalStore):
+    if not isinstance(queue_manager, EmbeddedQueueManager):
         return None
     return PipelineService(Owner(QueueManagerJournal(queue_manager.core)), gateway.directory)
 

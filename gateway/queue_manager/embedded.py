@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +24,7 @@ from gateway.queue_manager.commands.mqsc_parse import commands, parse
 from gateway.queue_manager.commands.mqsc_status import StatusCommands
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import FLAGS
-from gateway.queue_manager.journal.prepared import StoreOptions
+from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.objects.administration import Administration
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, Value
 from gateway.queue_manager.objects.authority import OWN_USER, Authority
@@ -34,7 +35,6 @@ from gateway.queue_manager.objects.name_resolution import Target
 from gateway.queue_manager.objects.placement import Placer
 from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.objects.triggers import Triggers
-from gateway.queue_manager.store.journal_store import JournalStore
 from gateway.queue_manager.store.memory import MemoryStore
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import Message
@@ -385,5 +385,7 @@ def _left_alone(problem: str, text: str) -> bool:
 
 
 def open_store(path: Path | None, name: str, scheduler: Scheduler, options: StoreOptions | None) -> MessageStore:
-    """The journal in a directory, or memory."""
-    return MemoryStore(name) if path is None else JournalStore(path, name, scheduler.now, options)
+    """The journal in a directory, or a store in memory."""
+    if path is None:
+        return MemoryStore(name)
+    return Store.open(path, clock=scheduler.now, options=replace(options or StoreOptions(), queue_manager=name))

@@ -40,9 +40,9 @@ class Child:
     def __init__(self, path: Path, seed: int) -> None:
         self.dice = random.Random(seed)
         self.store = Store.open(path, clock=lambda: 1.0, options=OPTIONS)
-        last = self.store.state(b"last")
+        last = self.store.state().get(b"last")
         self.number = int(last or b"0")
-        self.next_id = int(self.store.state(b"next id") or b"0")
+        self.next_id = int(self.store.state().get(b"next id") or b"0")
 
     def run(self) -> None:
         while True:

@@ -64,7 +64,7 @@ def test_a_failed_write_leaves_nothing_behind_and_the_store_goes_on(
     first = put(store, b"a", b"b", b"c")
     commit(store, first)
     tokens = first.unit.puts[0].tokens
-    store.lock(tokens[1:2])
+    store.lock("Q", b"", tokens[1:2])
     take = store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=tokens[:2])]), 1.0)
     behind = put(store, b"behind")
     monkeypatch.setattr(os, "pwritev", FailingOnce(os.pwritev, code, done=done))

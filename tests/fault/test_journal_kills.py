@@ -43,7 +43,7 @@ class Ledger:
     def settle(self, lines: list[dict[str, list[list[object]]]], store: Store) -> None:
         """Count everything that was done; what was only announced counts if the store says that it was committed."""
         done = {line["done"] for line in lines if "done" in line}
-        last = int(store.state(b"last") or b"0")
+        last = int(store.state().get(b"last") or b"0")
         for line in lines:
             if "n" not in line:
                 continue
@@ -66,7 +66,7 @@ class Ledger:
 
     def compare(self, store: Store) -> None:
         for queue, expected in self.queues.items():
-            found = [int(message.body[:12]) for message in store.browse(queue, limit=1_000_000)]
+            found = [int(message.body[:12]) for message in store.fetch(queue, limit=1_000_000, locked=True)]
             assert len(found) == len(set(found)), f"{queue}: something is there twice"
             assert set(found) == expected
             assert store.depth(queue) == len(expected)

@@ -196,7 +196,7 @@ class StoreMachine(RuleBasedStateMachine):
     def lock(self, lane: tuple[str, bytes, int], count: int) -> None:
         self.finish()
         rows = self.model.listed(lane[0], lane[1])[:count]
-        self.store.lock([token for token, _row in rows])
+        self.store.lock(lane[0], lane[1], [token for token, _row in rows])
         for _token, row in rows:
             row.locked = True
 
@@ -261,15 +261,17 @@ class StoreMachine(RuleBasedStateMachine):
         for queue in QUEUES:
             for key in KEYS:
                 expected = self.model.listed(queue, key)
-                found = self.store.browse(queue, key, limit=10_000)
+                found = self.store.fetch(queue, key, limit=10_000, locked=True)
                 assert [(m.token, m.head, m.body, m.backout) for m in found] == [
                     (token, row.head, row.body, row.backout) for token, row in expected
                 ]
                 free = self.store.fetch(queue, key, limit=10_000)
                 assert [m.token for m in free] == [token for token, row in expected if not row.locked]
                 assert self.store.depth(queue, key) == len(expected)
-            assert self.store.depth(queue) == sum(len(self.model.listed(queue, key)) for key in KEYS)
-        assert dict(self.store.states()) == self.model.state
+            known = self.store.index.queues.get(queue)
+            depth = known.depth if known is not None else 0
+            assert depth == sum(len(self.model.listed(queue, key)) for key in KEYS)
+        assert self.store.state() == self.model.state
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

@@ -15,7 +15,7 @@ from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, Got, ObjectDescriptor, PutOptions, PutResult
 from gateway.queue_manager.descriptor import default_descriptor
 from gateway.queue_manager.embedded import EmbeddedQueueManager
-from gateway.queue_manager.journal.prepared import StoreOptions
+from gateway.queue_manager.journal import StoreOptions
 from gateway.queue_manager.store.memory import MemoryStore
 
 

@@ -19,8 +19,7 @@ from gateway.pipeline.source.groups import Group
 from gateway.pipeline.source.lookup import Lookup, Run
 from gateway.pipeline.source.messages import Messages, Sending
 from gateway.pipeline.source.segments import Use
-from gateway.queue_manager.journal.prepared import StoreOptions
-from gateway.queue_manager.journal.store import Store
+from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.store.index import Index
 from gateway.queue_manager.store.place import ROW_BITS, slot_of, token_of
 from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
@@ -197,7 +196,7 @@ class QueueManagerJournal:
     @property
     def index(self) -> Index:
         """The store's index."""
-        index: Index = self.core.store.store.index
+        index: Index = self.core.store.index
         return index
 
     def commit(self, unit: StoreUnit) -> None:
@@ -207,7 +206,7 @@ class QueueManagerJournal:
 
     def uses(self, runs: list[Run]) -> dict[int, Use]:
         """The uses of the segments that runs lie in."""
-        return uses_in(self.core.store.store, runs)
+        return uses_in(self.core.store, runs)
 
     def check_queue(self, queue: str) -> None:
         """A local queue it must be: the batch is one unit of work of this store."""

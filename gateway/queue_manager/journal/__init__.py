@@ -1,6 +1,5 @@
 """The journal: the only opener of the store's files."""
 
-from gateway.queue_manager.journal.prepared import Prepared, StoreOptions, Usage, unit_of
-from gateway.queue_manager.journal.store import Store
+from gateway.queue_manager.journal.store import Prepared, Store, StoreOptions
 
-__all__ = ["Prepared", "Store", "StoreOptions", "Usage", "unit_of"]
+__all__ = ["Prepared", "Store", "StoreOptions"]

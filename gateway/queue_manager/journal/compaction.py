@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from gateway.queue_manager.journal.ahead import ReadAhead
 from gateway.queue_manager.journal.decode import FrameHeader, Links, Rows, links_of, numbers_in, rows_of, sections_of
@@ -64,18 +64,12 @@ class Survivors(NamedTuple):
         return Survivors(self.lane, first, count, self.place + at, *columns)  # type: ignore[arg-type]
 
 
-class Holder(Protocol):
-    """What carrying forward asks of the store."""
-
-    index: Index
-    under_way: UnderWay
-
-
 class Walk:
     """One segment on its way to being free."""
 
-    def __init__(self, holder: Holder, extent: Extent, segment: Segment) -> None:
-        self.holder = holder
+    def __init__(self, index: Index, under_way: UnderWay, extent: Extent, segment: Segment) -> None:
+        self._index = index
+        self._under_way = under_way
         self.extent = extent
         self.segment = segment
         self.done = False
@@ -92,7 +86,7 @@ class Walk:
         """Read on; a plan once there is a frame's worth. `number` is the next message number, which carrying does not
         use up; `written` says how many bytes of frames there have been since the step before.
         """
-        if self.holder.index.space.by_slot.get(self.extent.slot) is not self.extent:
+        if self._index.space.by_slot.get(self.extent.slot) is not self.extent:
             self.done = True  # free already, and perhaps in use again
             return None
         budget, self._fresh = READ_STEP, len(self._survivors)
@@ -126,7 +120,7 @@ class Walk:
         row = 0
         carried = numbers if header.flags & FrameFlag.CARRIED else None
         for name, rows in links.groups:
-            lane = self.holder.index.find(name)
+            lane = self._index.find(name)
             begin = header.first_number + row
             runs = [(begin, rows)] if carried is None else stretches(carried[row : row + rows])  # type: ignore[index]
             row += rows
@@ -134,7 +128,7 @@ class Walk:
                 for first, count in runs:
                     yield from ((name, *span) for span in spans(lane, first, count) if span[2] >> ROW_BITS == frame)
         for name, first, count, place in self._moved.get(frame, ()):
-            lane = self.holder.index.find(name)
+            lane = self._index.find(name)
             if lane is not None:
                 yield from ((name, *span) for span in spans(lane, first, count) if span[2] == place + span[0] - first)
 
@@ -156,7 +150,7 @@ class Walk:
         old, fresh = self._survivors[: self._fresh], self._survivors[self._fresh :]
         kept = [part for run in old for part in self._still_there(run)]
         kept += fresh
-        if not self.holder.under_way.idle:
+        if not self._under_way.idle:
             kept = [part for run in kept for part in self._spared(run)]
         kept.sort(key=_LANE_AND_FIRST)
         self._survivors, self._size = [], 0
@@ -172,30 +166,30 @@ class Walk:
 
     def _still_there(self, run: Survivors) -> Iterator[Survivors]:
         """What has neither been taken nor moved since it was read."""
-        lane = self.holder.index.find(run.lane)
+        lane = self._index.find(run.lane)
         if lane is not None:
             for first, count, place in spans(lane, run.first, run.length):
                 if place == run.place + first - run.first:
                     yield run.cut(first, count)
 
     def _spared(self, run: Survivors) -> Iterator[Survivors]:
-        spares = self.holder.under_way.spares_message
+        spares = self._under_way.spares_message
         numbers = [number for number in range(run.first, run.first + run.length) if spares(number)]
         return (run.cut(first, count) for first, count in stretches(numbers))
 
     def _backouts(self, kept: list[Survivors]) -> list[tuple[LaneName, int, int]]:
-        counts = self.holder.index.backouts
+        counts = self._index.backouts
         if not counts:
             return []
         numbers = [(run.lane, number) for run in kept for number in range(run.first, run.first + run.length)]
         return [(lane, number, counts[number]) for lane, number in numbers if number in counts]
 
     def _state(self) -> dict[bytes, bytes | None]:
-        index = self.holder.index
+        index = self._index
         return {
             key: index.state[key]
             for key, slot in index.state_slots.items()
-            if slot == self.extent.slot and self.holder.under_way.spares_state(key)
+            if slot == self.extent.slot and self._under_way.spares_state(key)
         }
 
 

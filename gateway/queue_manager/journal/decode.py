@@ -30,7 +30,7 @@ from gateway.queue_manager.journal.layout import (
     SECTION,
     STATE,
     TAKE,
-    VERSIONS,
+    VERSION,
     Kind,
 )
 from gateway.queue_manager.store.alike import MOST_TOGETHER, total_of, unpack
@@ -86,9 +86,9 @@ def frame_at(data: memoryview, offset: int, salt: int, sequence: int | None = No
         return None
     if xxh3_64_intdigest(data[offset + CHECKED_FROM : end], salt) != checksum:
         return None
-    if version not in VERSIONS:
+    if version != VERSION:
         raise StoreCorrupt(
-            f"frame {its_sequence} has format {version}, this program reads {VERSIONS[-1]} and older: "
+            f"frame {its_sequence} has format version {version}, this program reads {VERSION}: "
             "use the release that wrote it"
         )
     return _header((flags, salt, its_sequence, *more))

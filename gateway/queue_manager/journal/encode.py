@@ -9,9 +9,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, repeat
+from itertools import accumulate
 from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -30,7 +30,6 @@ from gateway.queue_manager.journal.layout import (
     MOVE,
     ONE,
     PACKED,
-    PACKED_VERSION,
     REMOVED,
     SECTION,
     STATE,
@@ -41,9 +40,7 @@ from gateway.queue_manager.journal.layout import (
 from gateway.queue_manager.store.alike import Packing, total_of
 from gateway.queue_manager.store.index import LaneName
 from gateway.queue_manager.store.rows import dictionary, lay_out, offsets, repeats, same
-from gateway.queue_manager.store.unit import NO_ID, LanePuts
 
-T = TypeVar("T")
 Section = tuple[int, int, bytes]
 """Kind, form, content."""
 CHECKSUM = Struct("<Q")
@@ -67,43 +64,12 @@ class Columns(NamedTuple):
     """Whether several rows may have the same body: within one lane that is not worth looking for."""
 
 
-def columns_of(groups: Sequence[LanePuts]) -> Columns:
-    """The columns of several groups behind one another; of one group they are its own."""
-    if len(groups) == 1:
-        only = groups[0]
-        return Columns(only.heads, only.bodies, only.msg_ids, only.correl_ids, only.expiries, only.put_times)
-    heads: list[bytes] = []
-    bodies: list[bytes] = []
-    plain = True
-    for group in groups:
-        heads += group.heads
-        bodies += group.bodies
-        plain = plain and group.plain
-    if plain:
-        return Columns(heads, bodies, shared=True)
-    return Columns(
-        heads,
-        bodies,
-        _optional([group.msg_ids for group in groups], groups, NO_ID),
-        _optional([group.correl_ids for group in groups], groups, NO_ID),
-        _optional([group.expiries for group in groups], groups, 0),
-        _optional([group.put_times for group in groups], groups, 0),
-        shared=True,
-    )
-
-
-def _optional(columns: list[Sequence[T] | None], groups: Sequence[LanePuts], none: T) -> list[T] | None:
-    if not any(column is not None for column in columns):
-        return None
-    filled: list[T] = []
-    for column, group in zip(columns, groups, strict=True):
-        filled.extend(repeat(none, len(group.heads)) if column is None else column)
-    return filled
-
-
-def encode_columns(columns: Columns, packing: Packing) -> list[Section]:
-    """The sections that hold rows."""
-    sections = _dictionary(columns.heads, packing) + _bodies(columns.bodies, shared=columns.shared)
+def encode_rows(columns: Columns, packing: Packing) -> tuple[list[Section], int, int]:
+    """The sections that hold rows, what they add to the length of a frame, and the length of heads that are packed (0:
+    they are not).
+    """
+    heads, packed = _heads(columns.heads, packing)
+    sections = heads + _bodies(columns.bodies, shared=columns.shared)
     if columns.msg_ids is not None:
         sections.append((Kind.MSG_IDS, EACH, b"".join(columns.msg_ids)))
     if columns.correl_ids is not None:
@@ -114,7 +80,10 @@ def encode_columns(columns: Columns, packing: Packing) -> list[Section]:
         sections.append(_values(Kind.PUT_TIMES, columns.put_times))
     if columns.numbers is not None:
         sections.append(_values(Kind.NUMBERS, columns.numbers))
-    return sections
+    length = SECTION.size * len(sections)
+    for _kind, _form, content in sections:
+        length += len(content) + 7 & ~7
+    return sections, length, packed
 
 
 def _values(kind: Kind, values: Sequence[int]) -> Section:
@@ -123,44 +92,35 @@ def _values(kind: Kind, values: Sequence[int]) -> Section:
     return kind, EACH, array("Q", values).tobytes()
 
 
-def _offsets(values: Sequence[bytes]) -> tuple[int, bytes]:
-    """Arrow binary offsets: one more than there are values, from 0."""
+def _bounds(kind: Kind, values: Sequence[bytes]) -> Section:
+    """Arrow binary offsets, one more than there are values, from 0: of 4 bytes, or of 8 where these are too few."""
     narrow = offsets(values if isinstance(values, list) else list(values))
-    return (4, narrow) if narrow is not None else (8, array("q", accumulate(map(len, values), initial=0)).tobytes())
+    if narrow is not None:
+        return kind, 4, narrow
+    return kind, 8, array("q", accumulate(map(len, values), initial=0)).tobytes()
 
 
 @lru_cache(maxsize=64)
 def _one_head(head: bytes) -> list[Section]:
-    """The sections of a frame whose rows all have this head: the same heads come again and again."""
-    width, bounds = _offsets([head])
-    return [(Kind.HEAD_OFFSETS, width, bounds), (Kind.HEADS, 0, head)]
+    """The sections of a frame whose rows all have this head: the same heads are used again and again."""
+    return [_bounds(Kind.HEAD_OFFSETS, [head]), (Kind.HEADS, 0, head)]
 
 
-def _dictionary(heads: Sequence[bytes], packing: Packing) -> list[Section]:
-    """Each distinct head once, and which of them each row has (nothing, if there is but one)."""
+def _heads(heads: Sequence[bytes], packing: Packing) -> tuple[list[Section], int]:
+    """Each distinct head once, and which of them each row has (nothing, if there is but one). Second: the length of all
+    distinct heads if they are packed, otherwise 0.
+    """
     heads = heads if isinstance(heads, list) else list(heads)
     if same(heads):
-        return _one_head(heads[0])
+        return _one_head(heads[0]), 0
     distinct, width, index = dictionary(heads)
     if len(distinct) == 1:
-        return _one_head(heads[0])
+        return _one_head(heads[0]), 0
+    index_section = Kind.HEAD_INDEX, width, index
     packed = packing.pack(distinct) if len(distinct) >= WORTH_PACKING else None
     if packed is not None:
-        return [(Kind.HEADS, PACKED, packed), (Kind.HEAD_INDEX, width, index)]
-    form, bounds = _offsets(distinct)
-    return [
-        (Kind.HEAD_OFFSETS, form, bounds),
-        (Kind.HEADS, 0, b"".join(distinct)),
-        (Kind.HEAD_INDEX, width, index),
-    ]
-
-
-def packed_away(sections: Sequence[Section]) -> int:
-    """The bytes of heads that are packed in these sections: in memory they are whole."""
-    for kind, form, content in sections:
-        if kind == Kind.HEADS:
-            return total_of(content) if form == PACKED else 0
-    return 0
+        return [(Kind.HEADS, PACKED, packed), index_section], total_of(packed)
+    return [_bounds(Kind.HEAD_OFFSETS, distinct), (Kind.HEADS, 0, b"".join(distinct)), index_section], 0
 
 
 def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
@@ -172,13 +132,13 @@ def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
         index = array("I", [number[id(body)] for body in bodies])
         sharing = Kind.BODY_INDEX, index.itemsize, index.tobytes()
         bodies = list(by_identity.values())
-    width, bounds = _offsets(bodies)
-    sections: list[Section] = [(Kind.BODY_OFFSETS, width, bounds), (Kind.BODIES, 0, b"".join(bodies))]
+    sections: list[Section] = [_bounds(Kind.BODY_OFFSETS, bodies), (Kind.BODIES, 0, b"".join(bodies))]
     return [*sections, sharing] if sharing else sections
 
 
-class Dictionary:
-    """The lanes a segment has defined so far: each segment defines what it uses, and can be read without the others.
+class LaneNumbers:
+    """The numbers of the lanes that a segment has defined so far. Each segment defines the lanes it uses, and can be
+    read without the others.
 
     Of many lanes only the last ones are remembered; an older one is defined again, under a new number.
     """
@@ -188,13 +148,14 @@ class Dictionary:
     def __init__(self, defined: Sequence[LaneName] = ()) -> None:
         self.next = len(defined)
         self._numbers: dict[LaneName, int] = {name: number for number, name in enumerate(defined)}
-        self._fresh: list[LaneName] = []
+        self.fresh: list[LaneName] = []
+        """The lanes that the frame being made defines."""
 
     def begin(self) -> int:
-        """A frame begins; returns the first number it may define."""
+        """Begin a frame; the first number it may define."""
         if len(self._numbers) > self.REMEMBERED:
             self._numbers = {}
-        self._fresh = []
+        self.fresh = []
         return self.next
 
     def number(self, name: LaneName) -> int:
@@ -202,26 +163,24 @@ class Dictionary:
         known = self._numbers.get(name)
         if known is None:
             known = self._numbers[name] = self.next
-            self._fresh.append(name)
+            self.fresh.append(name)
             self.next += 1
         return known
 
-    def definitions(self) -> list[LaneName]:
-        """What the frame must define."""
-        return self._fresh
-
     def take_back(self) -> None:
         """The frame is not written: its definitions do not count."""
-        for name in self._fresh:
+        for name in self.fresh:
             del self._numbers[name]
-        self.next -= len(self._fresh)
-        self._fresh = []
+        self.next -= len(self.fresh)
+        self.fresh = []
 
 
-def encode_links(links: Links, dictionary: Dictionary) -> list[Section]:
-    """The sections that name lanes, with definitions of those the segment does not know yet."""
-    first = dictionary.begin()
-    number = dictionary.number
+def encode_links(links: Links, lanes: LaneNumbers) -> tuple[list[Section], int]:
+    """The sections that name lanes, with definitions of those that are new in the segment; and what they add to the
+    length of a frame.
+    """
+    first = lanes.begin()
+    number = lanes.number
     sections: list[Section] = []
     if links.groups:
         sections.append((Kind.GROUPS, 0, b"".join([GROUP.pack(number(name), rows) for name, rows in links.groups])))
@@ -236,9 +195,12 @@ def encode_links(links: Links, dictionary: Dictionary) -> list[Section]:
         sections.append((Kind.BACKOUTS, 0, b"".join(backouts)))
     if links.state:
         sections.append((Kind.STATE, 0, _state(links.state)))
-    if dictionary.next > first:
-        sections.append((Kind.LANES, 0, _definitions(first, dictionary.definitions())))
-    return sections
+    if lanes.next > first:
+        sections.append((Kind.LANES, 0, _definitions(first, lanes.fresh)))
+    length = SECTION.size * len(sections)
+    for _kind, _form, content in sections:
+        length += len(content) + 7 & ~7
+    return sections, length
 
 
 def _definitions(first: int, names: list[LaneName]) -> bytes:
@@ -256,19 +218,6 @@ def _state(records: dict[bytes, bytes | None]) -> bytes:
     return b"".join(parts)
 
 
-def frame_length(sections: Sequence[Section]) -> int:
-    """The exact length of the frame these sections make."""
-    return FRAME_LENGTH + sections_length(sections)
-
-
-def sections_length(sections: Sequence[Section]) -> int:
-    """What these sections add to the length of a frame."""
-    length = SECTION.size * len(sections)
-    for _kind, _form, content in sections:
-        length += len(content) + 7 & ~7
-    return length
-
-
 class FrameHead(NamedTuple):
     """What the caller decides about a frame."""
 
@@ -282,14 +231,10 @@ class FrameHead(NamedTuple):
 
 def encode_frame(head: FrameHead, sections: Sequence[Section], buffer: memoryview) -> int:
     """Write the frame into `buffer`, checksum included; the rest of its last block is zeroed. Returns the length."""
-    version = VERSION
-    for kind, form, _content in sections:
-        if form == PACKED and kind == Kind.HEADS:
-            version = PACKED_VERSION
     data = lay_out(sections if isinstance(sections, list) else list(sections))
     length = FRAME_LENGTH + len(data)
     FRAME.pack_into(
-        buffer, 0, 0, FRAME_MAGIC, version, head.flags, head.salt, head.sequence, head.time, head.first_number,
+        buffer, 0, 0, FRAME_MAGIC, VERSION, head.flags, head.salt, head.sequence, head.time, head.first_number,
         head.rows, length, len(sections), 0, 0,
     )  # fmt: skip
     buffer[FRAME_LENGTH:length] = data

@@ -10,11 +10,7 @@ from enum import IntEnum, IntFlag
 from struct import Struct
 
 VERSION = 1
-"""Of segments, and of frames that say nothing in a way that came later."""
-PACKED_VERSION = 2
-"""Of frames with packed heads: releases that do not know these refuse the frame by its version."""
-VERSIONS = (VERSION, PACKED_VERSION)
-"""Frames this program reads."""
+"""Of segments and frames. Packed heads are told by the form of their section, carried rows by a flag."""
 BLOCK = 4096
 """Frames and headers begin on a multiple of this and are padded to one: what O_DIRECT asks for, and no acknowledged
 byte is ever written again because it shares a block with a new one."""

@@ -8,46 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import repeat
+from typing import TypeVar
 
 from gateway.errors import StoreError
 from gateway.queue_manager.journal.decode import Links, Rows
-from gateway.queue_manager.journal.encode import (
-    Columns,
-    Dictionary,
-    Section,
-    columns_of,
-    encode_columns,
-    encode_links,
-    packed_away,
-    sections_length,
-)
-from gateway.queue_manager.journal.layout import FRAME_LENGTH, MAX_FRAME, MAX_KEY
-from gateway.queue_manager.store.alike import Packing
+from gateway.queue_manager.journal.encode import Columns
+from gateway.queue_manager.journal.layout import MAX_KEY
+from gateway.queue_manager.journal.reader import Reader
 from gateway.queue_manager.store.changes import Changes
-from gateway.queue_manager.store.index import Index, LaneName, MoveRun, TokenRun, consecutive, neighbours
-from gateway.queue_manager.store.place import MAX_ROWS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, priority_of, token_of
+from gateway.queue_manager.store.index import LaneName, MoveRun, TokenRun, consecutive, neighbours
+from gateway.queue_manager.store.place import MAX_ROWS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, priority_of
 from gateway.queue_manager.store.rows import extent
 from gateway.queue_manager.store.space import BIG_ROW
 from gateway.queue_manager.store.under_way import UnderWay
-from gateway.queue_manager.store.unit import LaneMoves, LanePuts, Message, StoreUnit
+from gateway.queue_manager.store.unit import NO_ID, LaneMoves, LanePuts, StoreUnit
 
+T = TypeVar("T")
 TOO_LARGE = "a unit of work may have at most {limit} {what}, this one has {found}: split it"
-
-
-class Looker(Protocol):
-    """What planning asks of the store."""
-
-    index: Index
-    under_way: UnderWay
-
-    def read(self, queue: str, key: bytes, tokens: Sequence[int]) -> list[Message]:
-        """Messages by token, in the order of the tokens; those not there are left out."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """See the module."""
+    """A unit with its numbers."""
 
     first_number: int
     links: Links
@@ -60,29 +43,11 @@ class Plan:
     first_volatile: int = 0
     next_number: int = 0
     missing: list[int] = field(default_factory=list)
-    _row_sections: list[Section] | None = None
-    _row_length: int = 0
 
     @classmethod
     def empty(cls, number: int) -> Plan:
         """A frame that says nothing."""
         return cls(number, Links([], [], [], [], {}), next_number=number)
-
-    @property
-    def needs_frame(self) -> bool:
-        """Whether anything must reach the disk."""
-        links = self.links
-        return bool(self.rows or links.takes or links.moves or links.backouts or links.state)
-
-    def sections(self, dictionary: Dictionary, packing: Packing) -> tuple[list[Section], int]:
-        """The frame's sections with lanes as the segment's dictionary numbers them, and the frame's length."""
-        if self._row_sections is None:
-            self._row_sections = encode_columns(self.columns, packing) if self.rows else []
-            self._row_length = FRAME_LENGTH + sections_length(self._row_sections)
-            if self._row_length > MAX_FRAME:
-                raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=self._row_length))
-        links = encode_links(self.links, dictionary)
-        return self._row_sections + links, self._row_length + sections_length(links)
 
     def changes(self, frame: int, used: int) -> Changes:
         """What the frame does to the index once it is durable."""
@@ -92,56 +57,36 @@ class Plan:
             lengths = [len(body) for body in self.columns.bodies] if longest >= BIG_ROW else []
         return Changes(
             frame, self.first_number, links.groups, self.columns.numbers, links.takes, links.moves, links.backouts,
-            links.state, used, longest, lengths, self.columns.expiries,
+            links.state, used, longest, lengths,
         )  # fmt: skip
 
-    def frame_rows(self, time: int, size: int) -> Rows | None:
-        """The rows as reading gives them, for the cache; `size` is that of the frame."""
-        if not self.rows:
-            return None
-        return rows_in_memory(self.columns, time, size + packed_away(self._row_sections or ()))
 
-
-def rows_in_memory(columns: Columns, time: int, size: int) -> Rows:
-    """Columns as `decode.rows_of` would return them."""
-    return Rows(
-        time,
-        columns.heads,
-        columns.bodies,
-        columns.msg_ids,
-        columns.correl_ids,
-        columns.expiries,
-        columns.put_times,
-        size,
-    )
-
-
-def plan_unit(store: Looker, unit: StoreUnit, number: int, time: int) -> Plan:
+def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int, time: int) -> Plan:
     """Look everything up and number it. Fills the tokens of the unit's puts and moves."""
     if unit.state and max(map(len, unit.state)) > MAX_KEY:
         raise StoreError(f"keys of state records have at most {MAX_KEY} bytes")
     links = Links([], [], [], [], dict(unit.state))
     plan = Plan(number, links)
     puts = [group for group in unit.puts if group.heads]
-    if not (unit.takes or unit.moves or unit.backouts) and all(group.persistent for group in puts):
+    if not (unit.takes or unit.moves or unit.backouts) and not [group for group in puts if not group.persistent]:
         _plan_puts(plan, puts)
         plan.first_volatile = plan.next_number
         return plan
     takes = [(queue, key, tokens) for (queue, key), tokens in _takes_by_key(unit).items()] if unit.takes else []
-    rewritten = [_rewrite(store, move, plan) for move in unit.moves if move.heads is not None]
+    rewritten = [_rewrite(reader, under_way, move, plan) for move in unit.moves if move.heads is not None]
     for groups, move in rewritten:
         puts += groups
         takes.append((move.queue, move.key, move.tokens))
     _plan_puts(plan, [group for group in puts if group.persistent])
     for queue, key, tokens in takes:
-        _plan_takes(store, plan, queue, key, tokens)
+        _plan_takes(reader, under_way, plan, queue, key, tokens)
     if unit.moves:
-        _plan_moves(store, plan, [move for move in unit.moves if move.heads is None])
+        _plan_moves(reader, under_way, plan, [move for move in unit.moves if move.heads is None])
     _plan_volatile(plan, [group for group in puts if not group.persistent], time)
     for groups, move in rewritten:
         move.new_tokens = [token for group in groups for token in group.tokens]
     if unit.backouts:
-        _plan_backouts(store, plan, unit)
+        _plan_backouts(reader, plan, unit)
     return plan
 
 
@@ -167,7 +112,7 @@ def _name_groups(groups: list[LanePuts], number: int) -> list[tuple[LaneName, in
         else:
             queue, key, priority = group.queue, group.key, group.priority
             check_lane(queue, key, priority)
-            base = token_of(priority, 0)
+            base = (PRIORITIES - 1 - priority) << NUMBER_BITS
             named.append(((queue, key, PRIORITIES - 1 - priority), rows))
         group.tokens = range(base + number, base + number + rows)
         number += rows
@@ -192,6 +137,40 @@ def _takes_by_key(unit: StoreUnit) -> dict[tuple[str, bytes], Sequence[int]]:
     return gathered
 
 
+def _columns_of(groups: Sequence[LanePuts]) -> Columns:
+    """The columns of several groups, one group after the other; those of one group are used as they are."""
+    if len(groups) == 1:
+        only = groups[0]
+        return Columns(only.heads, only.bodies, only.msg_ids, only.correl_ids, only.expiries, only.put_times)
+    heads: list[bytes] = []
+    bodies: list[bytes] = []
+    plain = True
+    for group in groups:
+        heads += group.heads
+        bodies += group.bodies
+        plain = plain and group.plain
+    if plain:
+        return Columns(heads, bodies, shared=True)
+    return Columns(
+        heads,
+        bodies,
+        _optional([group.msg_ids for group in groups], groups, NO_ID),
+        _optional([group.correl_ids for group in groups], groups, NO_ID),
+        _optional([group.expiries for group in groups], groups, 0),
+        _optional([group.put_times for group in groups], groups, 0),
+        shared=True,
+    )
+
+
+def _optional(columns: list[Sequence[T] | None], groups: Sequence[LanePuts], none: T) -> list[T] | None:
+    if not any(column is not None for column in columns):
+        return None
+    filled: list[T] = []
+    for column, group in zip(columns, groups, strict=True):
+        filled.extend(repeat(none, len(group.heads)) if column is None else column)
+    return filled
+
+
 def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:
     plan.next_number = plan.first_number
     if not groups:
@@ -200,31 +179,31 @@ def _plan_puts(plan: Plan, groups: list[LanePuts]) -> None:
     plan.rows = sum([rows for _name, rows in plan.links.groups])
     if plan.rows >= MAX_ROWS:
         raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=plan.rows))
-    plan.columns = columns_of(groups)
+    plan.columns = _columns_of(groups)
     plan.next_number += plan.rows
 
 
-def _staying(store: Looker, plan: Plan, tokens: Sequence[int]) -> Sequence[int]:
-    """Without those that leave in a frame under way."""
-    leaving = store.under_way.leaving
+def _staying(under_way: UnderWay, plan: Plan, tokens: Sequence[int]) -> Sequence[int]:
+    """The tokens without those that leave in a frame under way."""
+    leaving = under_way.leaving
     if not leaving or leaving.isdisjoint([token & NUMBER_MASK for token in tokens]):
         return tokens
     plan.missing += [token for token in tokens if token & NUMBER_MASK in leaving]
     return [token for token in tokens if token & NUMBER_MASK not in leaving]
 
 
-def _plan_takes(store: Looker, plan: Plan, queue: str, key: bytes, tokens: Sequence[int]) -> None:
-    found = store.index.runs_of(queue, key, consecutive(_staying(store, plan, tokens)))
+def _plan_takes(reader: Reader, under_way: UnderWay, plan: Plan, queue: str, key: bytes, tokens: Sequence[int]) -> None:
+    found = reader.index.runs_of(queue, key, consecutive(_staying(under_way, plan, tokens)))
     for run, volatile in found.runs:
         (plan.volatile_takes if volatile else plan.links.takes).append(run)
     plan.missing += found.missing
 
 
-def _plan_moves(store: Looker, plan: Plan, moves: list[LaneMoves]) -> None:
+def _plan_moves(reader: Reader, under_way: UnderWay, plan: Plan, moves: list[LaneMoves]) -> None:
     looked_up: list[tuple[LaneMoves, list[tuple[TokenRun, bool]]]] = []
     for move in moves:
         check_lane(move.to_queue, move.to_key, move.to_priority or 0)
-        found = store.index.runs_of(move.queue, move.key, neighbours(_staying(store, plan, move.tokens)))
+        found = reader.index.runs_of(move.queue, move.key, neighbours(_staying(under_way, plan, move.tokens)))
         plan.missing += found.missing
         looked_up.append((move, found.runs))
     placed: dict[TokenRun, int] = {}
@@ -264,26 +243,29 @@ def _plan_volatile(plan: Plan, groups: list[LanePuts], time: int) -> None:
     rows = sum([rows for _name, rows in plan.volatile_groups])
     if rows >= MAX_ROWS:
         raise StoreError(TOO_LARGE.format(limit=MAX_ROWS - 1, what="messages", found=rows))
-    columns = columns_of(groups)
+    columns = _columns_of(groups)
     size = sum(map(len, columns.bodies)) + sum(map(len, set(columns.heads))) + 64 * rows
-    plan.volatile_rows = rows_in_memory(columns, time, size)
+    plan.volatile_rows = Rows(
+        time, columns.heads, columns.bodies, columns.msg_ids, columns.correl_ids, columns.expiries, columns.put_times,
+        size,
+    )  # fmt: skip
     plan.next_number += rows
 
 
-def _plan_backouts(store: Looker, plan: Plan, unit: StoreUnit) -> None:
+def _plan_backouts(reader: Reader, plan: Plan, unit: StoreUnit) -> None:
     for queue, key, token, count in unit.backouts:
-        found = store.index.runs_of(queue, key, [(token, 1)])
+        found = reader.index.runs_of(queue, key, [(token, 1)])
         plan.missing += found.missing
         plan.links.backouts.extend((run.lane, run.first, count) for run, _volatile in found.runs)
 
 
-def _rewrite(store: Looker, move: LaneMoves, plan: Plan) -> tuple[list[LanePuts], LaneMoves]:
+def _rewrite(reader: Reader, under_way: UnderWay, move: LaneMoves, plan: Plan) -> tuple[list[LanePuts], LaneMoves]:
     """A move with new heads: the bodies are read and written again in this frame, and the old messages taken."""
-    messages = store.read(move.queue, move.key, _staying(store, plan, move.tokens))
+    messages = reader.read_all(move.queue, move.key, _staying(under_way, plan, move.tokens))
     heads = dict(zip(move.tokens, move.heads or (), strict=True))
     volatile = {
         token
-        for run, is_volatile in store.index.runs_of(move.queue, move.key, neighbours([m.token for m in messages])).runs
+        for run, is_volatile in reader.index.runs_of(move.queue, move.key, neighbours([m.token for m in messages])).runs
         if is_volatile
         for token in range(run.first, run.first + run.length)
     }

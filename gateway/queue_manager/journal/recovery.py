@@ -194,7 +194,7 @@ def changes_of(place: int, frame: FrameHeader, sections: Sections, lanes: list[L
     longest, lengths = _lengths(sections, frame)
     return Changes(
         place, frame.first_number, links.groups, numbers, links.takes, links.moves, links.backouts, links.state,
-        frame.length, longest, lengths, numbers_in(sections, Kind.EXPIRIES, frame.rows),
+        frame.length, longest, lengths,
     )  # fmt: skip
 
 

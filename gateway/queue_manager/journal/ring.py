@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import StoreError, StoreUnavailable
-from gateway.queue_manager.journal.failpoint import reach
+from gateway.queue_manager.journal import failpoint
 from gateway.queue_manager.journal.files import Buffers, DurableFile, create_zeroed, sync_directory
-from gateway.queue_manager.journal.layout import BLOCK, header_area, padded
+from gateway.queue_manager.journal.layout import BLOCK, header_area
 from gateway.queue_manager.journal.pace import AHEAD, CATCHING_UP, Pace
 from gateway.queue_manager.journal.segment import (
-    Berth,
+    FramePosition,
     Listed,
     Segment,
     SegmentHeader,
@@ -52,7 +52,9 @@ class RingOptions:
 
 
 class Ring:
-    """See the module. All methods but `settle` and the preparing thread's belong to the thread that prepares frames."""
+    """The segments of a store. `file_of` belongs to the thread that writes, the methods below "preparing ahead" to the
+    ring's own thread, all others to the thread that prepares frames.
+    """
 
     def __init__(self, directory: Path, store: bytes, options: RingOptions) -> None:
         if not SMALLEST <= options.segment_bytes <= LARGEST or options.segment_bytes % BLOCK:
@@ -65,6 +67,8 @@ class Ring:
         self.buffers = Buffers()
         self.used: dict[int, Segment] = {}
         self.current: Segment | None = None
+        self.room = 0
+        """Bytes that the current segment still has for frames."""
         self.next_serial = 1
         self.full: OSError | None = None
         """Why the last attempt to prepare a segment failed."""
@@ -93,6 +97,7 @@ class Ring:
         """Take over what recovery found."""
         self.used = {segment.slot: segment for segment in used}
         self.current = current
+        self.room = current.size - current.end if current is not None and current.header is not None else 0
         for segment in spares:
             (self._spares if segment.size == self.options.segment_bytes else self._retired).append(segment)
         self._slots = {segment.slot for segment in [*used, *spares]}
@@ -122,18 +127,14 @@ class Ring:
 
     # ---- placing frames
 
-    def fits(self, length: int) -> bool:
-        """Whether the current segment has room for a frame of `length` bytes."""
-        return self.current is not None and self.current.end + padded(length) <= self.current.size
-
-    def berth(self, length: int, sequence: int, number: int, time: int, *, essential: bool) -> Berth:
+    def position_for(self, length: int, sequence: int, number: int, time: int, *, essential: bool) -> FramePosition:
         """A place for a frame of `length` bytes. `essential` frames (nothing but takes) may use the reserve of a full
         disk.
         """
-        length = padded(length)
+        length = -(-length // BLOCK) * BLOCK
         current = self.current
-        if current is not None and current.header is not None and self.fits(length):
-            return Berth(current, current.end, None, current.header.salt)
+        if length <= self.room and current is not None and current.header is not None:
+            return FramePosition(current, current.end, length, None, current.header.salt)
         room = listing_room(self.options.segment_bytes) - (0 if essential else KEPT_LISTINGS)
         if len(self.used) >= room:
             raise StoreUnavailable(
@@ -144,19 +145,20 @@ class Ring:
         serial, salt, listing = self.next_serial, secrets.randbits(64), self._listing()
         header = SegmentHeader(serial, segment.slot, salt, self.store, segment.size, sequence, number, time, listing)
         self.next_serial += 1
-        return Berth(segment, segment.begin, header, header.salt)
+        return FramePosition(segment, segment.begin, length, header, header.salt)
 
-    def take_place(self, berth: Berth, length: int, sequence: int) -> None:
-        """The frame of `sequence` will be there: the next one goes behind it."""
-        segment = berth.segment
-        if berth.opening is not None:
-            segment.header = berth.opening
+    def take_position(self, position: FramePosition, sequence: int) -> None:
+        """The frame of `sequence` will be there: the next one goes after it."""
+        segment = position.segment
+        if position.opening is not None:
+            segment.header = position.opening
             self.used[segment.slot] = segment
             self.current = segment
             self._fill_up_at = segment.size // 2
             self._due = False
-        segment.end = berth.offset + padded(length)
-        self.pace.placed += padded(length)
+        segment.end = position.offset + position.size
+        self.room = segment.size - segment.end
+        self.pace.placed += position.size
         segment.last_sequence = sequence
         if segment.end > self._fill_up_at:
             self._fill_up_at = sys.maxsize
@@ -227,9 +229,9 @@ class Ring:
 
     # ---- writing
 
-    def settle(self, berth: Berth) -> DurableFile:
+    def file_of(self, position: FramePosition) -> DurableFile:
         """In the writing thread: the file to write to, after waiting for its blocks and opening it if need be."""
-        segment = berth.segment
+        segment = position.segment
         if self._thread is None and not segment.ready.is_set():
             self._create(segment)
         if not segment.ready.is_set():
@@ -238,18 +240,18 @@ class Ring:
             self.pace.calm()
         if segment.error is not None or segment.file is None:
             raise segment.error or FileNotFoundError(str(segment.path))
-        if berth.opening is not None:
-            reach("journal.before-header")
-            write_header(segment.file, berth.opening, self.buffers)
-            self._listed = {each.serial for each in berth.opening.listed} | {berth.opening.serial}
+        if position.opening is not None:
+            if failpoint.armed:
+                failpoint.reach("journal.before-header")
+            write_header(segment.file, position.opening, self.buffers)
+            self._listed = {each.serial for each in position.opening.listed} | {position.opening.serial}
             segment.file.let_in()
-            reach("journal.after-header")
+            if failpoint.armed:
+                failpoint.reach("journal.after-header")
         return segment.file
 
-    def written(self, berth: Berth) -> None:
-        """A frame is durable: segments that the newest header does not list any more may go."""
-        if berth.opening is None:
-            return
+    def header_written(self) -> None:
+        """A segment's header is durable: segments that it does not list any more may be removed."""
         self._give_back()
         if self._thread is None:
             while len(self._spares) < self._low_water() and self._add_spare():
@@ -260,7 +262,8 @@ class Ring:
     def free(self, slot: int) -> None:
         """Nothing depends on the segment any more."""
         segment = self.used.pop(slot)
-        reach("journal.recycle")
+        if failpoint.armed:
+            failpoint.reach("journal.recycle")
         if segment.size == self.options.segment_bytes and len(self._ready()) < max(2, self._goal):
             self._spares.append(segment)
             self.full = None
@@ -321,7 +324,7 @@ class Ring:
                 self._spares.append(segment)
             else:
                 self._retired.append(segment)
-        self.current = None
+        self.current, self.room = None, 0
 
     # ---- preparing ahead
 

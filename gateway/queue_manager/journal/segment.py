@@ -90,11 +90,13 @@ class Segment:
 
 
 @dataclass(slots=True)
-class Berth:
+class FramePosition:
     """Where a frame goes. `opening` is the header to write first, if the frame is the first of its segment."""
 
     segment: Segment
     offset: int
+    size: int
+    """Of the frame, in whole blocks."""
     opening: SegmentHeader | None
     salt: int
 

@@ -1,7 +1,7 @@
 """The store: a directory of segments and the index over them. Prepare, write and apply are three steps, so that the
 caller decides which thread waits for the disk.
 
-`prepare`, `apply` and every question belong to one thread; `write` may run in another, one frame at a time and in the
+`prepare`, `apply` and all that reads belong to one thread; `write` may run in another, one frame at a time and in the
 order of `prepare`. Frames may be prepared while an earlier one is being written.
 """
 
@@ -9,28 +9,30 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.errors import StoreCorrupt, StoreError, StoreUnavailable
-from gateway.queue_manager.journal.cache import RowCache
+from gateway.queue_manager.journal import failpoint
 from gateway.queue_manager.journal.compaction import Walk
-from gateway.queue_manager.journal.encode import Dictionary, FrameHead, encode_frame
-from gateway.queue_manager.journal.failpoint import reach
-from gateway.queue_manager.journal.layout import BLOCK, FrameFlag, padded
+from gateway.queue_manager.journal.decode import Rows
+from gateway.queue_manager.journal.encode import FrameHead, LaneNumbers, encode_frame, encode_links, encode_rows
+from gateway.queue_manager.journal.finder import Finder
+from gateway.queue_manager.journal.layout import BLOCK, FRAME_LENGTH, MAX_FRAME, FrameFlag
 from gateway.queue_manager.journal.lock import DirectoryLock
-from gateway.queue_manager.journal.matching import Matching
-from gateway.queue_manager.journal.plan import Plan, plan_unit
-from gateway.queue_manager.journal.prepared import Prepared, StoreOptions, Usage
+from gateway.queue_manager.journal.plan import TOO_LARGE, Plan, plan_unit
+from gateway.queue_manager.journal.reader import Reader
 from gateway.queue_manager.journal.recovery import Progress, recover
 from gateway.queue_manager.journal.ring import Ring, RingOptions
-from gateway.queue_manager.journal.segment import Berth
+from gateway.queue_manager.journal.segment import FramePosition
 from gateway.queue_manager.journal.volatile import VolatileRows
 from gateway.queue_manager.store.alike import new_packing
 from gateway.queue_manager.store.changes import Changes, apply
 from gateway.queue_manager.store.cleaning import excess, victim
 from gateway.queue_manager.store.index import Index, TokenRun
-from gateway.queue_manager.store.place import NUMBER_BITS, VOLATILE, frame_of
+from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, VOLATILE
+from gateway.queue_manager.store.under_way import UnderWay
 from gateway.queue_manager.store.unit import StoreUnit
 
 NO_FLAGS = 0
@@ -38,18 +40,70 @@ RESTART_GAP = 1 << 32
 """Numbers skipped after a crash: non-persistent messages had numbers, and so MsgIds, that no frame tells of."""
 
 
-class Store(Matching):
-    """See the module. Reading is in `Reading`, finding by identifier in `Matching`."""
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Settings of a store."""
+
+    queue_manager: str = ""
+    """Its name, which MsgIds made here begin with: with it, ids of other queue managers are never taken for ours."""
+    segment_bytes: int = 64 << 20
+    spare_segments: int = 3
+    direct: bool = True
+    background: bool = True
+    cache_bytes: int = 64 << 20
+    """Rows of recent frames kept in memory."""
+    volatile_bytes: int = 64 << 20
+    """Non-persistent messages kept in memory; more are spilled to a file that is not recovered."""
+    max_bytes: int | None = None
+    """What the segments may take together; None: what the disk has."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A unit that has been prepared: `write` it, then `apply` it."""
+
+    unit: StoreUnit
+    generation: int
+    missing: Sequence[int] = ()
+    """Tokens of takes and moves whose messages were not there."""
+    sequence: int = 0
+    position: FramePosition | None = None
+    """Where the frame goes; None: nothing of the unit needs the disk."""
+    buffer: memoryview | None = None
+    frame: memoryview | None = None
+    """The part of the buffer that is to be written: whole blocks."""
+    changes: Changes | None = None
+    volatile: Changes | None = None
+    rows: Rows | None = None
+    volatile_rows: Rows | None = None
+    leaving: Sequence[TokenRun] = ()
+    """The messages that the unit takes or moves."""
+    locked: Sequence[int] = ()
+    """The numbers of those that were locked before."""
+    carries: bool = False
+
+
+class Store:
+    """Implements `storage.MessageStore`. The reader, the finder and the index answer what only reads; their calls are
+    bound here.
+    """
 
     def __init__(self, path: Path, ring: Ring, index: Index, options: StoreOptions, clock: Callable[[], float]) -> None:
-        volatile = VolatileRows(path, options.volatile_bytes)
-        super().__init__(ring, index, RowCache(options.cache_bytes), volatile, options.queue_manager)
+        self.ring = ring
+        self.index = index
+        self.volatile = VolatileRows(path, options.volatile_bytes)
+        self.reader = reader = Reader(ring, index, self.volatile, options.cache_bytes)
+        self.finder = Finder(reader, options.queue_manager)
+        self.under_way = UnderWay()
+        self.fetch, self.read, self.load, self.oldest = reader.fetch, reader.read, reader.load, reader.oldest
+        self.find = self.finder.find
+        self.depth = index.depth
         self.path = path
         self.options = options
         self.generation = 0
         self._clock = clock
         self._lock: DirectoryLock | None = None
-        self._dictionary = Dictionary()
+        self._lanes = LaneNumbers()
         self._next_sequence = 1
         self._next_number = 1
         self._next_batch = VOLATILE
@@ -93,7 +147,7 @@ class Store(Matching):
             store._next_sequence = found.next_sequence
             store._written = found.next_sequence - 1
             store._next_number = found.next_number + (0 if found.clean else RESTART_GAP)
-            store._dictionary = Dictionary(found.lanes if go_on else [])
+            store._lanes = LaneNumbers(found.lanes if go_on else [])
             store._settle_after_recovery(go_on=go_on)
             ring.start()
         except BaseException:
@@ -110,14 +164,15 @@ class Store(Matching):
         for slot in list(self.ring.used):
             if slot not in self.index.space.by_slot:
                 self._free(slot)
-        self._collect()
+        if self.index.space.changed:
+            self._collect()
 
     def close(self) -> None:
         """Write the closing frame and let go of the directory. Everything prepared must have been applied."""
         try:
             if not self._failed and self.ring.used and self._written == self._next_sequence - 1:
-                closing = Prepared(StoreUnit(), [], self.generation)
-                self._place(closing, Plan.empty(self._next_number), self._microseconds(self._clock()), FrameFlag.CLOSE)
+                closing = Prepared(StoreUnit(), self.generation)
+                self._place(closing, Plan.empty(self._next_number), int(self._clock() * 1_000_000), FrameFlag.CLOSE)
                 self.write(closing)
         except StoreUnavailable:
             pass  # the next start recovers as after a crash
@@ -128,10 +183,6 @@ class Store(Matching):
                 self._lock.release()
                 self._lock = None
 
-    @staticmethod
-    def _microseconds(now: float) -> int:
-        return int(now * 1_000_000)
-
     # ---- the three steps
 
     def prepare(self, unit: StoreUnit, now: float) -> Prepared:
@@ -140,13 +191,13 @@ class Store(Matching):
         """
         if self._failed:
             self._reopen()
-        prepared = Prepared(unit, [], self.generation)
-        time = self._microseconds(now)
-        plan = plan_unit(self, unit, self._next_number, time)
-        prepared.missing = plan.missing
+        time = int(now * 1_000_000)
+        plan = plan_unit(self.reader, self.under_way, unit, self._next_number, time)
+        prepared = Prepared(unit, self.generation, plan.missing)
         if plan.volatile_rows is not None:
             self._check_volatile_room()
-        if plan.needs_frame:
+        links = plan.links
+        if plan.rows or links.takes or links.moves or links.backouts or links.state:
             self._place(prepared, plan, time, NO_FLAGS)
         if plan.volatile_groups or plan.volatile_takes or plan.volatile_moves:
             prepared.volatile = Changes(
@@ -156,13 +207,14 @@ class Store(Matching):
                 None,
                 plan.volatile_takes,
                 plan.volatile_moves,
-                expiries=plan.volatile_rows.expiries if plan.volatile_rows is not None else None,
             )
             prepared.volatile_rows = plan.volatile_rows
             self._next_batch += 1
         self._next_number = plan.next_number
-        self._hide(prepared, plan)
-        self.under_way.begin(unit)
+        if links.takes or links.moves or plan.volatile_takes or plan.volatile_moves:
+            self._hide(prepared, plan)
+        if unit.backouts or unit.state:
+            self.under_way.begin(unit)
         return prepared
 
     def _check_volatile_room(self) -> None:
@@ -175,9 +227,8 @@ class Store(Matching):
                 )
 
     def _hide(self, prepared: Prepared, plan: Plan) -> None:
+        """What leaves is not handed out any more."""
         links = plan.links
-        if not (links.takes or links.moves or plan.volatile_takes or plan.volatile_moves):
-            return
         runs = [*links.takes, *plan.volatile_takes]
         runs += [TokenRun(move.lane, move.first, move.length) for move in (*links.moves, *plan.volatile_moves)]
         hidden, leaving = self.index.hidden, self.under_way.leaving
@@ -193,39 +244,49 @@ class Store(Matching):
 
     def _place(self, prepared: Prepared, plan: Plan, time: int, flags: int, *, essential: bool = False) -> None:
         """Give the frame its place and its bytes. A frame that opens a segment defines its lanes anew."""
-        dictionary = self._dictionary
-        sections, length = plan.sections(dictionary, self._packing)
-        if not self.ring.fits(length):
-            dictionary.take_back()
-            dictionary = Dictionary()
-            sections, length = plan.sections(dictionary, self._packing)
+        ring, columns, sequence = self.ring, plan.columns, self._next_sequence
+        rows, rows_length, packed = encode_rows(columns, self._packing) if plan.rows else ([], 0, 0)
+        if FRAME_LENGTH + rows_length > MAX_FRAME:
+            raise StoreError(TOO_LARGE.format(limit=MAX_FRAME, what="bytes", found=FRAME_LENGTH + rows_length))
+        lanes = self._lanes
+        links, links_length = encode_links(plan.links, lanes)
+        length = FRAME_LENGTH + rows_length + links_length
+        if length > ring.room:
+            lanes.take_back()
+            lanes = LaneNumbers()
+            links, links_length = encode_links(plan.links, lanes)
+            length = FRAME_LENGTH + rows_length + links_length
         try:
             essential = essential or not plan.rows
-            berth = self.ring.berth(length, self._next_sequence, plan.first_number, time, essential=essential)
+            position = ring.position_for(length, sequence, plan.first_number, time, essential=essential)
         except StoreUnavailable:
-            dictionary.take_back()
+            lanes.take_back()
             raise
-        self._dictionary = dictionary
-        size = padded(length)
-        buffer = self.ring.buffers.take(size)
-        head = FrameHead(flags, berth.salt, self._next_sequence, time, plan.first_number, plan.rows)
+        self._lanes = lanes
+        size = position.size
+        buffer = ring.buffers.take(size)
         frame = buffer[:size]
-        encode_frame(head, sections, frame)
-        self.ring.take_place(berth, size, self._next_sequence)
-        prepared.berth, prepared.buffer, prepared.frame = berth, buffer, frame
-        prepared.sequence = self._next_sequence
-        prepared.changes = plan.changes(frame_of(berth.segment.slot, berth.offset // BLOCK), length)
-        prepared.rows = plan.frame_rows(time, size)
-        self._next_sequence += 1
+        head = FrameHead(flags, position.salt, sequence, time, plan.first_number, plan.rows)
+        encode_frame(head, rows + links, frame)
+        ring.take_position(position, sequence)
+        prepared.position, prepared.buffer, prepared.frame, prepared.sequence = position, buffer, frame, sequence
+        place = position.segment.slot << BLOCK_BITS | position.offset // BLOCK
+        prepared.changes = plan.changes(place, length)
+        if plan.rows:
+            prepared.rows = Rows(
+                time, columns.heads, columns.bodies, columns.msg_ids, columns.correl_ids, columns.expiries,
+                columns.put_times, size + packed,
+            )  # fmt: skip
+        self._next_sequence = sequence + 1
 
     def write(self, prepared: Prepared) -> None:
         """Wait for the disk: one system call. Once it has failed, nothing prepared before `prepare` is called again
         can be written.
         """
-        berth, frame = prepared.berth, prepared.frame
+        position, frame = prepared.position, prepared.frame
         if prepared.generation != self.generation:
             raise StoreUnavailable("an earlier frame could not be written: prepare this unit of work again")
-        if berth is None or frame is None:
+        if position is None or frame is None:
             return
         if prepared.sequence != self._written + 1:
             raise StoreError(
@@ -233,11 +294,13 @@ class Store(Matching):
             )
         pace = self.ring.pace
         try:
-            file = self.ring.settle(berth)
+            file = self.ring.file_of(position)
             pace.writing = True
-            reach("journal.before-write")
-            file.write(frame, berth.offset)
-            reach("journal.after-write")
+            if failpoint.armed:
+                failpoint.reach("journal.before-write")
+            file.write(frame, position.offset)
+            if failpoint.armed:
+                failpoint.reach("journal.after-write")
         except OSError as error:
             self.generation += 1  # before `_failed`: a frame that is just being prepared in the other thread is refused
             self._failed = True
@@ -246,43 +309,52 @@ class Store(Matching):
             ) from error
         finally:
             pace.writing = False
-        self._durable_ends[berth.segment.slot] = berth.offset + len(frame), prepared.sequence
+        self._durable_ends[position.segment.slot] = position.offset + len(frame), prepared.sequence
         self._written = prepared.sequence
         self._to_apply.append(prepared.sequence)
 
     def apply(self, prepared: Prepared) -> None:
         """Make a written unit visible; its tokens are valid from now on. In the order of writing."""
-        if prepared.berth is not None:
+        if prepared.position is not None:
             if not self._to_apply or self._to_apply[0] != prepared.sequence:
                 raise StoreError(
                     f"frame {prepared.sequence} is not the next to apply: {list(self._to_apply)} are written"
                 )
             self._to_apply.popleft()
         self._settled(prepared)
-        if prepared.berth is not None and prepared.changes is not None:
-            self._apply_frame(prepared, prepared.berth, prepared.changes)
+        if prepared.position is not None and prepared.changes is not None:
+            self._apply_frame(prepared, prepared.position, prepared.changes)
         if prepared.volatile is not None:
             apply(self.index, None, prepared.volatile)
             if prepared.volatile_rows is not None:
                 self.volatile.keep(prepared.volatile.frame, prepared.volatile_rows)
-            self.note_arrivals(prepared.volatile, prepared.volatile_rows)
-        self.drop_volatile()
-        self._collect()
-        if prepared.berth is not None:
-            self.ring.written(prepared.berth)
-        reach("journal.after-apply")
+            if self.finder.searched:
+                self.finder.note_arrivals(prepared.volatile, prepared.volatile_rows)
+        space = self.index.space
+        if space.dead_batches:
+            for batch in space.dead_batches:
+                self.volatile.drop(batch)
+            space.dead_batches.clear()
+        if space.changed:
+            self._collect()
+        if prepared.position is not None and prepared.position.opening is not None:
+            self.ring.header_written()
+        if failpoint.armed:
+            failpoint.reach("journal.after-apply")
 
-    def _apply_frame(self, prepared: Prepared, berth: Berth, changes: Changes) -> None:
-        slot = berth.segment.slot
-        if berth.opening is not None:
+    def _apply_frame(self, prepared: Prepared, position: FramePosition, changes: Changes) -> None:
+        slot = position.segment.slot
+        if position.opening is not None:
             for extent in self.index.space.by_slot.values():
                 if not extent.sealed:
                     self.index.space.seal(extent)
-            self.index.space.open(berth.opening.serial, slot)
-        apply(self.index, self.index.space.by_slot[slot], changes)
+            self.index.space.open(position.opening.serial, slot)
+        extent = self.index.space.by_slot[slot]
+        apply(self.index, extent, changes)
         if prepared.rows is not None:
-            self.cache.keep(berth.segment.serial, changes.frame, prepared.rows)
-        self.note_arrivals(changes, prepared.rows)
+            self.reader.cache.keep(extent.serial, changes.frame, prepared.rows)
+        if self.finder.searched:
+            self.finder.note_arrivals(changes, prepared.rows)
         if prepared.buffer is not None:
             self.ring.buffers.give(prepared.buffer)
 
@@ -292,7 +364,7 @@ class Store(Matching):
         Giving up a frame whose write was not tried leaves a gap, so frames prepared after it must be prepared again.
         """
         self._settled(prepared)
-        if prepared.berth is not None and prepared.generation == self.generation:
+        if prepared.position is not None and prepared.generation == self.generation:
             self.generation += 1
             self._failed = True
         for lane, first, count in prepared.leaving:
@@ -301,24 +373,45 @@ class Store(Matching):
         self.index.hidden.update(prepared.locked)
 
     def _settled(self, prepared: Prepared) -> None:
+        """The unit is not under way any more."""
+        unit, leaving = prepared.unit, prepared.leaving
         self._carrying -= prepared.carries
-        self.under_way.end(prepared.unit, [range(first, first + count) for _lane, first, count in prepared.leaving])
+        if leaving or unit.backouts or unit.state:
+            self.under_way.end(unit, [range(first, first + count) for _lane, first, count in leaving])
 
     def _reopen(self) -> None:
         """After a failed write: never behind it, never into its segment again; what is durable stays where it is."""
         self.ring.abandon(self._durable_ends)
         self._written = self._next_sequence - 1
-        self._dictionary = Dictionary()
+        self._lanes = LaneNumbers()
         self._failed = False
         self._walk = None
 
-    # ---- housekeeping
+    # ---- what is locked, and small records
+
+    def lock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
+        """Messages got in an open unit of work: fetches do not return them."""
+        self.index.hidden.update([token & NUMBER_MASK for token in tokens])
+
+    def unlock(self, queue: str, key: bytes, tokens: Sequence[int]) -> None:
+        """They are available again, except those that leave in a frame under way."""
+        leaving = self.under_way.leaving
+        if leaving:
+            tokens = [token for token in tokens if token & NUMBER_MASK not in leaving]
+        self.index.show(queue, key, tokens)
+
+    def state(self) -> dict[bytes, bytes]:
+        """The small records."""
+        return dict(self.index.state)
+
+    # ---- maintenance
 
     def maintain(self, now: float) -> Prepared | None:
-        """One bounded step of housekeeping, after every commit and while `wants_maintenance`; what it returns is
-        written and applied like any other frame (None: nothing). After a failed write it makes the store usable again.
+        """One bounded step of maintenance, after every commit and while `wants_maintenance`; the frame it returns is
+        written and applied like any other (None: nothing is to be written). After a failed write it makes the store
+        usable again.
         """
-        time = self._microseconds(now)
+        time = int(now * 1_000_000)
         if self._failed:
             self._reopen()
             return self._maintenance_frame(Plan.empty(self._next_number), time, carries=False)
@@ -329,7 +422,7 @@ class Store(Matching):
             plan = walk.step(self._next_number, self.ring.pace.placed - self._placed)
         except (StoreCorrupt, OSError) as error:
             walk.extent.readable = False  # the rest of the journal goes on; reading these messages says what is wrong
-            raise StoreUnavailable(f"housekeeping: {error}") from error
+            raise StoreUnavailable(f"maintenance: {error}") from error
         if not walk.done:
             self._walk = walk
         carried = self._maintenance_frame(plan, time, carries=True) if plan is not None else None
@@ -353,46 +446,30 @@ class Store(Matching):
         if chosen is None:
             self._uneven = False
             return None
-        return Walk(self, chosen, self.ring.used[chosen.slot])
+        return Walk(self.index, self.under_way, chosen, self.ring.used[chosen.slot])
 
     def _size_of(self, slot: int) -> int:
         return self.ring.used[slot].size
 
     def _maintenance_frame(self, plan: Plan, time: int, *, carries: bool) -> Prepared:
-        prepared = Prepared(StoreUnit(), [], self.generation, carries=carries)
+        prepared = Prepared(StoreUnit(), self.generation, carries=carries)
         flags = FrameFlag.CARRIED if plan.columns.numbers is not None else NO_FLAGS
         self._place(prepared, plan, time, flags, essential=True)  # carrying makes room, on a full disk above all
         self._carrying += carries
         self.under_way.begin(StoreUnit(state=plan.links.state))
         prepared.unit.state.update(plan.links.state)
-        reach("journal.carry")
+        if failpoint.armed:
+            failpoint.reach("journal.carry")
         return prepared
 
-    def usage(self) -> Usage:
-        """What the store takes. Costs a look at each segment."""
-        space, ring = self.index.space, self.ring
-        return Usage(
-            ring.total_bytes,
-            sum([extent.live_bytes for extent in space.by_slot.values()]),
-            len(ring.used),
-            ring.spares,
-            self._written,
-            sum([queue.depth for queue in self.index.queues.values()]),
-            len(self.index.state),
-            self.cache.size,
-            self.volatile.size,
-            "" if ring.full is None else str(ring.full.strerror),
-        )
-
     def _collect(self) -> None:
-        space = self.index.space
-        if space.changed:
-            self._uneven = True
-            for extent in space.collect():
-                self._free(extent.slot)
-            segment = self.options.segment_bytes
-            beyond = excess(space.by_slot.values(), self._size_of, segment)
-            self.ring.want_spares(max(1, self.options.spare_segments - beyond))
+        """Give back the segments that nothing depends on any more."""
+        space, options = self.index.space, self.options
+        self._uneven = True
+        for extent in space.collect():
+            self._free(extent.slot)
+        beyond = excess(space.by_slot.values(), self._size_of, options.segment_bytes)
+        self.ring.want_spares(max(1, options.spare_segments - beyond))
 
     def _free(self, slot: int) -> None:
         self._durable_ends.pop(slot, None)

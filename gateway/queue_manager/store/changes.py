@@ -4,7 +4,7 @@ or output.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.queue_manager.store.index import Index, LaneName, MoveRun, TokenRun
@@ -29,7 +29,6 @@ class Changes(NamedTuple):
     longest: int = 0
     """Of the bodies: whether any row is big enough to be accounted alone."""
     lengths: Sequence[int] = ()
-    expiries: Sequence[int] | None = None
     """Of all bodies, given only if `longest` says so."""
 
 
@@ -46,8 +45,6 @@ def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
             index.put(name, number, rows, place)
             number += rows
             place += rows
-    if changes.expiries is not None:
-        _note_expiries(index, changes, changes.expiries)
     if changes.longest >= BIG_ROW:
         _note_big_rows(index, changes)
     for move in changes.moves:
@@ -65,21 +62,6 @@ def _note_big_rows(index: Index, changes: Changes) -> None:
     for row, length in enumerate(changes.lengths):
         if length >= BIG_ROW:
             index.space.big_row((changes.frame << ROW_BITS) + row, length)
-
-
-def _note_expiries(index: Index, changes: Changes, expiries: Sequence[int]) -> None:
-    row = 0
-    for name, rows in changes.groups:
-        for first, count in _numbers(changes, row, rows):
-            index.expiring.add(name, first, expiries[row : row + count])
-            row += count
-
-
-def _numbers(changes: Changes, row: int, rows: int) -> Iterable[tuple[int, int]]:
-    """The numbers of `rows` rows from `row` on, as runs."""
-    if changes.numbers is None:
-        return ((changes.first_number + row, rows),)
-    return stretches(changes.numbers[row : row + rows])
 
 
 def _carry(index: Index, extent: Extent | None, changes: Changes) -> None:

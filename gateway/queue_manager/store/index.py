@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeGuard
 
-from gateway.queue_manager.store.expiry import Expiring
 from gateway.queue_manager.store.lanes import Lane, LaneName, Queue, Released, Run
 from gateway.queue_manager.store.numbers import Numbers
-from gateway.queue_manager.store.place import NUMBER_BITS, NUMBER_MASK, ROW_BITS, VOLATILE
+from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, PRIORITIES, ROW_BITS, VOLATILE
 from gateway.queue_manager.store.rows import one_run
 from gateway.queue_manager.store.space import Extent, Space
 
@@ -24,7 +23,6 @@ __all__ = [
     "LaneName",
     "MoveRun",
     "TokenRun",
-    "chain_depth",
     "consecutive",
     "neighbours",
     "spans",
@@ -69,7 +67,6 @@ class Index:
         self.backouts: dict[int, int] = {}
         self.state: dict[bytes, bytes] = {}
         self.state_slots: dict[bytes, int] = {}
-        self.expiring = Expiring()
 
     # ---- lanes
 
@@ -125,7 +122,16 @@ class Index:
     def put(self, name: LaneName, first: int, count: int, place: int) -> None:
         """`count` new messages whose rows begin at `place`."""
         self.lane(name).append(first, count, place)
-        self.space.added(place >> ROW_BITS, count)
+        self._count_rows(place >> ROW_BITS, count)
+
+    def _count_rows(self, frame: int, rows: int) -> None:
+        """`rows` live rows lie in `frame`."""
+        if frame & VOLATILE:
+            self.space.volatile[frame] = self.space.volatile.get(frame, 0) + rows
+            return
+        extent = self.space.by_slot[frame >> BLOCK_BITS]
+        extent.live += rows
+        extent.rows += rows
 
     def take(self, runs: Iterable[TokenRun], by: Extent | None) -> None:
         """Messages are gone. Unknown ones are ignored: their segment is gone already, or they were moved."""
@@ -188,7 +194,7 @@ class Index:
             if known > begin:  # recovery: the segment of the first copy is gone
                 lane.insert(begin, known - begin, place + begin - first)
             begin = known + length
-        self.space.added(place >> ROW_BITS, count)
+        self._count_rows(place >> ROW_BITS, count)
         self.space.release(released, by)
 
     def back_out(self, name: LaneName, number: int, count: int, by: Extent | None) -> None:
@@ -246,12 +252,10 @@ class Index:
         for lane in self.chain(queue, key):
             lane.skip = min(lane.skip, lowest)
 
-    def browse(self, queue: str, key: bytes, after: int, limit: int, *, locked: bool) -> list[tuple[int, Run]]:
-        """The next runs behind token `after` (-1: from the front) in priority order, with their ranks; at most `limit`
-        messages.
-        """
+    def browse(self, queue: str, key: bytes, after: int | None, limit: int, *, locked: bool) -> list[tuple[int, Run]]:
+        """The next runs after a token (None: all) by priority, with their ranks; at most `limit` messages."""
         found: list[tuple[int, Run]] = []
-        rank, number = (after >> NUMBER_BITS, after & NUMBER_MASK) if after >= 0 else (0, -1)
+        rank, number = (after >> NUMBER_BITS, after & NUMBER_MASK) if after is not None else (0, -1)
         for lane in self.chain(queue, key):
             if lane.rank < rank:
                 continue
@@ -263,38 +267,20 @@ class Index:
                     return found
         return found
 
-    def browse_fifo(self, queue: str, key: bytes, after: int, limit: int, *, locked: bool) -> list[tuple[int, Run]]:
-        """The same in the order of numbers over all priorities (MSGDLVSQ(FIFO)), one message a run where lanes
-        interleave.
-        """
-        number = after & NUMBER_MASK if after >= 0 else -1
-        hidden = None if locked else self.hidden
-        found: list[tuple[int, Run]] = []
-        for lane in self.chain(queue, key):
-            left = limit
-            for first, count, place in visible(lane, number, hidden):
-                count = min(count, left)
-                found.extend((lane.rank, (first + i, 1, place + i)) for i in range(count))
-                left -= count
-                if left <= 0:
-                    break
-        found.sort(key=_by_number)
-        return found[:limit]
-
-    def oldest(self, queue: str) -> Iterator[Run]:
-        """The first message of each lane: the oldest of the queue is among them."""
+    def lanes_of(self, queue: str) -> list[Lane]:
+        """The lanes of every key of a queue."""
         known = self.queues.get(queue)
-        for head in known.lanes.values() if known else ():
-            lane: Lane | None = head
-            while lane is not None:
-                first = lane.first()
-                if first is not None:
-                    yield first
-                lane = lane.lower
+        return [lane for key in known.lanes for lane in self.chain(queue, key)] if known else []
 
-
-def _by_number(entry: tuple[int, Run]) -> int:
-    return entry[1][0]
+    def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
+        """How many messages a key has of at least this priority, locked ones included, as CURDEPTH counts them."""
+        known = self.queues.get(queue)
+        lane = known.lanes.get(key) if known is not None else None
+        depth, lowest = 0, PRIORITIES - 1 - least
+        while lane is not None and lane.rank <= lowest:
+            depth += lane.depth
+            lane = lane.lower
+        return depth
 
 
 def consecutive(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -367,14 +353,3 @@ def visible(lane: Lane, after: int, hidden: Numbers | None) -> Iterator[Run]:
             if front:
                 lane.skip, front = part[0], False
             yield part
-
-
-def chain_depth(index: Index, queue: str, key: bytes) -> int:
-    """How many messages a key has."""
-    known = index.queues.get(queue)
-    lane = known.lanes.get(key) if known else None
-    depth = 0
-    while lane is not None:
-        depth += lane.depth
-        lane = lane.lower
-    return depth

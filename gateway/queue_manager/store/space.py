@@ -85,15 +85,6 @@ class Space:
         self.serials.add(serial)
         return extent
 
-    def added(self, frame: int, rows: int) -> None:
-        """`rows` live rows lie in `frame`."""
-        if frame & VOLATILE:
-            self.volatile[frame] = self.volatile.get(frame, 0) + rows
-            return
-        extent = self.by_slot[frame >> BLOCK_BITS]
-        extent.live += rows
-        extent.rows += rows
-
     def big_row(self, place: int, length: int) -> None:
         """A row of at least BIG_ROW bytes lies at `place`."""
         extent = self.by_slot[place >> ROW_BITS + BLOCK_BITS]

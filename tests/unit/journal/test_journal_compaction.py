@@ -101,7 +101,7 @@ def test_moved_messages_counts_ids_and_state_are_carried(tmp_path: Path) -> None
         assert (one.body, one.backout, one.expiry, one.head[72:96], one.put_time) == (b"a", 0, 7, b"c" * 24, 5_000_000)
         assert (two.body, two.backout, two.expiry) == (b"b", 4, 8)
         assert store.fetch("STAGE")[0].body == b"c"
-        assert store.state(b"object") == b"QLOCAL"
+        assert store.state() == {b"object": b"QLOCAL"}
         crash(store)
         store = opened(tmp_path)
     store.close()

@@ -38,8 +38,8 @@ def test_an_id_made_here_names_its_message(tmp_path: Path) -> None:
     assert store.find("Q", msg_id=msg_id(id_prefix("OTHER"), number_of(token))) == []
     assert store.find("Q", msg_id=b"x" * 24) == []
     assert store.find("NOWHERE", msg_id=identifier) == []
-    store.lock([token])
-    assert store.find("Q", msg_id=identifier, locked=False) == []
+    store.lock("Q", b"", [token])
+    assert store.find("Q", msg_id=identifier) == [token]
     commit(store, StoreUnit(takes=[LaneTakes("Q", tokens=[token])]))
     assert store.find("Q", msg_id=identifier) == []
     store.close()
@@ -79,10 +79,10 @@ def test_a_busy_request_and_reply_queue_does_not_grow(tmp_path: Path) -> None:
         commit(store, StoreUnit(puts=[puts]))
         for identifier in ids[::20]:
             (token,) = store.find("REPLY", correl_id=identifier)
-            found = store.get("REPLY", b"", token)
+            found = store.read("REPLY", b"", token)
             assert found is not None
             assert found.body == identifier[:4]
         commit(store, StoreUnit(takes=[LaneTakes("REPLY", tokens=puts.tokens)]))
-    index = store._matches["REPLY", b""].fields["correl_id"]
+    index = store.finder.searched["REPLY", b""].fields["correl_id"]
     assert index.entries < 2_000
     store.close()

@@ -64,10 +64,10 @@ def test_the_first_frame_goes_to_the_segment_that_is_being_made(tmp_path: Path) 
     ring.start()
     wait_for(lambda: ring._making is not None)
     making = ring._making
-    berth = ring.berth(100, 1, 1, 1, essential=False)
-    assert berth.segment is making
-    ring.take_place(berth, 100, 1)
-    assert ring.settle(berth) is berth.segment.file
+    position = ring.position_for(100, 1, 1, 1, essential=False)
+    assert position.segment is making
+    ring.take_position(position, 1)
+    assert ring.file_of(position) is position.segment.file
     ring.pace.writing = False
     wait_for(lambda: ring.spares == 1)
     ring.close()
@@ -87,11 +87,12 @@ def test_where_nothing_is_given_back_the_next_segment_is_ready_before_it_is_need
     ring.want_spares(goal)
     half = SEGMENT // 2 - (64 << 10)
     for sequence in range(1, 13):
-        berth = ring.berth(half, sequence, sequence, 1, essential=False)
-        assert berth.segment.ready.is_set() or sequence == 1
-        ring.take_place(berth, half, sequence)
-        ring.settle(berth)
-        ring.written(berth)
+        position = ring.position_for(half, sequence, sequence, 1, essential=False)
+        assert position.segment.ready.is_set() or sequence == 1
+        ring.take_position(position, sequence)
+        ring.file_of(position)
+        if position.opening is not None:
+            ring.header_written()
         if sequence % 2 == 0:
             wait_for(lambda: ring.spares == 2)
     assert len(ring.used) == 6

@@ -66,7 +66,7 @@ def test_messages_are_back_after_a_restart(path: Path, end: object) -> None:
     store.close()
 
 
-def test_priorities_come_first_and_fifo_on_request(path: Path) -> None:
+def test_priorities_come_first(path: Path) -> None:
     store = opened(path)
     put(store, b"low", priority=0)
     put(store, b"high", b"high2", priority=9)
@@ -74,7 +74,6 @@ def test_priorities_come_first_and_fifo_on_request(path: Path) -> None:
     put(store, b"middle", priority=4)
     expected = [b"high", b"high2", b"middle", b"low", b"low2"]
     assert bodies(store) == expected
-    assert bodies(store, fifo=True) == [b"low", b"high", b"high2", b"low2", b"middle"]
     store.close()
     store = opened(path)
     assert bodies(store) == expected
@@ -117,9 +116,9 @@ def test_what_leaves_is_not_handed_out_while_its_frame_is_written(path: Path) ->
 def test_locked_messages_are_skipped_until_unlocked(path: Path) -> None:
     store = opened(path)
     tokens = put(store, b"a", b"b", b"c")
-    store.lock(tokens[:2])
+    store.lock("Q", b"", tokens[:2])
     assert bodies(store) == [b"c"]
-    assert [m.body for m in store.browse("Q", limit=9)] == [b"a", b"b", b"c"]
+    assert [m.body for m in store.fetch("Q", limit=9, locked=True)] == [b"a", b"b", b"c"]
     store.unlock("Q", b"", tokens[:1])
     assert bodies(store) == [b"a", b"c"]
     store.close()
@@ -133,7 +132,7 @@ def test_moved_messages_are_the_last_of_their_new_lane(path: Path) -> None:
     commit(store, StoreUnit(moves=[move]))
     put(store, b"last")
     assert bodies(store) == [b"first", b"s1", b"s2", b"last"]
-    assert [store.get("Q", b"", token).body for token in move.new_tokens] == [b"s1", b"s2"]  # type: ignore[union-attr]
+    assert [store.read("Q", b"", token).body for token in move.new_tokens] == [b"s1", b"s2"]  # type: ignore[union-attr]
     rewritten = LaneMoves("STAGE", b"", tokens[2:], "Q", to_priority=5, heads=[b"N" * 364])
     commit(store, StoreUnit(moves=[rewritten]))
     crash(store)
@@ -155,11 +154,11 @@ def test_sub_queues_state_and_backout_counts_come_back(path: Path) -> None:
     commit(store, StoreUnit(takes=[LaneTakes("S", b"client-9", puts[9].tokens)]))
     crash(store)
     store = opened(path)
-    assert store.depth("S") == 49
-    assert sorted(store.keys("S")) == sorted(b"client-%d" % i for i in range(50) if i != 9)
+    assert store.index.queues["S"].depth == 49
+    assert sorted(store.index.queues["S"].lanes) == sorted(b"client-%d" % i for i in range(50) if i != 9)
     assert store.fetch("S", b"client-7")[0].backout == 3
     assert store.fetch("S", b"client-8")[0].body == shared
-    assert dict(store.states()) == {b"cursor": b"17"}
+    assert store.state() == {b"cursor": b"17"}
     store.close()
 
 
@@ -169,7 +168,7 @@ def test_non_persistent_messages_keep_their_place_and_do_not_survive(path: Path)
     put(store, b"v1", persistent=False)
     put(store, b"p2")
     unit = StoreUnit(puts=[LanePuts("Q", persistent=False, heads=[HEAD], bodies=[b"v2"])])
-    assert not store.prepare(unit, NOW).needs_disk
+    assert store.prepare(unit, NOW).position is None
     assert bodies(store) == [b"p1", b"v1", b"p2"]
     store.close()
     store = opened(path)
@@ -342,7 +341,7 @@ def test_no_more_segments_than_a_header_lists(path: Path) -> None:
         tokens += put(store, b"x" * 50_000)
     with pytest.raises(StoreUnavailable, match="larger segments"):
         put(store, b"x" * 50_000)
-    assert store.usage().segments == len(store.ring.used) > 100
+    assert len(store.ring.used) > 100
     take = store.prepare(StoreUnit(takes=[LaneTakes("Q", tokens=tokens[10:])]), NOW)
     store.write(take)
     store.apply(take)
@@ -358,17 +357,6 @@ def test_segment_sizes_that_cannot_be(path: Path, size: int) -> None:
     with pytest.raises(StoreError, match="choose a multiple"):
         opened(path, StoreOptions(segment_bytes=size))
     opened(path).close()
-
-
-def test_usage(path: Path) -> None:
-    store = opened(path)
-    put(store, b"a" * 1000, b"b" * 1000)
-    commit(store, StoreUnit(state={b"k": b"v"}))
-    usage = store.usage()
-    assert (usage.messages, usage.state_records, usage.segments, usage.frames, usage.full) == (2, 1, 1, 2, "")
-    assert 2000 < usage.live_bytes < 4096
-    assert usage.disk_bytes == (usage.segments + usage.spare_segments) * SMALL.segment_bytes
-    store.close()
 
 
 def test_a_segment_that_a_reader_has_locked_is_not_used_again(path: Path) -> None:

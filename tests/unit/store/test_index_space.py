@@ -21,7 +21,7 @@ def place(slot: int, row: int = 0) -> int:
 def sealed(space: Space, serial: int, rows: int = 0, used: int = SIZE) -> Extent:
     extent = space.open(serial, slot=serial)
     if rows:
-        space.added(frame_of(serial, 2), rows)
+        extent.rows = extent.live = rows
     extent.used = used
     space.seal(extent)
     return extent
@@ -70,7 +70,7 @@ def test_live_bytes_follow_rows_and_big_ones_are_counted_alone() -> None:
 def test_non_persistent_batches_die_with_their_last_message() -> None:
     space = Space()
     batch = VOLATILE | 5
-    space.added(batch, 3)
+    space.volatile[batch] = 3
     space.release([(batch << ROW_BITS, 2)], None)
     assert space.dead_batches == []
     space.release([(batch << ROW_BITS | 2, 1)], None)

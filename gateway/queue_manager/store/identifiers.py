@@ -1,7 +1,7 @@
 """Messages by MsgId, CorrelId or GroupId: fingerprints of the identifiers of one queue and key. No input or output.
 
-An index is built when it is first asked for and kept up to date by puts. Takes leave their entries behind: whoever
-looks something up checks that the message is there, and stale entries are swept out when they outnumber the living. A
+An index is built when it is first asked for, and puts add to it. Takes leave their entries in it: a caller that looks
+an identifier up checks that the message is there, and stale entries are removed when they outnumber the others. A
 fingerprint costs about 110 bytes a message.
 """
 
@@ -24,7 +24,7 @@ Batch = tuple[int, Sequence[bytes], Sequence[bytes] | None]
 
 
 def fingerprint(identifier: bytes) -> int:
-    """What identifiers are indexed by; equal ones may still be different identifiers."""
+    """What an identifier is indexed by. Different identifiers may have the same fingerprint."""
     return xxh3_64_intdigest(identifier) & FINGERPRINT
 
 
@@ -68,7 +68,7 @@ class FieldIndex:
         return (known,) if isinstance(known, int) else known
 
     def sweep(self, depth: int, holds: Callable[[int], bool]) -> None:
-        """Drop what is gone, if that is most of it."""
+        """Remove the entries of messages that are gone, if most are."""
         if self.entries < SWEEP_AT + 2 * depth:
             return
         kept: dict[int, int | array[int]] = {}
@@ -81,14 +81,14 @@ class FieldIndex:
         self._numbers = kept
 
 
-class Matches:
-    """The indexes of one queue and key that somebody has asked for."""
+class QueueIdentifiers:
+    """The indexes of one queue and key, one for each field that was searched."""
 
     def __init__(self) -> None:
         self.fields: dict[str, FieldIndex] = {}
 
     def get(self, field: str, build: Callable[[], Iterable[Batch]]) -> FieldIndex:
-        """The index of a field; `build` gives all messages that are there if it does not exist yet."""
+        """The index of a field; if there is none yet, one over the messages that `build` gives."""
         known = self.fields.get(field)
         if known is None:
             known = self.fields[field] = FieldIndex(field)

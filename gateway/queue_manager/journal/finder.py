@@ -1,0 +1,126 @@
+"""Messages found by MsgId, CorrelId and GroupId in constant time. A MsgId made by this queue manager contains the
+message's number; other identifiers are indexed when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gateway.queue_manager.journal.decode import Rows
+from gateway.queue_manager.journal.reader import Reader
+from gateway.queue_manager.store.changes import Changes
+from gateway.queue_manager.store.identifiers import FIELDS, Batch, FieldIndex, QueueIdentifiers
+from gateway.queue_manager.store.index import LaneName, spans
+from gateway.queue_manager.store.lanes import Lane
+from gateway.queue_manager.store.place import MSG_ID_PREFIX, NUMBER_BITS, NUMBER_MASK, ROW_BITS, ROW_MASK
+from gateway.queue_manager.store.unit import ID_LENGTH, NO_ID, Message
+
+
+class Finder:
+    """The indexes of identifiers, one set for each queue and key that was searched."""
+
+    def __init__(self, reader: Reader, queue_manager: str) -> None:
+        self._reader = reader
+        self._index = reader.index
+        self._prefix = MSG_ID_PREFIX + (queue_manager.encode()[:12].ljust(12) if queue_manager else b"")
+        self.searched: dict[tuple[str, bytes], QueueIdentifiers] = {}
+
+    def find(
+        self,
+        queue: str,
+        key: bytes = b"",
+        msg_id: bytes | None = None,
+        correl_id: bytes | None = None,
+        group_id: bytes | None = None,
+    ) -> list[int]:
+        """Tokens of the messages that have all the identifiers given (None: any), by priority and arrival; locked
+        messages too.
+        """
+        wanted = {"msg_id": msg_id, "correl_id": correl_id, "group_id": group_id}
+        given = {field: identifier for field, identifier in wanted.items() if identifier is not None}
+        if not given:
+            return self._all_tokens(queue, key)
+        field = next(iter(given))
+        numbers = set(self._index_of(queue, key, field).find(given[field]))
+        made_here = self._number_in(msg_id) if msg_id is not None else None
+        if made_here is not None:
+            numbers.add(made_here)
+        tokens = sorted(self._tokens(queue, key, numbers))
+        return [message.token for message in self._reader.read_all(queue, key, tokens) if self._has(message, given)]
+
+    def _all_tokens(self, queue: str, key: bytes) -> list[int]:
+        tokens: list[int] = []
+        for lane in self._index.chain(queue, key):
+            for first, count, _place in lane.live():
+                token = lane.rank << NUMBER_BITS | first
+                tokens += range(token, token + count)
+        return tokens
+
+    def _number_in(self, msg_id: bytes) -> int | None:
+        """The message number in a MsgId that was made here."""
+        if len(msg_id) != ID_LENGTH or not msg_id.startswith(self._prefix):
+            return None
+        return int.from_bytes(msg_id[16:], "big") & NUMBER_MASK
+
+    def _has(self, message: Message, given: dict[str, bytes]) -> bool:
+        """Whether the message has these identifiers: fingerprints of different ones may be equal."""
+        for field, identifier in given.items():
+            stored = message.head[FIELDS[field]]
+            if field == "msg_id" and stored == NO_ID:
+                if self._number_in(identifier) != message.token & NUMBER_MASK:
+                    return False
+            elif stored != identifier:
+                return False
+        return True
+
+    def _tokens(self, queue: str, key: bytes, numbers: set[int]) -> Iterator[int]:
+        for lane in self._index.chain(queue, key):
+            for number in numbers:
+                if lane.holds(number):
+                    yield lane.rank << NUMBER_BITS | number
+
+    # ---- indexes
+
+    def _index_of(self, queue: str, key: bytes, field: str) -> FieldIndex:
+        identifiers = self.searched.setdefault((queue, key), QueueIdentifiers())
+        return identifiers.get(field, lambda: self._everything(queue, key, field))
+
+    def _everything(self, queue: str, key: bytes, field: str) -> Iterator[Batch]:
+        for lane in self._index.chain(queue, key):
+            for first, count, place in lane.live():
+                yield _batch(field, first, count, place, self._reader.rows(place >> ROW_BITS))
+
+    def note_arrivals(self, changes: Changes, rows: Rows | None) -> None:
+        """Add what was just applied to the indexes of the queues that were searched."""
+        number, row = changes.first_number, 0
+        for name, count in changes.groups if changes.numbers is None else ():
+            if rows is not None:
+                self._note(name, number, count, row, rows)
+            number += count
+            row += count
+        for move in changes.moves:
+            lane = self._index.find(move.to_lane)
+            if lane is not None and move.to_lane[:2] in self.searched:
+                for first, count, place in list(spans(lane, move.to_first, move.length)):
+                    self._note(move.to_lane, first, count, place, self._reader.rows(place >> ROW_BITS))
+
+    def _note(self, name: LaneName, first: int, count: int, place: int, rows: Rows) -> None:
+        identifiers = self.searched.get(name[:2])
+        if identifiers is None:
+            return
+        lanes = list(self._index.chain(name[0], name[1]))
+        depth = sum(lane.depth for lane in lanes)
+        for index in identifiers:
+            index.add(*_batch(index.field, first, count, place, rows))
+            index.sweep(depth, lambda number: _any_holds(lanes, number))
+
+
+def _batch(field: str, first: int, count: int, place: int, rows: Rows) -> Batch:
+    begin = place & ROW_MASK
+    column: Sequence[bytes] | None = {"msg_id": rows.msg_ids, "correl_id": rows.correl_ids}.get(field)
+    own = None if column is None else column[begin : begin + count]
+    return first, rows.heads[begin : begin + count], own
+
+
+def _any_holds(lanes: list[Lane], number: int) -> bool:
+    return any(lane.holds(number) for lane in lanes)

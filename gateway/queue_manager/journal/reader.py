@@ -1,0 +1,148 @@
+"""Messages read back from a store: rows come from memory if they are recent, otherwise from their frame on disk."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from gateway.queue_manager.journal.ahead import ReadAhead
+from gateway.queue_manager.journal.decode import Rows, rows_of, sections_of
+from gateway.queue_manager.journal.layout import BLOCK
+from gateway.queue_manager.journal.ring import Ring
+from gateway.queue_manager.journal.volatile import VolatileRows
+from gateway.queue_manager.store.index import Index, neighbours
+from gateway.queue_manager.store.lanes import Run
+from gateway.queue_manager.store.place import NUMBER_BITS, NUMBER_MASK, ROW_BITS, ROW_MASK, VOLATILE, block_of, slot_of
+from gateway.queue_manager.store.rows import make_messages
+from gateway.queue_manager.store.unit import Message
+
+FRAME_BITS = 44
+
+
+class RowCache:
+    """Rows of recent frames, kept in memory within a bound, so that consumers who keep up never read the disk.
+
+    The oldest are dropped first. Frames of an earlier use of a segment are never asked for again and age out: dropping
+    the rows of a whole segment at once would be a pause of tens of milliseconds.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self._rows: OrderedDict[int, Rows] = OrderedDict()
+
+    def get(self, serial: int, frame: int) -> Rows | None:
+        """The rows of a frame in this use of its segment, if they are in memory."""
+        return self._rows.get(serial << FRAME_BITS | frame)
+
+    def keep(self, serial: int, frame: int, rows: Rows) -> None:
+        """Remember the rows of a frame."""
+        if rows.size > self.limit:
+            return
+        self._rows[serial << FRAME_BITS | frame] = rows
+        self.size += rows.size
+        while self.size > self.limit:
+            self.size -= self._rows.popitem(last=False)[1].size
+
+
+class Reader:
+    """Reads the messages that the index names."""
+
+    def __init__(self, ring: Ring, index: Index, volatile: VolatileRows, cache_bytes: int) -> None:
+        self.index = index
+        self.cache = RowCache(cache_bytes)
+        self._ring = ring
+        self._volatile = volatile
+        self._ahead = ReadAhead()
+
+    # ---- messages
+
+    def fetch(
+        self, queue: str, key: bytes = b"", limit: int = 1, after: int | None = None, *, locked: bool = False
+    ) -> list[Message]:
+        """The next messages after a token by priority and arrival; locked ones only on request."""
+        messages: list[Message] = []
+        for rank, run in self.index.browse(queue, key, after, limit, locked=locked):
+            self._read_run(rank, run, messages)
+        return messages
+
+    def read(self, queue: str, key: bytes, token: int) -> Message | None:
+        """One message by its token, if it is still there."""
+        return next(iter(self.read_all(queue, key, [token])), None)
+
+    def read_all(self, queue: str, key: bytes, tokens: Sequence[int]) -> list[Message]:
+        """Messages in the order of their tokens, without those that are not there."""
+        messages: list[Message] = []
+        for run, _volatile in self.index.runs_of(queue, key, neighbours(tokens)).runs:
+            lane = self.index.find(run.lane)
+            if lane is not None:
+                self._read_run(run.lane[2], (run.first, run.length, lane.place(run.first)), messages)
+        return messages
+
+    def load(self, queue: str) -> list[tuple[bytes, Message]]:
+        """Every message of the queue with its key, in the order of arrival. Each frame is read once, in the order of
+        the disk.
+        """
+        lanes = self.index.lanes_of(queue)
+        runs = [
+            (place, number, first, count) for number, lane in enumerate(lanes) for first, count, place in lane.live()
+        ]
+        messages: list[Message] = []
+        keys: list[bytes] = []
+        for place, number, first, count in sorted(runs):
+            self._read_run(lanes[number].rank, (first, count, place), messages)
+            keys += [lanes[number].key] * count
+        return sorted(zip(keys, messages, strict=True), key=_by_number)
+
+    def oldest(self, queue: str) -> int:
+        """When the oldest message of the queue was put, in microseconds; 0 if the queue is empty."""
+        messages: list[Message] = []
+        for lane in self.index.lanes_of(queue):
+            first = lane.first()
+            if first is not None:
+                self._read_run(0, first, messages)
+        return min([message.put_time for message in messages], default=0)
+
+    def _read_run(self, rank: int, run: Run, messages: list[Message]) -> None:
+        number, count, place = run
+        rows = self.rows(place >> ROW_BITS)
+        begin = place & ROW_MASK
+        end = begin + count
+        token = rank << NUMBER_BITS | number
+        time, backouts = rows.time, self.index.backouts
+        if rows.plain and not backouts:
+            messages += make_messages(Message, _cut(rows.heads, begin, end), _cut(rows.bodies, begin, end), token, time)
+            return
+        for at in range(count):
+            messages.append(rows.message(begin + at, token + at, backouts.get(number + at, 0)))
+
+    # ---- rows
+
+    def rows(self, frame: int) -> Rows:
+        """The rows of a frame or of a non-persistent batch."""
+        if frame & VOLATILE:
+            return self._volatile_rows(frame)
+        segment = self._ring.used[slot_of(frame)]
+        rows = self.cache.get(segment.serial, frame)
+        if rows is None:
+            header, data = self._ahead.frame(segment, block_of(frame) * BLOCK)
+            rows = rows_of(header, sections_of(data, 0, header))
+            self.cache.keep(segment.serial, frame, rows)
+        return rows
+
+    def _volatile_rows(self, batch: int) -> Rows:
+        rows = self.cache.get(0, batch)
+        if rows is None:
+            rows = self._volatile.get(batch)
+            if self._volatile.is_spilled(batch):
+                self.cache.keep(0, batch, rows)
+        return rows
+
+
+def _cut(column: Sequence[bytes], begin: int, end: int) -> list[bytes]:
+    part = column[begin:end]
+    return part if isinstance(part, list) else list(part)
+
+
+def _by_number(entry: tuple[bytes, Message]) -> int:
+    return entry[1].token & NUMBER_MASK
