@@ -1,6 +1,6 @@
-"""Writes docs/reference/settings.md and docs/reference/mapping.md from the field lists that read the files.
+"""Writes docs/reference/settings.md, mapping.md and reason-codes.md from the code that decides.
 
-What stands before the tables is in settings.head.md and mapping.head.md beside them.
+What stands before the tables is in settings.head.md, mapping.head.md and reason-codes.head.md beside them.
 
 python docs/make_reference.py           write them
 python docs/make_reference.py --check   exit 1 if they are not what would be written
@@ -31,6 +31,9 @@ from gateway.bridge.rehearsal import NOW, payload_of, properties_of, publication
 from gateway.config.model import Settings
 from gateway.config.units import Duration, Size, show_duration, show_size
 from gateway.errors import Refused
+from gateway.mq import reason_policy
+from gateway.mq.constants import name_of_reason
+from gateway.mq.reason_policy import Action
 from gateway.routing.table import Table, compile_mappings
 from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import Mappings
@@ -172,6 +175,24 @@ def reasons() -> Iterator[str]:
         yield f"| {number} | `{name.lower()}` | {cell(' '.join(meaning.split()))} |"
 
 
+def reason_codes_page() -> str:
+    """The reference of MQ reason codes: a table for each action, where its name stands in the introduction."""
+    text = introduction("reason-codes")
+    for action in Action:
+        text = text.replace(f"<<{action.value}>>", "\n".join(reason_codes(action)))
+    return text
+
+
+def reason_codes(action: Action) -> Iterator[str]:
+    """The reason codes that are answered with one action."""
+    yield "| code | name | counted as | what to do |\n|---|---|---|---|"
+    for code, policy in sorted(reason_policy.TABLE.items()):
+        if policy.action is action:
+            name = name_of_reason(code) if code else "MQRC_NONE"
+            label = "" if policy.dead_letter == "other" else f"`{policy.dead_letter}`"
+            yield f"| {code} | `{name}` | {label} | {cell(policy.advice)} |"
+
+
 def examples() -> Iterator[str]:
     """The shipped mappings, with what their tests show."""
     yield "## The shipped mappings\n"
@@ -245,7 +266,9 @@ def published(found: Publication) -> str:
 def main(arguments: list[str]) -> int:
     """Write or compare the pages."""
     stale = []
-    for name, text in (("settings.md", settings_page()), ("mapping.md", mapping_page())):
+    pages = {"settings.md": settings_page, "mapping.md": mapping_page, "reason-codes.md": reason_codes_page}
+    for name, make in pages.items():
+        text = make()
         path = REFERENCE / name
         if "--check" in arguments:
             if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -20,7 +20,6 @@ from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
 from gateway.backends.ibm.examining import Problem
 from gateway.backends.ibm.identifiers import NewId, message_ids
-from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.worker import Backoff
 from gateway.broker.publish.route import Policy
 from gateway.broker.publish.router import policy_in
@@ -28,6 +27,7 @@ from gateway.broker.refused.failures import run_of
 from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, MQError
+from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.observe import logs
 from gateway.ports.batch import Puts, Scheduler, Takes, Token
 from gateway.ports.counters import NO_ROUTE, Counters

@@ -143,7 +143,7 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
     from gateway.app.ibm import connect_settings, queues_of, rule_of, short_of
     from gateway.app.mappings import read_table
     from gateway.backends.ibm.examining import look
-    from gateway.backends.ibm.reasons import Action, action_for
+    from gateway.mq.reason_policy import Action, action_for
 
     what = f"queue manager {ibm.name}"
     away = "wrong" if settings.queue_manager.buffer is None else "missing"

@@ -52,6 +52,8 @@ class Mq:
         self.consumed: list[str] = []
         self.guessed: set[str] = set()
         """Queues whose length is not known, only what is usual."""
+        self.refusing: dict[str, int] = {}
+        """Queues that refuse puts, and the reason code they give."""
 
     def go(self) -> None:
         self.alive = False
@@ -64,6 +66,9 @@ class Mq:
             link.came()
 
     def commit(self, unit: Unit) -> Outcome:
+        for at, puts in enumerate(unit.puts):
+            if puts.queue in self.refusing:
+                return Outcome([Failure(at, self.refusing[puts.queue], "refused by the rig")])
         outcomes: list[Outcome] = []
         self.queue_manager.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
         settle(self.queue_manager, self.scheduler)

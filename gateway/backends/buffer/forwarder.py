@@ -19,9 +19,9 @@ from gateway.backends.buffer.progress import Destination, Progress
 from gateway.backends.buffer.record import Record, joined, left_of, messages_of, rows_of
 from gateway.backends.buffer.spool import Entry, Line
 from gateway.bridge import deadletter
-from gateway.broker.refused.failures import TOO_LONG
 from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
+from gateway.mq.reason_policy import TOO_LONG, policy_for
 from gateway.ports.batch import Failure, Outcome, Puts, Takes, Unit
 from gateway.ports.counters import NO_ROUTE, DeadLetterReason, DropReason, mqrc_label
 
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 MAX_ROWS = 2000
 """Uncommitted messages of a unit of work; a queue manager allows 10,000 by default (MAXUMSGS)."""
-_Q_FULL = 2053
-_LABELS: dict[int, DeadLetterReason] = {
-    2030: "too_long", 2031: "too_long", 2218: "too_long", 2035: "not_authorized", 2085: "unknown_queue",
-    2082: "unknown_queue", 2087: "unknown_queue",
-}  # fmt: skip
 
 
 class Item:
@@ -312,7 +307,7 @@ class Forwarder:
         """The rule gives it up; the progress says so."""
         rule = item.rules[failure.puts]
         run = item.remove(failure.puts)
-        item.dropped[rule, "queue_full" if failure.reason == _Q_FULL else "other"] += oversize.messages(run.heads)
+        item.dropped[rule, policy_for(failure.reason).drop] += oversize.messages(run.heads)
         item.further -= len(run.heads) - oversize.messages(run.heads)
         self._soon()
 
@@ -368,7 +363,7 @@ class Forwarder:
             dead.heads.append(made.head)
             dead.bodies.append(made.body)
         item.unit.puts[failure.puts] = dead
-        item.dead[item.rules[failure.puts], _LABELS.get(failure.reason, "other")] += oversize.messages(dead.heads)
+        item.dead[item.rules[failure.puts], policy_for(failure.reason).dead_letter] += oversize.messages(dead.heads)
         self._soon()
 
     def _hold(self, text: str, seconds: float | None = None) -> None:

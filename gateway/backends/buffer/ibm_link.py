@@ -18,12 +18,12 @@ from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.examining import dead_letter_queue
 from gateway.backends.ibm.identifiers import NewId
-from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.structures import get_options, match_md
 from gateway.backends.ibm.work import PutFailed, apply, has_volatile_puts
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.batch import Failure, Replace, Scheduler, Unit
 from gateway.ports.state_queues import DEAD_LETTERS, MARKERS
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from gateway.broker.publish.route import Policy
-from gateway.broker.refused.failures import CONFIGURATION, DEAD_LETTER_NOW, RETRY_RUN, TOO_LONG
+from gateway.mq.reason_policy import TOO_LONG, Action, action_for, concerns_destination
 
 Act = Literal["wait", "aside", "segment", "dead_letter", "drop"]
 PolicyOf = Callable[[str], Policy | None]
@@ -20,14 +20,15 @@ PolicyOf = Callable[[str], Policy | None]
 def decide(policy: Policy | None, reason: int, tries: int, *, aside: bool) -> Act:
     """After so many attempts with this reason. Without its rule a message waits for what may pass and is dead-lettered
     for what may not."""
-    if reason not in RETRY_RUN | DEAD_LETTER_NOW | CONFIGURATION:
+    if not concerns_destination(reason):
         return "wait"
+    may_pass = action_for(reason) is Action.RETRY
     if policy is None:
-        waits = reason in RETRY_RUN
+        waits = may_pass
     else:
         if reason in TOO_LONG and policy.too_long == "segment":
             return "segment"
-        waits = policy.then == "hold" or (reason in RETRY_RUN and tries < policy.retry_times)
+        waits = policy.then == "hold" or (may_pass and tries < policy.retry_times)
     if waits:
         return "wait" if aside else "aside"
     return "drop" if policy is not None and policy.then == "drop" else "dead_letter"

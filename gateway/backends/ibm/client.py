@@ -23,13 +23,13 @@ from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.membership import Membership
 from gateway.backends.ibm.ordering import Queue, Submission
 from gateway.backends.ibm.reading import PatientReader, Reader
-from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.splitting import Division, largest
 from gateway.backends.ibm.watching import Watcher
 from gateway.backends.ibm.work import Marker, marker_key, rows_of
 from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.asking import Answer, found_or_raised
 from gateway.ports.batch import Collecting, Done, Outcome, Scheduler, Stored, Token, Unit
 from gateway.ports.ownership import Letter

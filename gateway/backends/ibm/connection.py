@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from gateway.backends.ibm.calls import Carried
 from gateway.backends.ibm.driver import Session
 from gateway.backends.ibm.identifiers import NewId
-from gateway.backends.ibm.reasons import Action, action_for
 from gateway.backends.ibm.structures import (
     MD_LENGTH,
     MSG_ID,
@@ -34,6 +33,7 @@ from gateway.backends.ibm.structures import (
 )
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.reason_policy import Action, action_for
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Token
 
 if TYPE_CHECKING:

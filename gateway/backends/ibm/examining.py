@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from gateway.backends.ibm.connection import TOPIC_PREFIX
 from gateway.backends.ibm.driver import ConnectSettings, Session, load
-from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.structures import object_descriptor
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.state_queues import (
     DEAD_LETTERS,
     GATEWAYS,

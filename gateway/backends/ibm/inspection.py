@@ -18,11 +18,11 @@ from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.reading import Reader
-from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.structures import MSG_ID, get_options, match_md, object_descriptor, put_options
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
+from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Takes, Unit
 from gateway.ports.inspection import QueueRow, Seen
 from gateway.ports.state_queues import DEAD_LETTERS

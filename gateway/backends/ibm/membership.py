@@ -20,12 +20,12 @@ from gateway.backends.ibm.connection import FIRST_LENGTH, Connection, state_put
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.leases import RENEWALS, Beat, Entry, Roll, decode, decode_letter, encode
-from gateway.backends.ibm.reasons import explain
 from gateway.backends.ibm.structures import get_options, key_of, match_md, msg_id_of
 from gateway.backends.ibm.work import Superseded, marker_key
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.reason_policy import explain
 from gateway.ports.ownership import Letter, beat_key, entry_key, letter_key
 from gateway.ports.state_queues import GATEWAYS, MARKERS
 from gateway.queue_manager.journal import failpoint

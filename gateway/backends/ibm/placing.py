@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.backends.ibm.connection import STALE_HANDLES, TOPIC_PREFIX, Connection
-from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.work import is_placed, waits
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Unit
 
 _UNKNOWN = 1 << 40

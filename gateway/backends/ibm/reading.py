@@ -14,10 +14,10 @@ from gateway.backends.ibm.connection import FIRST_LENGTH, STALE_HANDLES, Connect
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId, is_ours
 from gateway.backends.ibm.patience import PATIENCE_SECONDS, Patience
-from gateway.backends.ibm.reasons import Action, action_for
 from gateway.backends.ibm.structures import NO_ID, get_options, key_of, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.reason_policy import Action, action_for
 from gateway.ports.batch import Scheduler, Stored, Token
 
 _LOOK = mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2

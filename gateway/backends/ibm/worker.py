@@ -20,7 +20,6 @@ from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.placing import Placing
 from gateway.backends.ibm.posting import AROUND, Posting
-from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.backends.ibm.work import (
     TAKEN_OVER,
     Marker,
@@ -31,6 +30,7 @@ from gateway.backends.ibm.work import (
     rows_of,
 )
 from gateway.errors import MQError
+from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.batch import Failure, Outcome, Token, Unit
 from gateway.ports.state_queues import MARKERS
 

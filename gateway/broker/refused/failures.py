@@ -19,9 +19,10 @@ from gateway.broker.publish.route import DEAD
 from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
+from gateway.mq.reason_policy import TOO_LONG, Action, action_for, concerns_destination, policy_for
 from gateway.mqtt import reasons
 from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Stored, Token, Unit
-from gateway.ports.counters import DeadLetterReason, DropReason, mqrc_label
+from gateway.ports.counters import mqrc_label
 from gateway.ports.state_queues import STAGED, rows_of
 
 if TYPE_CHECKING:
@@ -32,20 +33,6 @@ if TYPE_CHECKING:
     from gateway.session.session import Session
 
 _AGAIN_SECONDS = 1.0
-DEAD_LETTER_NOW = frozenset({2010, 2013, 2027, 2029, 2030, 2031, 2047, 2048, 2050, 2061, 2218, 2334, 2421, 2425, 2478})
-"""This message or its target cannot work; trying again changes nothing."""
-TOO_LONG = frozenset({2030, 2031})
-RETRY_RUN = frozenset({2016, 2024, 2042, 2051, 2053, 2056, 2071, 2479, 2502})
-"""The destination cannot take it now: the rule's retry policy applies."""
-CONFIGURATION = frozenset({2035, 2045, 2052, 2057, 2058, 2063, 2082, 2085, 2086, 2087, 2091, 2092, 2101, 2196, 2197})
-"""An operator has to act; meanwhile the messages go where they can be seen and replayed."""
-_LABELS: dict[int, DeadLetterReason] = {
-    2030: "too_long", 2031: "too_long", 2218: "too_long", 2053: "queue_full", 2051: "put_inhibited",
-    2035: "not_authorized", 2085: "unknown_queue", 2082: "unknown_queue", 2087: "unknown_queue",
-}  # fmt: skip
-_DROPPED: dict[int, DropReason] = {
-    2030: "too_large", 2031: "too_large", 2218: "too_large", 2053: "queue_full", 2478: "oversized_header",
-}  # fmt: skip
 
 
 class Failures:
@@ -109,7 +96,7 @@ class Failures:
             return self.hold()
         if run not in turn.runs:
             return 0.0  # it went with another one
-        if failure.reason not in RETRY_RUN | DEAD_LETTER_NOW | CONFIGURATION:
+        if not concerns_destination(failure.reason):
             return self.hold()
         if self.settle(turn, run, failure, 0):
             self.engine.parking.park(turn, run)
@@ -117,9 +104,9 @@ class Failures:
 
     def settle(self, turn: Turn, run: Run, failure: Failure, tries: int) -> bool:
         """Do what the rules say now with the messages of a run that was refused; whether some of them wait."""
-        waits = False
+        waits, may_pass = False, action_for(failure.reason) is Action.RETRY
         for policy in dict.fromkeys(policy for policy, rows in turn.policies(run) if rows):
-            retried = failure.reason in RETRY_RUN and tries < policy.retry_times
+            retried = may_pass and tries < policy.retry_times
             held = policy.then == "hold" and not (failure.reason in TOO_LONG and policy.too_long == "segment")
             if retried or held or not self.give_up(turn, run, policy, failure):
                 waits = True
@@ -133,7 +120,7 @@ class Failures:
         engine.counters.mq_errors[engine.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
         self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
         run = run_of(unit.puts[failure.puts]) if failure.puts >= 0 else parked.run
-        judged = failure.puts >= 0 and failure.reason in RETRY_RUN | DEAD_LETTER_NOW | CONFIGURATION
+        judged = failure.puts >= 0 and concerns_destination(failure.reason)
         if judged and run in turn.targets and not self.settle(turn, run, failure, parked.tries):
             engine.resubmit(turn)
             return
@@ -160,7 +147,7 @@ class Failures:
 
     def drop(self, turn: Turn, run: Run, rows: set[int], failure: Failure) -> None:
         """Acknowledged and counted."""
-        accounting.dropped(self.engine.counters, turn, ((run, row) for row in rows), _dropped_because(failure))
+        accounting.dropped(self.engine.counters, turn, ((run, row) for row in rows), policy_for(failure.reason).drop)
         turn.without(run, rows)
 
     def disconnect(self, turn: Turn, run: Run, rows: set[int], failure: Failure) -> None:
@@ -169,7 +156,7 @@ class Failures:
         engine = self.engine
         joints = [joint for joint in turn.joint if any(one == run and row in rows for one, row in joint.rows)]
         for one, going in (turn.tied((), joints) | {run: rows | turn.tied((), joints).get(run, set())}).items():
-            accounting.dropped(engine.counters, turn, ((one, row) for row in going), _dropped_because(failure))
+            accounting.dropped(engine.counters, turn, ((one, row) for row in going), policy_for(failure.reason).drop)
             for row in going:
                 released = turn.released.get(one, {}).pop(row, None)
                 if released is not None:
@@ -236,13 +223,13 @@ class Failures:
         rows = self._too_long(puts, rows) if failure.reason in TOO_LONG else rows
         room, now = manager.max_length(queue), engine.scheduler.now()
         dead_run: Run = (queue, "", 0, puts.persistent, b"", True, False)
-        why = _LABELS.get(failure.reason, "other")
+        why = policy_for(failure.reason).dead_letter
         elsewhere: dict[int, Row] = {}
         for row in sorted(rows):
             head, body = puts.heads[row], puts.bodies[row]
             self.report(turn, head, body, failure.reason)
             if reports.discards(head):
-                accounting.dropped(engine.counters, turn, [(run, row)], _dropped_because(failure))
+                accounting.dropped(engine.counters, turn, [(run, row)], policy_for(failure.reason).drop)
                 continue
             dead = deadletter.build(
                 head, body, reason=failure.reason, queue=puts.queue, now=now, max_length=room,
@@ -277,10 +264,6 @@ def run_of(puts: Puts) -> Run:
     """The destination of a run."""
     where = (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key)
     return (*where, puts.syncpoint, puts.retain)
-
-
-def _dropped_because(failure: Failure) -> DropReason:
-    return _DROPPED.get(failure.reason, "other")
 
 
 def puts_name(run: Run) -> str:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.reasons import Action, action_for, explain
 from gateway.errors import MQError
 from gateway.mq import constants as mq
+from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.pipeline.drain.drained_queue import IbmQueue
 from gateway.pipeline.drain.drainer import Drained, Drainer
 from gateway.pipeline.source.owner import StoreJournal
@@ -25,7 +25,7 @@ from gateway.queue_manager.journal.store import Store
 from gateway.queue_manager.store.unit import StoreUnit
 
 Told = Callable[[str], None]
-_WAITED_FOR = frozenset({Action.RECONNECT, Action.RETRY})
+_WAITED_FOR = frozenset({Action.RECONNECT, Action.HOLD, Action.RETRY})
 HELD = mq.MQRC_OBJECT_IN_USE
 LONGEST_PAUSE = 30.0
 HELD_FOR = 60.0

@@ -42,8 +42,8 @@ class Server(NamedTuple):
     def connect(self) -> Any:
         """A session of the binding. QueueUnreachable says what is wrong."""
         from gateway.backends.ibm.driver import ConnectSettings, load
-        from gateway.backends.ibm.reasons import explain
         from gateway.errors import DriverUnavailable
+        from gateway.mq.reason_policy import explain
 
         password = Path(self.password_file).read_text(encoding="utf-8").split("\n", 1)[0] if self.password_file else ""
         settings = ConnectSettings(

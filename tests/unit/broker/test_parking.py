@@ -355,3 +355,62 @@ def test_what_was_parked_is_freed_when_it_is_over(bench: Bench, successor: bool)
         assert [one for one in gc.get_objects() if isinstance(one, Parked)] == []
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("reason", [2110, 2111, 2115, 2119, 2120, 2190, 2141, 2425])
+def test_a_message_that_can_never_be_put_holds_up_nothing(bench: Bench, reason: int) -> None:
+    """Conversion, header, format: dead-lettered at once, and what follows it goes on."""
+    device = bench.device(4, "dev").connect()
+    device.take()
+    bench.queues.refusing["FIRST.Q"] = reason
+    device.publish("first", b"malformed", 1, 1)
+    device.publish("second", b"next", 1, 2)
+    assert acks(device) == [(PUBACK, 1), (PUBACK, 2)]
+    assert bodies(bench, "SECOND.Q") == [b"next"]
+    assert bodies(bench, "DEAD.Q") == [b"malformed"]
+    assert not bench.engine.held_since
+    balance(bench)
+
+
+@pytest.mark.parametrize("reason", [2003, 2102, 2192, 2195, 2219])
+def test_what_the_queue_manager_cannot_do_at_all_is_held(bench: Bench, reason: int) -> None:
+    device = bench.device(4, "dev").connect()
+    device.take()
+    bench.queues.refusing["FIRST.Q"] = reason
+    device.publish("first", b"held", 1, 1)
+    bench.advance(60)
+    assert bench.engine.held_since
+    assert not acks(device)
+    assert not bodies(bench, "DEAD.Q")
+    bench.queues.refusing.clear()
+    bench.advance(20)
+    assert acks(device) == [(PUBACK, 1)]
+    assert bodies(bench, "FIRST.Q") == [b"held"]
+
+
+@pytest.mark.parametrize("reason", [2017, 2041, 2479, 9999])
+def test_what_one_destination_cannot_take_now_waits_alone(bench: Bench, reason: int) -> None:
+    """An unknown code is among them: it holds up nothing else, and loses nothing."""
+    device = bench.device(4, "dev").connect()
+    device.take()
+    bench.queues.refusing["FIRST.Q"] = reason
+    device.publish("first", b"parked", 1, 1)
+    bench.device(4, "other").connect().publish("second", b"next", 1, 1)
+    assert bodies(bench, "SECOND.Q") == [b"next"]
+    assert bench.engine.parking.held() == {"first": 1}
+    bench.queues.refusing.clear()
+    bench.advance(5)
+    assert bodies(bench, "FIRST.Q") == [b"parked"]
+    assert acks(device) == [(PUBACK, 1)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"), [(2053, "queue_full"), (2051, "put_inhibited"), (2110, "other"), (2190, "other")]
+)
+def test_a_dead_letter_is_counted_by_its_reason(bench: Bench, reason: int, label: str) -> None:
+    """The buffer's part of this is in unit/buffer/test_buffer_queue_manager.py, with the same codes and labels."""
+    device = bench.device(4, "dev").connect()
+    bench.queues.refusing["FIRST.Q"] = reason
+    device.publish("first", b"refused", 1, 1)
+    bench.advance(60)
+    assert +Counter(bench.engine.counters.dlq_messages) == {("first", label): 1}

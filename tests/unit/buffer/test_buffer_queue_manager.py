@@ -6,6 +6,7 @@ import copy
 import json
 import threading
 import time
+from collections import Counter
 
 import pytest
 from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
@@ -393,7 +394,8 @@ def test_a_rule_says_what_becomes_of_what_is_refused_while_draining(
     letters = [dlh.parse(body).reason for body in rig.mq.bodies("MQGATE.DEAD.LETTER")]
     expected = 3 if then in {"dead_letter", "disconnect"} else 0
     assert letters == [2051 if fault == "APP.Q" else 2085] * expected
-    assert sum(dead.values()) == expected
+    label = "put_inhibited" if fault == "APP.Q" else "unknown_queue"
+    assert +Counter(dead) == ({("rule", label): 3} if expected else {})
     assert sum(dropped.values()) == (3 if then == "drop" else 0)
     assert rig.queue_manager.spool.messages == (3 if then == "hold" else 0)
     rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) PUT(ENABLED)\nDEFINE QLOCAL(NO.SUCH.Q)")
@@ -402,6 +404,25 @@ def test_a_rule_says_what_becomes_of_what_is_refused_while_draining(
     held = [b"a0", b"a1", b"a2"] if then == "hold" else []
     assert rig.mq.bodies(fault) == [*held, b"after"]
     assert rig.queue_manager.state == "connected"
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"), [(2053, "queue_full"), (2051, "put_inhibited"), (2110, "other"), (2190, "other")]
+)
+def test_a_dead_letter_is_counted_when_draining_as_it_is_without_a_buffer(rig: Rig, reason: int, label: str) -> None:
+    """The broker's part of this is in unit/broker/test_parking.py, with the same codes and labels."""
+    rig.queue_manager.units.rule_of = lambda _puts: "rule"
+    rig.queue_manager.policy_of(lambda _rule: Policy("rule", 0, 1.0, 4.0, "dead_letter", "dead_letter"))
+    rig.mq.go()
+    rig.run()
+    rig.commit(Unit([puts("APP.Q", b"refused")]))
+    rig.commit(Unit([puts("OTHER.Q", b"next")]))
+    rig.mq.refusing["APP.Q"] = reason
+    rig.mq.come()
+    rig.run()
+    assert rig.mq.bodies("OTHER.Q") == [b"next"]
+    assert [dlh.parse(body).reason for body in rig.mq.bodies("MQGATE.DEAD.LETTER")] == [reason]
+    assert +Counter(rig.counters.dlq_messages) == {("rule", label): 1}
 
 
 @pytest.mark.parametrize("then", ["dead_letter", "hold"])
