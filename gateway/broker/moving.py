@@ -10,14 +10,14 @@ from gateway.ports.batch import Moves, Puts, Token, Unit
 if TYPE_CHECKING:
     from gateway.broker.publish.route import Policy
     from gateway.session.connection import Connection
-    from gateway.session.held import Held
     from gateway.session.session import Session
+    from gateway.session.staged_run import StagedRun
 
 
 class Move(NamedTuple):
     """Some of a run, one behind the other, on their way to their queue."""
 
-    held: Held
+    held: StagedRun
     first: int
     rows: int
     policy: Policy
@@ -47,7 +47,7 @@ class InRuns:
     __slots__ = ("moves", "staged")
 
     def __init__(self) -> None:
-        self.staged: dict[Session, tuple[Puts, list[Held]]] = {}
+        self.staged: dict[Session, tuple[Puts, list[StagedRun]]] = {}
         self.moves: dict[Session, list[Move]] = {}
         """In order."""
 

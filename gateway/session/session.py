@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.mqtt.packets import V5, Properties, Subscription, Will
 from gateway.ports.batch import Token
-from gateway.session.held import Held
 from gateway.session.outflow import Outflow
 from gateway.session.publication import Publication
 from gateway.session.record import key_of
+from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
     from gateway.session.connection import Connection
@@ -75,7 +75,7 @@ class Session:
         self.ends_at = 0.0
         """When it ends, while it has no connection (0: not at a set time)."""
         self.subscriptions: dict[str, Subscribed] = {}
-        self.inbound: dict[int, Publication | Plain | Held] = {}
+        self.inbound: dict[int, Publication | Plain | StagedRun] = {}
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
         """Of those of them that are stored alone."""

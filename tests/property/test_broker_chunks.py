@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.bridge.assembly import NO_TAILS
 from gateway.broker.publish import fast
-from gateway.broker.publish.route import HOT, Route
+from gateway.broker.publish.route import FastPath, Route
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import MQMD_LENGTH
@@ -154,16 +154,16 @@ def test_any_bytes_are_left_alone(data, offset, first, version_5):
     replies: list[bytes] = []
     limits = (version_5, 1000, 1000)
     assert _chunks.take(data, offset, *limits, first, {}, cold, {}, replies) == (offset, 0)
-    assert _chunks.stage(data, offset, *limits, {}, cold, {}, [], [], [], replies) == (offset, 0)
-    assert _chunks.release(data, offset, ({},) * 8, {}, {}, {}, None, [], replies) == (offset, 0)
+    assert _chunks.stage_records(data, offset, *limits, {}, cold, {}, [], [], [], replies) == (offset, 0)
+    assert _chunks.release_records(data, offset, ({},) * 8, {}, {}, {}, None, [], replies) == (offset, 0)
     ids: list[int] = []
     bodies: list[bytes] = []
     inbound: dict[int, object] = {}
-    stop, rows, size, longest = _chunks.hold(data, offset, *limits, 1, 9, {}, inbound, None, ids, bodies, replies)
+    stop, rows, size, longest = _chunks.stage_run(data, offset, *limits, 1, 9, {}, inbound, None, ids, bodies, replies)
     assert len(ids) == len(bodies) == len(inbound) == rows == len(b"".join(replies)) // 4
     assert (stop > offset, size, longest) == (rows > 0, sum(map(len, bodies)), max(map(len, bodies), default=0))
     replies.clear()
-    assert _chunks.let_go(data, offset, {}, None, [], replies) == (offset, 0, 0)
+    assert _chunks.release_run(data, offset, {}, None, [], replies) == (offset, 0, 0)
     assert replies == []
     topic = _chunks.topic(data, offset, 1000)
     assert topic is None or topic in data
@@ -181,27 +181,26 @@ TWICE = writer.encode_publish(4, b"q/1", b"x", 2, packet_id=9)
         ("take", (b"", -1, *LIMITS, 0x32, {}, cold, {}, [])),
         ("take", (PUBLISH, 0, *LIMITS, 0x32, {b"q/1": 1}, cold, {}, [])),
         ("take", (PUBLISH, 0, *LIMITS, 0x32, {}, 1, {}, [])),
-        ("stage", ()), ("stage", (1,) * 12), ("stage", (b"", -1, *LIMITS, {}, cold, {}, [], [], [], [])),
-        ("stage", (TWICE, 0, *LIMITS, {b"q/1": 1}, cold, {}, [], [], [], [])),
-        ("release", ()), ("release", (1,) * 9), ("release", (b"", -1, ({},) * 8, {}, {}, {}, None, [], [])),
-        ("release", (b"", 0, ({},) * 7, {}, {}, {}, None, [], [])),
-        ("release", (b"\x62\x02\0\1", 0, (1,) * 8, {1: (b"t", b"\1\0", 4)}, {1: 1}, {}, None, [], [])),
-        ("hold", ()), ("hold", (1,) * 13), ("hold", (b"", -1, *LIMITS, 1, 1, {}, {}, None, [], [], [])),
-        ("hold", (TWICE, 0, *LIMITS, 1, 1, None, {}, None, [], [], [])),
-        ("let_go", ()), ("let_go", (1,) * 6), ("let_go", (b"", -1, {}, None, [], [])),
-        ("let_go", (b"\x62\x02\0\1", 0, {}, None, ["a"], [])),
+        ("stage_records", ()), ("stage_records", (1,) * 12),
+        ("stage_records", (b"", -1, *LIMITS, {}, cold, {}, [], [], [], [])),
+        ("stage_records", (TWICE, 0, *LIMITS, {b"q/1": 1}, cold, {}, [], [], [], [])),
+        ("release_records", ()), ("release_records", (1,) * 9),
+        ("release_records", (b"", -1, ({},) * 8, {}, {}, {}, None, [], [])),
+        ("release_records", (b"", 0, ({},) * 7, {}, {}, {}, None, [], [])),
+        ("release_records", (b"\x62\x02\0\1", 0, (1,) * 8, {1: (b"t", b"\1\0", 4)}, {1: 1}, {}, None, [], [])),
+        ("stage_run", ()), ("stage_run", (1,) * 13), ("stage_run", (b"", -1, *LIMITS, 1, 1, {}, {}, None, [], [], [])),
+        ("stage_run", (TWICE, 0, *LIMITS, 1, 1, None, {}, None, [], [], [])),
+        ("release_run", ()), ("release_run", (1,) * 6), ("release_run", (b"", -1, {}, None, [], [])),
+        ("release_run", (b"\x62\x02\0\1", 0, {}, None, ["a"], [])),
         ("pair", ()), ("pair", ({}, (), ())), ("pair", ({}, [], 1)),
         ("length", ((b"",),)), ("length", (["a"],)),
-        ("routes", (1,)), ("routes", (int,)), ("routes", (type("Bare", (), {"hot": 1}),)),
+        ("configure", (1, 1, 2, 2)), ("configure", (int, 1, 2, 2)),
+        ("configure", (type("Bare", (), {"fast_path": 1}), 1, 2, 2)),
+        ("configure", (Route, 1, 2)),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_errors(call, arguments):
-    if call == "routes":
-        arguments = arguments[0]
-        with pytest.raises((TypeError, AttributeError)):
-            _chunks.routes(arguments)
-        return
-    with pytest.raises(TypeError):
+    with pytest.raises((TypeError, AttributeError)):
         getattr(_chunks, call)(*arguments)
 
 
@@ -222,6 +221,11 @@ def test_a_window_of_qos_2_is_taken_whole():
     assert fast.take_chunk(sender.bench.engine, sender.device.connection, released + chunk) == b""
     assert sender.bench.engine.turn.rows == 16
     assert len(next(iter(sender.bench.engine.turn.released.values()))) == 8
+
+
+def test_a_packet_identifier_of_another_length_is_an_error():
+    with pytest.raises(ValueError, match="2 bytes"):
+        _chunks.configure(Route, 1, 2, 4)
 
 
 def test_ids_are_paired_with_what_kind_of_token_there_is():
@@ -289,13 +293,19 @@ RUN = ("Q", "", 0, True, b"", True, False)
 def led(first, topic):
     """A route to a queue, known by its head."""
     route = cold(first, topic)
-    route.hot, route.seen, route.run, route.head, route.tails = HOT, 0, RUN, b"head of " + topic, NO_TAILS
+    route.fast_path, route.version, route.run, route.head, route.tails = (
+        FastPath.DIRECT,
+        0,
+        RUN,
+        b"head of " + topic,
+        NO_TAILS,
+    )
     return route
 
 
 @st.composite
 def topics_in_turn(draw):
-    """Topics short and long, many of them alike, some of equal hash; how often they are all forgotten."""
+    """TopicCache short and long, many of them alike, some of equal hash; how often they are all forgotten."""
     count = draw(st.integers(1, 400))
     shape = draw(st.sampled_from([b"%d", b"plant/%d/x", b"t" * 34 + b"/%07d", b"t" * 40 + b"/%07d", b"%d" + b"t" * 90]))
     order = draw(st.lists(st.integers(0, count - 1), max_size=200))
@@ -307,7 +317,7 @@ def topics_in_turn(draw):
 def test_topics_lead_where_the_dict_says(sent, forgotten):
     """Whatever is forgotten in between, and of what is refused later."""
     topics, chunk = sent
-    cache = _chunks.Topics()
+    cache = _chunks.TopicCache()
 
     def missing(first, topic):
         return cache.setdefault(topic, led(first, topic))
@@ -326,22 +336,22 @@ def test_topics_lead_where_the_dict_says(sent, forgotten):
             assert len(cache) == 0
 
 
-def test_a_route_that_is_not_hot_any_more_is_not_taken_however_it_was_found():
-    cache, heads = _chunks.Topics({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
+def test_a_route_without_its_fast_path_is_not_taken_however_it_was_found():
+    cache, heads = _chunks.TopicCache({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
     data = b"".join(writer.encode_publish(4, b"t/%d" % n, b"x", 1, packet_id=n + 1) for n in range(100))
     each = len(data[: data.index(b"t/1")]) - 4
     arguments = (data, 0, False, 999, 999, 0x32, cache, lambda *_: None, {RUN: (RUN, heads, [], None)}, [])
     assert _chunks.take(*arguments) == _chunks.take(*arguments) == (len(data), 100)
-    cache[b"t/3"].hot = 0
+    cache[b"t/3"].fast_path = FastPath.NONE
     assert _chunks.take(*arguments) == (3 * each, 3)
-    cache[b"t/2"].cell[0] += 1
+    cache[b"t/2"].changes[0] += 1
     assert _chunks.take(*arguments) == (2 * each, 2)
     assert len(heads) == 205
 
 
 @pytest.mark.parametrize("end", ["cleared", "dropped", "in a cycle"])
 def test_routes_go_with_their_cache(end):
-    cache, heads = _chunks.Topics({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
+    cache, heads = _chunks.TopicCache({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
     data = b"".join(writer.encode_publish(4, b"t/%d" % n, b"x", 1, packet_id=n + 1) for n in range(100))
     for _ in range(2):
         _chunks.take(data, 0, False, 999, 999, 0x32, cache, cold, {RUN: (RUN, heads, [], None)}, [])

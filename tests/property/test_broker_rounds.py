@@ -160,9 +160,9 @@ def test_what_the_compiled_function_cannot_use_is_an_error():
     odd = [(None, b"\x32\x00"), (side.devices[0].connection, "text"), (side.devices[0].connection, b"")]
     assert _rounds.take(list(odd), *good[1:]) == (odd, 0, 0)
     with pytest.raises(AttributeError):
-        _rounds.classes(fast.Connection, fast.Reader, int)
+        _rounds.configure(fast.Connection, fast.Reader, int, 1, 2, 5)
     with pytest.raises(TypeError):
-        _rounds.classes(type("NoSlots", (), {"state": 0}), fast.Reader, fast.Route)
+        _rounds.configure(type("NoSlots", (), {"state": 0}), fast.Reader, fast.Route, 1, 2, 5)
 
 
 @pytest.mark.skipif(not COMPILED, reason="no compiler where the gateway was installed")

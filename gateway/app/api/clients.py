@@ -10,9 +10,9 @@ from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.ports.state_queues import OUT
-from gateway.session.held import Held
 from gateway.session.publication import Publication
 from gateway.session.session import NEVER, Plain, Session
+from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
     from gateway.app.gateway import Gateway
@@ -145,7 +145,7 @@ class ClientViews:
         return 204, None
 
 
-def _topic(staged: Publication | Plain | Held) -> str:
+def _topic(staged: Publication | Plain | StagedRun) -> str:
     return (staged[0] if isinstance(staged, tuple) else staged.topic).decode()
 
 

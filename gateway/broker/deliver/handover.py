@@ -17,7 +17,7 @@ from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut, Prefixes
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.publish.retained import Retained
-from gateway.broker.publish.route import DEAD, Receiver, Route
+from gateway.broker.publish.route import DEAD_LETTER_POLICY, Receiver, Route
 from gateway.broker.publish.router import Router
 from gateway.broker.turn import Cause
 from gateway.errors import HeaderError, MQError, Refused
@@ -284,7 +284,7 @@ class Handover:
             if len(self._routes) >= _MAX_ROUTES:
                 self._routes.clear()
             route = self._routes[topic] = Route(topic, topic.encode(), 0)
-        if route.seen != route.cell[0] or route.seen < 0:
+        if route.version != route.changes[0] or route.version < 0:
             self.router.find_receivers(route, _PUBLISHER)
         return route
 
@@ -307,7 +307,7 @@ class Handover:
             )  # fmt: skip
             head, body = dead.head, dead.body
         run = (queue or context.dead_letter_queue, "", priority, persistent, b"", True, False)
-        batch.aim(run, DEAD)
+        batch.aim(run, DEAD_LETTER_POLICY)
         _, row = batch.put(run, head, body)
         batch.sources.setdefault(run, {})[row] = (source, stored.token)
         batch.causes.setdefault(run, {})[row] = Cause(

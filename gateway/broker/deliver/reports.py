@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gateway.bridge import reports
 from gateway.broker.context import Context
-from gateway.broker.publish.route import REPORT
+from gateway.broker.publish.route import REPORT_POLICY
 from gateway.broker.turn import Run, Turn
 from gateway.ports.batch import Stored
 from gateway.rules.feedback import Feedback
@@ -21,7 +21,7 @@ from gateway.session.session import Session
 def put_report(batch: Turn, report: reports.Report) -> None:
     """Put a report in the unit of work of what it reports."""
     run: Run = (report.queue, report.queue_manager, report.priority, report.persistent, b"", True, False)
-    batch.aim(run, REPORT)
+    batch.aim(run, REPORT_POLICY)
     batch.put(run, report.head, report.body)
 
 

@@ -1,11 +1,12 @@
 /*
- * Runs of publications, from the bytes of a chunk to the columns of a unit of work.
+ * The fast lane of chunks: from the bytes of one connection to the columns of a unit of work. fast.py calls it.
  *
- * take() reads PUBLISH packets of QoS 0 or 1 that lie one after the other in a chunk, stage() and hold() those of QoS 2,
- * release() and let_go() their PUBRELs: as long as each has the first byte given (neither DUP nor RETAIN), no properties, a payload within the
- * limit, and a topic whose cached route leads straight to columns that are open. At anything else, a packet that is not
- * whole included, they stop: the caller opens the columns or goes on with Publishing.packets, which does the same and
- * everything else, and with which the tests compare them.
+ * take() reads PUBLISH packets of QoS 0 or 1 that follow one another in a chunk; stage_records() and stage_run() those
+ * of QoS 2; release_records() and release_run() their PUBRELs. They go on as long as each packet has the first byte
+ * given (neither DUP nor RETAIN), no properties, a payload within the limit, and a topic whose cached route has the fast
+ * path and an address whose columns are prepared. At anything else, an incomplete packet included, they stop: the caller
+ * prepares the columns, or leaves the rest of the chunk to the plain lane (plain.py), which has the same result and with
+ * which the tests compare them.
  *
  * Nothing is read beyond the chunk: every length is checked against its end before it is used.
  */
@@ -15,10 +16,9 @@
 #include <string.h>
 #include <structmember.h>
 
-enum { HOT = 1, STAGING = 2 }; /* as in gateway/broker/publish/route.py */
-enum { STAGED_ID = 2 };         /* bytes of the packet identifier before the payload of what is staged */
+enum { STAGED_ID = 2 }; /* bytes of the packet identifier before the payload in a staged record; configure() checks it */
 
-/* Memory that is wanted soon, where the compiler knows how to say so; never an error, whatever the address. */
+/* Fetch memory that is read soon; never an error, whatever the address. Without GCC or clang: nothing. */
 #if defined(__GNUC__)
 #define prefetch(at) __builtin_prefetch(at)
 #else
@@ -33,8 +33,9 @@ BUILT_FROM_THIS_FILE;
 /* -- routes: instances of one class with slots, read where they lie -- */
 
 static PyTypeObject *route_type;
-enum { AT_HOT, AT_SEEN, AT_CELL, AT_RUN, AT_HEAD, AT_TAILS, AT_STAGED, FIELDS };
-static const char *const field_names[FIELDS] = {"hot", "seen", "cell", "run", "head", "tails", "staged_head"};
+static long path_direct, path_staged; /* FastPath.DIRECT and FastPath.STAGED, from configure() */
+enum { AT_FAST_PATH, AT_VERSION, AT_CHANGES, AT_RUN, AT_HEAD, AT_TAILS, AT_STAGED, FIELDS };
+static const char *const field_names[FIELDS] = {"fast_path", "version", "changes", "run", "head", "tails", "staged_head"};
 static Py_ssize_t field_offsets[FIELDS];
 
 /* A borrowed reference; NULL, with an error, where there is nothing. */
@@ -45,14 +46,17 @@ static PyObject *field(PyObject *route, int which)
     return value;
 }
 
-PyDoc_STRVAR(routes_doc, "routes(cls) -> None\n\nThe class of routes, whose slots are read from now on.");
+PyDoc_STRVAR(configure_doc,
+"configure(route, direct, staged, staged_id) -> None\n\n"
+"The class of routes, whose slots are read from now on; its fast paths that are taken here; bytes of a packet identifier\n"
+"in a staged record.");
 
-static PyObject *routes(PyObject *Py_UNUSED(self), PyObject *type)
+static PyObject *configure(PyObject *Py_UNUSED(self), PyObject *args)
 {
-    if (!PyType_Check(type)) {
-        PyErr_SetString(PyExc_TypeError, "routes() takes a class");
-        return NULL;
-    }
+    PyObject *type;
+    long direct, staged, staged_id;
+    if (!PyArg_ParseTuple(args, "O!lll", &PyType_Type, &type, &direct, &staged, &staged_id)) return NULL;
+    if (staged_id != STAGED_ID) return PyErr_Format(PyExc_ValueError, "a packet identifier has %d bytes here", STAGED_ID);
     Py_ssize_t found[FIELDS];
     for (int i = 0; i < FIELDS; i++) {
         PyObject *descriptor = PyObject_GetAttrString(type, field_names[i]);
@@ -61,44 +65,43 @@ static PyObject *routes(PyObject *Py_UNUSED(self), PyObject *type)
         PyMemberDef *member = is_slot ? ((PyMemberDescrObject *)descriptor)->d_member : NULL;
         found[i] = member != NULL && member->type == T_OBJECT_EX ? member->offset : 0;
         Py_DECREF(descriptor); /* the class holds it */
-        if (found[i] == 0) {
-            PyErr_Format(PyExc_TypeError, "%s is not a slot of the class", field_names[i]);
-            return NULL;
-        }
+        if (found[i] == 0) return PyErr_Format(PyExc_TypeError, "%s is not a slot of the class", field_names[i]);
     }
     memcpy(field_offsets, found, sizeof found);
     Py_INCREF(type);
     Py_XSETREF(route_type, (PyTypeObject *)type);
+    path_direct = direct;
+    path_staged = staged;
     Py_RETURN_NONE;
 }
 
-/* How hot a route is now; 0: not at all, or subscriptions have changed since; -1: an error is set. */
-static long warmth(PyObject *route)
+/* The fast path of a route; 0: it has none, or subscriptions have changed since; -1: an error is set. */
+static long fast_path_of(PyObject *route)
 {
     if (route_type == NULL || !Py_IS_TYPE(route, route_type)) {
         PyErr_SetString(PyExc_TypeError, "caches hold routes");
         return -1;
     }
-    PyObject *hot = field(route, AT_HOT), *seen = field(route, AT_SEEN), *cell = field(route, AT_CELL);
-    if (hot == NULL || seen == NULL || cell == NULL) return -1;
-    if (!PyLong_CheckExact(hot) || !PyLong_CheckExact(seen) || !PyList_CheckExact(cell) || PyList_GET_SIZE(cell) != 1) {
-        PyErr_SetString(PyExc_TypeError, "hot and seen are numbers, and a route's cell is a list of one");
+    PyObject *path = field(route, AT_FAST_PATH), *version = field(route, AT_VERSION), *changes = field(route, AT_CHANGES);
+    if (path == NULL || version == NULL || changes == NULL) return -1;
+    if (!PyLong_Check(path) || !PyLong_CheckExact(version) || !PyList_CheckExact(changes) || PyList_GET_SIZE(changes) != 1) {
+        PyErr_SetString(PyExc_TypeError, "fast_path and version are numbers, and a route's changes are a list of one");
         return -1;
     }
-    if (seen != PyList_GET_ITEM(cell, 0)) {
-        int same = PyObject_RichCompareBool(seen, PyList_GET_ITEM(cell, 0), Py_EQ);
+    if (version != PyList_GET_ITEM(changes, 0)) {
+        int same = PyObject_RichCompareBool(version, PyList_GET_ITEM(changes, 0), Py_EQ);
         if (same != 1) return same;
     }
-    return PyLong_AsLong(hot);
+    return PyLong_AsLong(path);
 }
 
-/* A route that was found, whose reference is handed over: as look_up() returns it. */
-static int use(PyObject *found, long wanted, PyObject **route)
+/* Use a route that was found, whose reference is handed over; returns as look_up() does. */
+static int use_route(PyObject *found, long wanted, PyObject **route)
 {
-    long hot = warmth(found);
-    if (hot != wanted) {
+    long path = fast_path_of(found);
+    if (path != wanted) {
         Py_DECREF(found);
-        return hot == -1 && PyErr_Occurred() ? -1 : 0;
+        return path == -1 && PyErr_Occurred() ? -1 : 0;
     }
     Py_XSETREF(*route, found);
     return 1;
@@ -106,7 +109,7 @@ static int use(PyObject *found, long wanted, PyObject **route)
 
 /*
  * The route of a topic: the one in the cache, or what `missing(first, topic)` answers. 1: here it is (a new reference);
- * 0: it is not of that warmth; -1: an error is set.
+ * 0: it does not have the fast path wanted; -1: an error is set.
  */
 static int look_up(PyObject *cache, PyObject *missing, int first, const unsigned char *topic, Py_ssize_t length,
                    long wanted, PyObject **route)
@@ -117,7 +120,7 @@ static int look_up(PyObject *cache, PyObject *missing, int first, const unsigned
     if (found != NULL) Py_INCREF(found);
     else if (!PyErr_Occurred()) found = PyObject_CallFunction(missing, "iO", first, key);
     Py_DECREF(key);
-    return found == NULL ? -1 : use(found, wanted, route);
+    return found == NULL ? -1 : use_route(found, wanted, route);
 }
 
 /* -- columns -- */
@@ -146,7 +149,7 @@ static int open_columns(columns *open, PyObject *prepared, PyObject *run)
         PyErr_SetString(PyExc_TypeError, "columns are (run, heads, bodies, released)");
         return -1;
     }
-    if (PyTuple_GET_ITEM(entry, 0) != run) return 0; /* an equal run of another rule: to be aimed */
+    if (PyTuple_GET_ITEM(entry, 0) != run) return 0; /* an equal address of another rule: its columns are to be prepared */
     open->run = Py_NewRef(run);
     open->heads = Py_NewRef(PyTuple_GET_ITEM(entry, 1));
     open->bodies = Py_NewRef(PyTuple_GET_ITEM(entry, 2));
@@ -154,26 +157,26 @@ static int open_columns(columns *open, PyObject *prepared, PyObject *run)
     return 1;
 }
 
-/* -- tails: what stands between head and payload, with the packet identifier -- */
+/* -- tails: what is between head and payload, with the packet identifier -- */
 
 static PyObject *s_close, *s_width, *s_start, *s_step;
 
 typedef struct {
     PyObject *tails;  /* a reference is held */
-    PyObject *close;  /* likewise; NULL: to be asked for by number */
+    PyObject *close;  /* a reference is held; NULL: the dict is asked for each number */
     Py_ssize_t width; /* 0: there is none */
-} tail;
+} tail_source;
 
-static void forget_tail(tail *of)
+static void forget_tail(tail_source *tail)
 {
-    Py_CLEAR(of->tails);
-    Py_CLEAR(of->close);
+    Py_CLEAR(tail->tails);
+    Py_CLEAR(tail->close);
 }
 
-static int learn_tail(tail *of, PyObject *tails)
+static int learn_tail(tail_source *tail, PyObject *tails)
 {
-    if (of->tails == tails) return 0;
-    forget_tail(of);
+    if (tail->tails == tails) return 0;
+    forget_tail(tail);
     if (!PyDict_Check(tails)) {
         PyErr_SetString(PyExc_TypeError, "a route's tails are a dict");
         return -1;
@@ -181,13 +184,13 @@ static int learn_tail(tail *of, PyObject *tails)
     PyObject *close = PyObject_GetAttr(tails, s_close), *width = close ? PyObject_GetAttr(tails, s_width) : NULL;
     Py_ssize_t wide = width != NULL ? PyLong_AsSsize_t(width) : -1;
     if (wide >= 0 && PyBytes_CheckExact(close)) {
-        of->width = wide;
-        of->close = Py_NewRef(close);
+        tail->width = wide;
+        tail->close = Py_NewRef(close);
     }
     Py_XDECREF(close);
     Py_XDECREF(width);
-    PyErr_Clear(); /* any dict will do */
-    of->tails = Py_NewRef(tails);
+    PyErr_Clear(); /* a dict of another class has none */
+    tail->tails = Py_NewRef(tails);
     return 0;
 }
 
@@ -208,19 +211,19 @@ static PyObject *tail_of(PyObject *tails, unsigned packet_id)
 }
 
 /* A body: the tail, the payload. A new reference. */
-static PyObject *body_of(tail *of, unsigned packet_id, const unsigned char *payload, Py_ssize_t length)
+static PyObject *body_of(tail_source *tail, unsigned packet_id, const unsigned char *payload, Py_ssize_t length)
 {
     char digits[8];
     int count = 0;
     PyObject *found = NULL;
-    Py_ssize_t width = of->width;
-    if (of->close != NULL && width > 0) {
+    Py_ssize_t width = tail->width;
+    if (tail->close != NULL && width > 0) {
         unsigned rest = packet_id;
         do digits[7 - count++] = (char)('0' + rest % 10);
         while ((rest /= 10) != 0);
     }
-    if (of->close == NULL || count + PyBytes_GET_SIZE(of->close) > width) {
-        if ((found = tail_of(of->tails, packet_id)) == NULL) return NULL;
+    if (tail->close == NULL || count + PyBytes_GET_SIZE(tail->close) > width) {
+        if ((found = tail_of(tail->tails, packet_id)) == NULL) return NULL;
         width = PyBytes_GET_SIZE(found);
     }
     PyObject *body = PyBytes_FromStringAndSize(NULL, width + length);
@@ -228,9 +231,9 @@ static PyObject *body_of(tail *of, unsigned packet_id, const unsigned char *payl
         char *at = PyBytes_AS_STRING(body);
         if (found != NULL) memcpy(at, PyBytes_AS_STRING(found), (size_t)width);
         else if (width > 0) {
-            Py_ssize_t closing = PyBytes_GET_SIZE(of->close);
+            Py_ssize_t closing = PyBytes_GET_SIZE(tail->close);
             memcpy(at, digits + 8 - count, (size_t)count);
-            memcpy(at + count, PyBytes_AS_STRING(of->close), (size_t)closing);
+            memcpy(at + count, PyBytes_AS_STRING(tail->close), (size_t)closing);
             memset(at + count + closing, ' ', (size_t)(width - count - closing));
         }
         memcpy(at + width, payload, (size_t)length);
@@ -327,7 +330,7 @@ static int reading_of(PyObject *const *args, int first, reading *from, Py_ssize_
     return PyErr_Occurred() ? -1 : 0;
 }
 
-/* -- acknowledgements: one object for a run of them -- */
+/* -- acknowledgements: one object for all of a call -- */
 
 typedef struct {
     PyObject *bytes;
@@ -371,10 +374,10 @@ static PyObject *result(int failed, Py_ssize_t at, Py_ssize_t rows)
 /* -- QoS 0 and 1 -- */
 
 /*
- * What comes next, read and looked up together: a client may have thousands of topics, and their routes and heads then
- * lie in memory that takes a while to answer. It is asked for all of a stretch at once.
+ * Packets are read and looked up some at a time: a client may have thousands of topics, whose routes and heads are then
+ * not in the processor's cache, and are prefetched together.
  */
-enum { STRETCH = 16 };
+enum { AHEAD = 16 };
 
 typedef struct {
     publication one;
@@ -383,28 +386,28 @@ typedef struct {
     int is_other; /* whether the one before has another topic */
 } upcoming;
 
-static void forget_stretch(upcoming *stretch, int begin, int end)
+static void forget_ahead(upcoming *ahead, int begin, int end)
 {
-    for (int i = begin; i < end; i++) Py_CLEAR(stretch[i].route);
+    for (int i = begin; i < end; i++) Py_CLEAR(ahead[i].route);
 }
 
-/* Packets, and the memory of what is known of their topics. */
-static int read_stretch(const reading *from, Py_ssize_t at, const publication *before, const near_dict *near,
-                        upcoming *stretch)
+/* Read the next packets, and prefetch the entries of their topics. */
+static int read_ahead(const reading *from, Py_ssize_t at, const publication *before, const topic_cache *topics,
+                        upcoming *ahead)
 {
     int count = 0;
-    for (; count < STRETCH && read_publication(from, at, &stretch[count].one); count++) {
-        upcoming *next = &stretch[count];
+    for (; count < AHEAD && read_publication(from, at, &ahead[count].one); count++) {
+        upcoming *next = &ahead[count];
         at = next->one.stop;
         next->route = NULL;
-        if (near != NULL) next->hash = near_hash(next->one.topic, next->one.topic_length);
-        int is_like = before->topic != NULL && (near == NULL || count == 0 || next->hash == stretch[count - 1].hash);
+        if (topics != NULL) next->hash = topic_hash(next->one.topic, next->one.topic_length);
+        int is_like = before->topic != NULL && (topics == NULL || count == 0 || next->hash == ahead[count - 1].hash);
         next->is_other = !is_like || !same_topic(&next->one, before);
         before = &next->one;
-        if (near != NULL && next->is_other) prefetch(near_place(near, next->hash, 0));
+        if (topics != NULL && next->is_other) prefetch(index_at(topics, next->hash, 0));
     }
-    for (int i = 0; near != NULL && i < count; i++)
-        if (stretch[i].is_other) near_ask(near, stretch[i].hash);
+    for (int i = 0; topics != NULL && i < count; i++)
+        if (ahead[i].is_other) prefetch_entry(topics, ahead[i].hash);
     return count;
 }
 
@@ -416,10 +419,10 @@ static void ask_for_route(PyObject *route, const void *head)
 }
 
 /* The route of a topic in the cache, if there is one: borrowed. NULL with an error set: there is no memory. */
-static PyObject *route_in(PyObject *cache, near_dict *near, const upcoming *next)
+static PyObject *route_in(PyObject *cache, topic_cache *topics, const upcoming *next)
 {
     const publication *one = &next->one;
-    neighbour *found = near != NULL ? near_find(near, next->hash, one->topic, one->topic_length) : NULL;
+    entry *found = topics != NULL ? find_entry(topics, next->hash, one->topic, one->topic_length) : NULL;
     if (found != NULL) {
         ask_for_route(found->route, found->head);
         return found->route;
@@ -430,50 +433,50 @@ static PyObject *route_in(PyObject *cache, near_dict *near, const upcoming *next
     if (route == NULL || route_type == NULL || !Py_IS_TYPE(route, route_type)) return route;
     const void *head = *(const void **)((char *)route + field_offsets[AT_HEAD]);
     ask_for_route(route, head);
-    if (near != NULL) near_keep(near, next->hash, one->topic, one->topic_length, route, head);
+    if (topics != NULL) keep_entry(topics, next->hash, one->topic, one->topic_length, route, head);
     return route;
 }
 
 /* How many there are; -1: an error is set. */
-static int look_ahead(const reading *from, Py_ssize_t at, const publication *before, PyObject *cache, upcoming *stretch)
+static int look_ahead(const reading *from, Py_ssize_t at, const publication *before, PyObject *cache, upcoming *ahead)
 {
-    near_dict *near = as_near(cache);
-    if (near != NULL && !near_room(near)) near = NULL;
-    PyObject *found[STRETCH];
-    int count = read_stretch(from, at, before, near, stretch);
+    topic_cache *topics = as_topic_cache(cache);
+    if (topics != NULL && !make_room(topics)) topics = NULL;
+    PyObject *found[AHEAD];
+    int count = read_ahead(from, at, before, topics, ahead);
     for (int i = 0; i < count; i++)
-        if ((found[i] = stretch[i].is_other ? route_in(cache, near, &stretch[i]) : NULL) == NULL && PyErr_Occurred())
+        if ((found[i] = ahead[i].is_other ? route_in(cache, topics, &ahead[i]) : NULL) == NULL && PyErr_Occurred())
             return -1;
-    for (int i = 0; i < count; i++) stretch[i].route = Py_XNewRef(found[i]); /* only now: it touches them */
+    for (int i = 0; i < count; i++) ahead[i].route = Py_XNewRef(found[i]); /* only now: counting references touches the routes */
     return count;
 }
 
-/* 1: one more row; 0: it is not for these columns; -1: an error is set. */
+/* 1: one more row; 0: its route has another path, or columns that are not prepared; -1: an error is set. */
 static int take_one(const reading *from, upcoming *next, PyObject *cache, PyObject *missing, PyObject *prepared,
-                    PyObject **route, columns *open, tail *of)
+                    PyObject **route, columns *open, tail_source *tail)
 {
     const publication *one = &next->one;
     if (next->is_other) {
         PyObject *known = next->route;
         next->route = NULL;
-        int found = known != NULL ? use(known, HOT, route)
-                                  : look_up(cache, missing, from->first, one->topic, one->topic_length, HOT, route);
+        int found = known != NULL ? use_route(known, path_direct, route)
+                                  : look_up(cache, missing, from->first, one->topic, one->topic_length, path_direct, route);
         if (found != 1) return found;
         PyObject *run = field(*route, AT_RUN), *tails = field(*route, AT_TAILS);
         if (run == NULL || tails == NULL) return -1;
         if ((found = open_columns(open, prepared, run)) != 1) return found;
-        if (learn_tail(of, tails) < 0) return -1;
+        if (learn_tail(tail, tails) < 0) return -1;
     }
     PyObject *head = field(*route, AT_HEAD);
     if (head == NULL) return -1;
-    if (append(open->bodies, body_of(of, one->packet_id, one->payload, one->length)) < 0) return -1;
+    if (append(open->bodies, body_of(tail, one->packet_id, one->payload, one->length)) < 0) return -1;
     return PyList_Append(open->heads, head) < 0 ? -1 : 1;
 }
 
 PyDoc_STRVAR(take_doc,
 "take(data, offset, version_5, max_packet, max_payload, first, cache, missing, prepared, replies) -> (int, int)\n\n"
-"Append a run of publications of QoS 0 or 1 to the columns prepared for their runs; returns the offset of the first\n"
-"packet that is not one, and how many there were. Topics that are not in the cache are asked for: missing(first, topic).");
+"Append publications of QoS 0 or 1 to the columns prepared for their addresses; returns the offset of the first packet\n"
+"that is not taken, and how many were. The route of a topic that is not in the cache is missing(first, topic).");
 
 static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -493,28 +496,28 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     }
     if (reading_of(args, (int)first, &from, &at) < 0) return NULL;
     publication before = {NULL, NULL, 0, 0, 0, 0};
-    upcoming stretch[STRETCH];
+    upcoming ahead[AHEAD];
     PyObject *route = NULL;
     columns open = {NULL, NULL, NULL, NULL};
-    tail of = {NULL, NULL, 0};
+    tail_source tail = {NULL, NULL, 0};
     answers to = {NULL, 0};
-    int more = 1, count, done = STRETCH;
-    while (more == 1 && done == STRETCH && (count = look_ahead(&from, at, &before, cache, stretch)) != 0) {
+    int more = 1, count, done = AHEAD;
+    while (more == 1 && done == AHEAD && (count = look_ahead(&from, at, &before, cache, ahead)) != 0) {
         more = count < 0 || (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) ? -1 : 1;
         for (done = 0; more == 1 && done < count; done++) {
-            const publication *one = &stretch[done].one;
-            more = take_one(&from, &stretch[done], cache, missing, prepared, &route, &open, &of);
+            const publication *one = &ahead[done].one;
+            more = take_one(&from, &ahead[done], cache, missing, prepared, &route, &open, &tail);
             if (more != 1) break;
             if (one->packet_id) answer(&to, 0x40, one->packet_id);
             before = *one;
             at = one->stop;
             rows++;
         }
-        forget_stretch(stretch, done, count);
+        forget_ahead(ahead, done, count);
     }
     Py_XDECREF(route);
     close_columns(&open);
-    forget_tail(&of);
+    forget_tail(&tail);
     if (more < 0) Py_CLEAR(to.bytes);
     else if (end_answers(&to, replies) < 0) more = -1;
     return result(more < 0, at, rows);
@@ -522,12 +525,12 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
 
 /* -- QoS 2: staged at PUBLISH -- */
 
-PyDoc_STRVAR(stage_doc,
-"stage(data, offset, version_5, max_packet, max_payload, cache, missing, inbound, ids, heads, bodies, replies) -> (int,\n"
+PyDoc_STRVAR(stage_records_doc,
+"stage_records(data, offset, version_5, max_packet, max_payload, cache, missing, inbound, ids, heads, bodies, replies) -> (int,\n"
 "int)\n\n"
-"Append a run of publications of QoS 2 to what a session stages; returns as take() does.");
+"Append publications of QoS 2 to the records that a session stages; returns as take() does.");
 
-/* 1: one more is staged; 0: it is not for here; -1: an error is set. */
+/* 1: one more is staged; 0: its identifier is in use; -1: an error is set. */
 static int stage_one(const publication *one, PyObject *key, PyObject *first, PyObject *head, PyObject *inbound,
                      PyObject *ids, PyObject *heads, PyObject *bodies)
 {
@@ -545,7 +548,7 @@ static int stage_one(const publication *one, PyObject *key, PyObject *first, PyO
         PyTuple_SET_ITEM(kept, 2, Py_NewRef(first));
         PyObject_GC_UnTrack(kept); /* bytes and a number: in no cycle */
         PyObject *known = PyDict_SetDefault(inbound, number, kept);
-        if (known != NULL && known != kept) done = 0; /* sent before: not for here */
+        if (known != NULL && known != kept) done = 0; /* sent before */
         else if (known == kept && PyList_Append(ids, number) == 0 && PyList_Append(heads, head) == 0 &&
                  PyList_Append(bodies, body) == 0)
             done = 1;
@@ -556,19 +559,19 @@ static int stage_one(const publication *one, PyObject *key, PyObject *first, PyO
     return done;
 }
 
-static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+static PyObject *stage_records(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
     reading from;
     Py_ssize_t at, rows = 0;
     if (nargs != 12) {
-        PyErr_SetString(PyExc_TypeError, "stage() takes 12 arguments");
+        PyErr_SetString(PyExc_TypeError, "stage_records() takes 12 arguments");
         return NULL;
     }
     PyObject *cache = args[5], *missing = args[6], *inbound = args[7];
     int lists = 1;
     for (int i = 8; i < 12; i++) lists = lists && PyList_CheckExact(args[i]);
     if (!PyDict_Check(cache) || !PyDict_CheckExact(inbound) || !lists) {
-        PyErr_SetString(PyExc_TypeError, "stage(bytes, int, bool, int, int, dict, callable, dict, list, list, list, list)");
+        PyErr_SetString(PyExc_TypeError, "stage_records(bytes, int, bool, int, int, dict, callable, dict, list, list, list, list)");
         return NULL;
     }
     if (reading_of(args, 0x34, &from, &at) < 0) return NULL;
@@ -579,7 +582,7 @@ static PyObject *stage(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssiz
     while (more == 1 && read_publication(&from, at, &one)) {
         if (to.bytes == NULL && begin_answers(&to, (from.end - at) / 6 + 1) < 0) more = -1;
         else if (before.topic == NULL || !same_topic(&one, &before)) {
-            if ((more = look_up(cache, missing, 0x34, one.topic, one.topic_length, STAGING, &route)) == 1) {
+            if ((more = look_up(cache, missing, 0x34, one.topic, one.topic_length, path_staged, &route)) == 1) {
                 Py_XSETREF(head, Py_XNewRef(field(route, AT_STAGED)));
                 if (head == NULL) more = -1;
                 else if (!PyBytes_CheckExact(head) || PyBytes_GET_SIZE(head) == 0) more = 0; /* to be made */
@@ -636,27 +639,27 @@ static int find_staged(unsigned packet_id, PyObject *inbound, PyObject *tokens, 
     return 1;
 }
 
-/* Neighbours of one destination: what is known of them is kept once, in (first row, session, ids, tokens). */
+/* Consecutive rows of one address that release staged messages: noted once, as (first row, session, ids, tokens). */
 typedef struct {
     PyObject *ids, *tokens; /* lists, to which references are held; NULL: none is open */
-} stretch;
+} released_rows;
 
-static int begin_stretch(stretch *of, const columns *open, PyObject *session)
+static int begin_released(released_rows *released, const columns *open, PyObject *session)
 {
-    PyObject *known;
-    if ((of->ids = PyList_New(0)) == NULL || (of->tokens = PyList_New(0)) == NULL ||
-        (known = Py_BuildValue("nOOO", PyList_GET_SIZE(open->heads), session, of->ids, of->tokens)) == NULL)
+    PyObject *rows;
+    if ((released->ids = PyList_New(0)) == NULL || (released->tokens = PyList_New(0)) == NULL ||
+        (rows = Py_BuildValue("nOOO", PyList_GET_SIZE(open->heads), session, released->ids, released->tokens)) == NULL)
         return -1;
-    return append(open->released, known);
+    return append(open->released, rows);
 }
 
-/* Its tokens go with those of the others that are taken. */
-static int end_stretch(stretch *of, PyObject *taken)
+/* Add their tokens to those of all messages that are taken. */
+static int end_released(released_rows *released, PyObject *taken)
 {
     Py_ssize_t end = PyList_GET_SIZE(taken);
-    int failed = of->tokens != NULL && PyList_SetSlice(taken, end, end, of->tokens) < 0;
-    Py_CLEAR(of->ids);
-    Py_CLEAR(of->tokens);
+    int failed = released->tokens != NULL && PyList_SetSlice(taken, end, end, released->tokens) < 0;
+    Py_CLEAR(released->ids);
+    Py_CLEAR(released->tokens);
     return failed ? -1 : 0;
 }
 
@@ -670,8 +673,8 @@ static int is_like(const staged *one, const staged *before)
                              !memcmp(PyBytes_AS_STRING(last), PyBytes_AS_STRING(topic), (size_t)PyBytes_GET_SIZE(topic)));
 }
 
-/* Make the columns of its route the open ones. */
-static int aim(const staged *one, PyObject *caches, PyObject *prepared, PyObject **route, columns *open, tail *of)
+/* Open the columns of its route. */
+static int open_route(const staged *one, PyObject *caches, PyObject *prepared, PyObject **route, columns *open, tail_source *tail)
 {
     long first = PyLong_AsLong(PyTuple_GET_ITEM(one->kept, 2));
     if (first == -1 && PyErr_Occurred()) return -1;
@@ -682,8 +685,8 @@ static int aim(const staged *one, PyObject *caches, PyObject *prepared, PyObject
     }
     PyObject *found = PyDict_GetItemWithError(cache, PyTuple_GET_ITEM(one->kept, 0));
     if (found == NULL) return PyErr_Occurred() ? -1 : 0;
-    long hot = warmth(found);
-    if (hot != STAGING) return hot == -1 && PyErr_Occurred() ? -1 : 0;
+    long path = fast_path_of(found);
+    if (path != path_staged) return path == -1 && PyErr_Occurred() ? -1 : 0;
     PyObject *run = field(found, AT_RUN), *tails = field(found, AT_TAILS);
     if (run == NULL || tails == NULL) return -1;
     Py_XSETREF(*route, Py_NewRef(found));
@@ -692,30 +695,30 @@ static int aim(const staged *one, PyObject *caches, PyObject *prepared, PyObject
         close_columns(open);
         return 0;
     }
-    return opened == 1 && learn_tail(of, tails) < 0 ? -1 : opened;
+    return opened == 1 && learn_tail(tail, tails) < 0 ? -1 : opened;
 }
 
-static int release_one(const staged *one, unsigned packet_id, PyObject *route, columns *open, tail *of,
-                       const stretch *with)
+static int release_one(const staged *one, unsigned packet_id, PyObject *route, columns *open, tail_source *tail,
+                       const released_rows *released)
 {
     PyObject *kept = PyTuple_GET_ITEM(one->kept, 1), *head = field(route, AT_HEAD);
     if (head == NULL) return -1;
-    PyObject *body = body_of(of, packet_id, (const unsigned char *)PyBytes_AS_STRING(kept) + STAGED_ID,
+    PyObject *body = body_of(tail, packet_id, (const unsigned char *)PyBytes_AS_STRING(kept) + STAGED_ID,
                              PyBytes_GET_SIZE(kept) - STAGED_ID);
     if (append(open->bodies, body) < 0 || PyList_Append(open->heads, head) < 0) return -1;
-    return PyList_Append(with->ids, one->number) < 0 || PyList_Append(with->tokens, one->token) < 0 ? -1 : 0;
+    return PyList_Append(released->ids, one->number) < 0 || PyList_Append(released->tokens, one->token) < 0 ? -1 : 0;
 }
 
-PyDoc_STRVAR(release_doc,
-"release(data, offset, caches, inbound, tokens, prepared, session, taken, replies) -> (int, int)\n\n"
-"Append what a run of PUBRELs releases to the columns prepared; returns as take() does.");
+PyDoc_STRVAR(release_records_doc,
+"release_records(data, offset, caches, inbound, tokens, prepared, session, taken, replies) -> (int, int)\n\n"
+"Append what PUBRELs release of staged records to the columns prepared; returns as take() does.");
 
-static PyObject *release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+static PyObject *release_records(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 9 || !PyBytes_CheckExact(args[0]) || !PyTuple_CheckExact(args[2]) || PyTuple_GET_SIZE(args[2]) != 8 ||
         !PyDict_CheckExact(args[3]) || !PyDict_CheckExact(args[4]) || !PyDict_CheckExact(args[5]) ||
         !PyList_CheckExact(args[7]) || !PyList_CheckExact(args[8])) {
-        PyErr_SetString(PyExc_TypeError, "release(bytes, int, tuple of 8 dicts, dict, dict, dict, object, list, list)");
+        PyErr_SetString(PyExc_TypeError, "release_records(bytes, int, tuple of 8 dicts, dict, dict, dict, object, list, list)");
         return NULL;
     }
     const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(args[0]);
@@ -727,8 +730,8 @@ static PyObject *release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
     }
     PyObject *inbound = args[3], *tokens = args[4], *taken = args[7], *route = NULL;
     columns open = {NULL, NULL, NULL, NULL};
-    tail of = {NULL, NULL, 0};
-    stretch with = {NULL, NULL};
+    tail_source tail = {NULL, NULL, 0};
+    released_rows released = {NULL, NULL};
     answers to = {NULL, 0};
     staged one = {NULL, NULL, NULL}, before = one;
     int more = 1;
@@ -737,10 +740,10 @@ static PyObject *release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
         if (to.bytes == NULL && begin_answers(&to, (end - at) / 4) < 0) more = -1;
         else more = find_staged(packet_id, inbound, tokens, &one);
         if (more == 1 && !is_like(&one, &before)) {
-            more = end_stretch(&with, taken) < 0 ? -1 : aim(&one, args[2], args[5], &route, &open, &of);
-            if (more == 1 && begin_stretch(&with, &open, args[6]) < 0) more = -1;
+            more = end_released(&released, taken) < 0 ? -1 : open_route(&one, args[2], args[5], &route, &open, &tail);
+            if (more == 1 && begin_released(&released, &open, args[6]) < 0) more = -1;
         }
-        if (more == 1 && (release_one(&one, packet_id, route, &open, &of, &with) < 0 ||
+        if (more == 1 && (release_one(&one, packet_id, route, &open, &tail, &released) < 0 ||
                           PyDict_DelItem(inbound, one.number) < 0 || PyDict_DelItem(tokens, one.number) < 0))
             more = -1;
         if (more != 1) break;
@@ -753,17 +756,17 @@ static PyObject *release(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ss
     forget_staged(&before);
     Py_XDECREF(route);
     close_columns(&open);
-    forget_tail(&of);
-    if (end_stretch(&with, taken) < 0) more = -1;
+    forget_tail(&tail);
+    if (end_released(&released, taken) < 0) more = -1;
     if (more < 0) Py_CLEAR(to.bytes);
     else if (end_answers(&to, args[8]) < 0) more = -1;
     return result(more < 0, at, rows);
 }
 
-/* -- QoS 2 in runs: staged as what they will be, and moved -- */
+/* -- QoS 2 in staged runs: staged as the messages they will be, and moved -- */
 
 /* Whether `least` publications of one topic follow. */
-static int are_alike(const reading *from, Py_ssize_t at, Py_ssize_t least)
+static int have_one_topic(const reading *from, Py_ssize_t at, Py_ssize_t least)
 {
     publication first, next;
     if (!read_publication(from, at, &first)) return 0;
@@ -772,48 +775,48 @@ static int are_alike(const reading *from, Py_ssize_t at, Py_ssize_t least)
     return 1;
 }
 
-/* 1: one more of a run; 0: its identifier is in use; -1: an error is set. */
-static int hold_one(const publication *one, tail *of, PyObject *inbound, PyObject *held, PyObject *ids, PyObject *bodies)
+/* 1: one more in the run; 0: its identifier is in use; -1: an error is set. */
+static int stage_in_run(const publication *one, tail_source *tail, PyObject *inbound, PyObject *run, PyObject *ids, PyObject *bodies)
 {
     PyObject *number = PyLong_FromLong((long)one->packet_id);
     if (number == NULL) return -1;
     Py_ssize_t known = PyDict_GET_SIZE(inbound);
     int done = -1;
-    if (PyDict_SetDefault(inbound, number, held) == NULL) done = -1;
+    if (PyDict_SetDefault(inbound, number, run) == NULL) done = -1;
     else if (PyDict_GET_SIZE(inbound) == known) done = 0;
-    else if (append(bodies, body_of(of, one->packet_id, one->payload, one->length)) == 0)
+    else if (append(bodies, body_of(tail, one->packet_id, one->payload, one->length)) == 0)
         done = PyList_Append(ids, number) < 0 ? -1 : 1;
     Py_DECREF(number);
     return done;
 }
 
-PyDoc_STRVAR(hold_doc,
-"hold(data, offset, version_5, max_packet, max_payload, least, most, tails, inbound, held, ids, bodies, replies) -> (int,\n"
+PyDoc_STRVAR(stage_run_doc,
+"stage_run(data, offset, version_5, max_packet, max_payload, least, most, tails, inbound, run, ids, bodies, replies) -> (int,\n"
 "int, int, int)\n\n"
-"Take a run of at least `least` publications of QoS 2 and one topic: their identifiers stand for `held` from now on.\n"
+"Stage at least `least` publications of QoS 2 and one topic: their identifiers in `inbound` lead to `run` from now on.\n"
 "Returns as take() does, with the length of all bodies and that of the longest.");
 
-static PyObject *hold(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+static PyObject *stage_run(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
     reading from;
     Py_ssize_t at, rows = 0, size = 0, longest = 0;
     if (nargs != 13 || !PyDict_CheckExact(args[8]) || !PyList_CheckExact(args[10]) || !PyList_CheckExact(args[11]) ||
         !PyList_CheckExact(args[12])) {
         PyErr_SetString(PyExc_TypeError,
-                        "hold(bytes, int, bool, int, int, int, int, dict, dict, object, list, list, list)");
+                        "stage_run(bytes, int, bool, int, int, int, int, dict, dict, object, list, list, list)");
         return NULL;
     }
     if (reading_of(args, 0x34, &from, &at) < 0) return NULL;
     Py_ssize_t least = PyLong_AsSsize_t(args[5]), most = PyLong_AsSsize_t(args[6]);
     if (PyErr_Occurred()) return NULL;
-    if (!are_alike(&from, at, least)) return Py_BuildValue("nnnn", at, rows, size, longest);
+    if (!have_one_topic(&from, at, least)) return Py_BuildValue("nnnn", at, rows, size, longest);
     publication one, before = {NULL, NULL, 0, 0, 0, 0};
-    tail of = {NULL, NULL, 0};
+    tail_source tail = {NULL, NULL, 0};
     answers to = {NULL, 0};
-    int more = learn_tail(&of, args[7]) < 0 || begin_answers(&to, (from.end - at) / 6 + 1) < 0 ? -1 : 1;
+    int more = learn_tail(&tail, args[7]) < 0 || begin_answers(&to, (from.end - at) / 6 + 1) < 0 ? -1 : 1;
     while (more == 1 && rows < most && read_publication(&from, at, &one)) {
         if (before.topic != NULL && !same_topic(&one, &before)) break;
-        if ((more = hold_one(&one, &of, args[8], args[9], args[10], args[11])) != 1) break;
+        if ((more = stage_in_run(&one, &tail, args[8], args[9], args[10], args[11])) != 1) break;
         answer(&to, 0x50, one.packet_id);
         Py_ssize_t length = PyBytes_GET_SIZE(PyList_GET_ITEM(args[11], PyList_GET_SIZE(args[11]) - 1));
         size += length;
@@ -822,7 +825,7 @@ static PyObject *hold(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
         at = one.stop;
         rows++;
     }
-    forget_tail(&of);
+    forget_tail(&tail);
     if (more < 0) Py_CLEAR(to.bytes);
     else if (end_answers(&to, args[12]) < 0) more = -1;
     return more < 0 ? NULL : Py_BuildValue("nnnn", at, rows, size, longest);
@@ -840,21 +843,21 @@ static Py_ssize_t position_of(PyObject *ids, long packet_id)
     return -1;
 }
 
-PyDoc_STRVAR(let_go_doc,
-"let_go(data, offset, inbound, held, ids, replies) -> (int, int, int)\n\n"
-"Follow a run of PUBRELs through the identifiers of `held`, in their order: they stand for nothing from now on. Returns\n"
-"as take() does, with the position of the first.");
+PyDoc_STRVAR(release_run_doc,
+"release_run(data, offset, inbound, run, ids, replies) -> (int, int, int)\n\n"
+"Remove from `inbound` the identifiers of a staged run that PUBRELs release in its order. Returns as take() does, with the\n"
+"position of the first in the run.");
 
-static PyObject *let_go(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+static PyObject *release_run(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 6 || !PyBytes_CheckExact(args[0]) || !PyDict_CheckExact(args[2]) || !PyList_CheckExact(args[4]) ||
         !PyList_CheckExact(args[5])) {
-        PyErr_SetString(PyExc_TypeError, "let_go(bytes, int, dict, object, list, list)");
+        PyErr_SetString(PyExc_TypeError, "release_run(bytes, int, dict, object, list, list)");
         return NULL;
     }
     const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(args[0]);
     Py_ssize_t end = PyBytes_GET_SIZE(args[0]), at = PyLong_AsSsize_t(args[1]), rows = 0, first = 0;
-    PyObject *inbound = args[2], *held = args[3], *ids = args[4];
+    PyObject *inbound = args[2], *run = args[3], *ids = args[4];
     answers to = {NULL, 0};
     if (at < 0) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "an offset is not negative");
@@ -866,7 +869,7 @@ static PyObject *let_go(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssi
         if (rows == 0 && (first = position_of(ids, packet_id)) < 0) break;
         if (first + rows >= PyList_GET_SIZE(ids)) break;
         PyObject *number = Py_NewRef(PyList_GET_ITEM(ids, first + rows));
-        if (PyLong_AsLong(number) != packet_id || PyDict_GetItemWithError(inbound, number) != held) more = 0;
+        if (PyLong_AsLong(number) != packet_id || PyDict_GetItemWithError(inbound, number) != run) more = 0;
         else if (PyDict_DelItem(inbound, number) < 0) more = -1;
         else if (to.bytes == NULL && begin_answers(&to, (end - at) / 4) < 0) more = -1;
         Py_DECREF(number);
@@ -879,7 +882,7 @@ static PyObject *let_go(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssi
     return more < 0 ? NULL : Py_BuildValue("nnn", at, rows, first < 0 ? 0 : first);
 }
 
-/* -- what is durable now -- */
+/* -- columns -- */
 
 /* The first of tokens that are numbers counting up, as a store gives them; 0: they are something else. */
 static int counts_up(PyObject *tokens, unsigned long long *first)
@@ -979,20 +982,20 @@ static PyObject *topic(PyObject *Py_UNUSED(self), PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"routes", routes, METH_O, routes_doc},
+    {"configure", configure, METH_VARARGS, configure_doc},
     {"length", length, METH_O, length_doc},
     {"topic", topic, METH_VARARGS, topic_doc},
     {"pair", (PyCFunction)(void (*)(void))pair, METH_FASTCALL, pair_doc},
     {"take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, take_doc},
-    {"stage", (PyCFunction)(void (*)(void))stage, METH_FASTCALL, stage_doc},
-    {"release", (PyCFunction)(void (*)(void))release, METH_FASTCALL, release_doc},
-    {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, hold_doc},
-    {"let_go", (PyCFunction)(void (*)(void))let_go, METH_FASTCALL, let_go_doc},
+    {"stage_records", (PyCFunction)(void (*)(void))stage_records, METH_FASTCALL, stage_records_doc},
+    {"release_records", (PyCFunction)(void (*)(void))release_records, METH_FASTCALL, release_records_doc},
+    {"stage_run", (PyCFunction)(void (*)(void))stage_run, METH_FASTCALL, stage_run_doc},
+    {"release_run", (PyCFunction)(void (*)(void))release_run, METH_FASTCALL, release_run_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "gateway.broker.publish._chunks", "Runs of publications; see the source.", -1, methods,
+    PyModuleDef_HEAD_INIT, "gateway.broker.publish._chunks", "The fast lane of chunks; fast.py calls it.", -1, methods,
     NULL, NULL, NULL, NULL,
 };
 
@@ -1004,6 +1007,6 @@ PyMODINIT_FUNC PyInit__chunks(void)
         (s_start = PyUnicode_InternFromString("start")) == NULL || (s_step = PyUnicode_InternFromString("step")) == NULL)
         return NULL;
     PyObject *made = PyModule_Create(&module);
-    if (made != NULL && near_add_type(made) < 0) Py_CLEAR(made);
+    if (made != NULL && add_topic_cache_type(made) < 0) Py_CLEAR(made);
     return made;
 }

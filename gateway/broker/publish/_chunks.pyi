@@ -1,17 +1,17 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from gateway.broker.publish.route import Route
+from gateway.broker.publish.route import FastPath, Route
 from gateway.broker.turn import Run, Stretch
 from gateway.ports.batch import Token
-from gateway.session.held import Held
 from gateway.session.session import Session
+from gateway.session.staged_run import StagedRun
 
 Prepared: TypeAlias = dict[Run, tuple[Run, list[bytes], list[bytes], list[Stretch] | None]]
 
-class Topics(dict[bytes, Route]): ...
+class TopicCache(dict[bytes, Route]): ...
 
-def routes(cls: type[Route], /) -> None: ...
+def configure(route: type[Route], direct: FastPath, staged: FastPath, staged_id: int, /) -> None: ...
 def take(
     data: bytes,
     offset: int,
@@ -25,7 +25,7 @@ def take(
     replies: list[bytes],
     /,
 ) -> tuple[int, int]: ...
-def stage(
+def stage_records(
     data: bytes,
     offset: int,
     version_5: bool,
@@ -40,7 +40,7 @@ def stage(
     replies: list[bytes],
     /,
 ) -> tuple[int, int]: ...
-def release(
+def release_records(
     data: bytes,
     offset: int,
     caches: tuple[dict[bytes, Route], ...],
@@ -55,7 +55,7 @@ def release(
 def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token], /) -> None: ...
 def topic(data: bytes, offset: int, max_packet: int, /) -> bytes | None: ...
 def length(column: list[bytes], /) -> int: ...
-def hold(
+def stage_run(
     data: bytes,
     offset: int,
     version_5: bool,
@@ -65,12 +65,12 @@ def hold(
     most: int,
     tails: dict[int, bytes],
     inbound: dict[int, Any],
-    held: Held | None,
+    run: StagedRun | None,
     ids: list[int],
     bodies: list[bytes],
     replies: list[bytes],
     /,
 ) -> tuple[int, int, int, int]: ...
-def let_go(
-    data: bytes, offset: int, inbound: dict[int, Any], held: Held | None, ids: list[int], replies: list[bytes], /
+def release_run(
+    data: bytes, offset: int, inbound: dict[int, Any], run: StagedRun | None, ids: list[int], replies: list[bytes], /
 ) -> tuple[int, int, int]: ...

@@ -1,8 +1,9 @@
 /*
- * One small PUBLISH from each of many connections: what fast.py does in Python, and with which the tests compare it.
+ * The fast lane of rounds: one small PUBLISH from each of many connections. fast.py calls it, and does the same in Python
+ * (round_in_python), with which the tests compare it.
  *
- * take() reads frames of QoS 1 with neither DUP nor RETAIN where they lie, one to a chunk, as long as the topic has a
- * route that leads straight to columns. Whatever is not exactly that is returned, untouched, for the usual way. Nothing
+ * take() reads frames of QoS 1 with neither DUP nor RETAIN in place, one to a chunk, as long as the topic has a route
+ * that leads straight to one address. Whatever is not exactly that is returned, untouched, for the plain lane. Nothing
  * is read beyond a chunk: every length is checked against its end before it is used.
  */
 #define PY_SSIZE_T_CLEAN
@@ -14,21 +15,22 @@
 
 BUILT_FROM_THIS_FILE;
 
-enum { ONLINE = 2, HOT = 1, V5 = 5 }; /* as in session/connection.py, broker/route.py and mqtt/packets.py */
 enum { QOS_1 = 0x32, SHORTEST = 6, CACHE = QOS_1 & 7 };
 
-/* -- objects of classes with slots, read where they lie -- */
+/* -- objects of classes with slots, read in place -- */
+
+static long path_direct, online, version_5; /* FastPath.DIRECT, ONLINE and V5, from configure() */
 
 enum { A_CONNECTION, A_READER, A_ROUTE, CLASSES };
 static PyTypeObject *classes_of[CLASSES];
 
-enum { STATE, GENERATION, READER, CACHES, VERSION, PENDING, LAST_READ, SESSION, LIMITS, HELD, MAX_PACKET, WARMTH, SEEN, CELL, RUN,
+enum { STATE, GENERATION, READER, CACHES, VERSION, PENDING, LAST_READ, SESSION, LIMITS, HELD, MAX_PACKET, FAST_PATH, VERSION_OF_ROUTE, CHANGES, RUN,
        HEAD, TAILS, FIELDS };
 static const struct { int owner; const char *name; } fields[FIELDS] = {
     {A_CONNECTION, "state"}, {A_CONNECTION, "generation"}, {A_CONNECTION, "reader"}, {A_CONNECTION, "caches"},
     {A_CONNECTION, "version"}, {A_CONNECTION, "inbound_pending"}, {A_CONNECTION, "last_read"}, {A_CONNECTION, "session"},
-    {A_CONNECTION, "limits"}, {A_READER, "held"}, {A_READER, "max_packet"}, {A_ROUTE, "hot"}, {A_ROUTE, "seen"},
-    {A_ROUTE, "cell"}, {A_ROUTE, "run"}, {A_ROUTE, "head"}, {A_ROUTE, "tails"},
+    {A_CONNECTION, "limits"}, {A_READER, "held"}, {A_READER, "max_packet"}, {A_ROUTE, "fast_path"}, {A_ROUTE, "version"},
+    {A_ROUTE, "changes"}, {A_ROUTE, "run"}, {A_ROUTE, "head"}, {A_ROUTE, "tails"},
 };
 static Py_ssize_t offsets[FIELDS];
 static PyObject *s_inbound, *s_receive_maximum;
@@ -101,14 +103,14 @@ static int is_ready(PyObject *connection, const frame *one, long generation)
     long state = number(connection, STATE), own = number(connection, GENERATION);
     PyObject *reader = field(connection, READER);
     if (reader == NULL || PyErr_Occurred()) return -1;
-    if (state != ONLINE || own != generation || !is_a(reader, A_READER)) return 0;
+    if (state != online || own != generation || !is_a(reader, A_READER)) return 0;
     PyObject *held = field(reader, HELD);
     long longest = number(reader, MAX_PACKET);
     if (held == NULL || PyErr_Occurred()) return -1;
     return held == Py_None && one->length <= longest;
 }
 
-/* The hot route of the frame's topic, as a borrowed reference. NULL: there is none, or an error is set. */
+/* The direct route of the frame's topic, as a borrowed reference. NULL: there is none, or an error is set. */
 static PyObject *route_of(PyObject *connection, const frame *one)
 {
     PyObject *caches = field(connection, CACHES);
@@ -122,15 +124,15 @@ static PyObject *route_of(PyObject *connection, const frame *one)
     PyObject *route = PyDict_GetItemWithError(PyTuple_GET_ITEM(caches, CACHE), topic);
     Py_DECREF(topic);
     if (route == NULL || !is_a(route, A_ROUTE)) return NULL;
-    PyObject *cell = field(route, CELL);
-    long hot = number(route, WARMTH), seen = number(route, SEEN);
-    if (cell == NULL || PyErr_Occurred()) return NULL;
-    if (!PyList_CheckExact(cell) || PyList_GET_SIZE(cell) != 1) {
-        PyErr_SetString(PyExc_TypeError, "a route's cell is a list of one");
+    PyObject *changes = field(route, CHANGES);
+    long path = number(route, FAST_PATH), version = number(route, VERSION_OF_ROUTE);
+    if (changes == NULL || PyErr_Occurred()) return NULL;
+    if (!PyList_CheckExact(changes) || PyList_GET_SIZE(changes) != 1) {
+        PyErr_SetString(PyExc_TypeError, "a route's changes are a list of one");
         return NULL;
     }
-    long now = PyLong_AsLong(PyList_GET_ITEM(cell, 0));
-    return PyErr_Occurred() || hot != HOT || seen != now ? NULL : route;
+    long now = PyLong_AsLong(PyList_GET_ITEM(changes, 0));
+    return PyErr_Occurred() || path != path_direct || version != now ? NULL : route;
 }
 
 /* -- columns -- */
@@ -147,7 +149,7 @@ static void close_columns(columns *open)
     Py_CLEAR(open->owners);
 }
 
-/* The columns of a route's run, from the caller unless they were those of the last. */
+/* The columns of a route's address, from the caller unless they are those of the last. */
 static int open_columns(columns *open, PyObject *opened, PyObject *route)
 {
     PyObject *run = field(route, RUN);
@@ -239,7 +241,7 @@ typedef struct {
     columns open;
 } taking;
 
-/* 1: taken; 0: it is not for here; -1: an error is set. */
+/* 1: taken; 0: it is not an ordinary PUBLISH; -1: an error is set. */
 static int take_one(taking *with, PyObject *connection, PyObject *chunk, Py_ssize_t *size)
 {
     frame one;
@@ -250,13 +252,13 @@ static int take_one(taking *with, PyObject *connection, PyObject *chunk, Py_ssiz
     if (route == NULL) return PyErr_Occurred() ? -1 : 0;
     long version = number(connection, VERSION);
     if (version == -1 && PyErr_Occurred()) return -1;
-    if (version == V5) {
+    if (version == version_5) {
         if ((fits = has_room(connection, &one)) != 1) return fits;
         one.body++;
     }
     unsigned packet_id = (unsigned)one.data[one.mark] << 8 | one.data[one.mark + 1];
     if (packet_id == 0 || one.length - one.body > with->longest) return 0;
-    Py_INCREF(route); /* Python is asked for columns: who knows what it forgets */
+    Py_INCREF(route); /* the caller is asked for columns and may forget the route */
     PyObject *answer = PyList_GET_ITEM(with->pubacks, packet_id);
     int failed = open_columns(&with->open, with->opened, route) < 0 || append_row(&with->open, route, &one, packet_id) < 0 ||
                  PySet_Add(with->open.owners, connection) < 0 || reply(with->replies, connection, answer) < 0 ||
@@ -285,8 +287,8 @@ static int begin(taking *with, PyObject *const *args, Py_ssize_t nargs)
 
 PyDoc_STRVAR(take_doc,
 "take(arrived, opened, replies, pending, pubacks, now, generation, longest) -> (others, rows, size)\n\n"
-"Take in the plain publications among what connections have sent; opened(route) answers the columns of its run, (heads,\n"
-"bodies, owners). The others, and of those taken how many there were and their bytes.");
+"Take the ordinary publications among what connections have sent; opened(route) returns the columns of its address,\n"
+"(heads, bodies, owners). Returns the others, and of those taken how many there were and their bytes.");
 
 static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -311,12 +313,17 @@ static PyObject *take(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize
     return Py_BuildValue("Nnn", others, rows, size);
 }
 
-PyDoc_STRVAR(classes_doc, "classes(connection, reader, route) -> None\n\nThe classes whose slots are read from now on.");
+PyDoc_STRVAR(configure_doc,
+"configure(connection, reader, route, direct, online, version_5) -> None\n\n"
+"The classes whose slots are read from now on, and the numbers of what is taken: the fast path, state and version.");
 
-static PyObject *classes(PyObject *Py_UNUSED(self), PyObject *args)
+static PyObject *configure(PyObject *Py_UNUSED(self), PyObject *args)
 {
     PyObject *given[CLASSES];
-    if (!PyArg_ParseTuple(args, "O!O!O!", &PyType_Type, &given[0], &PyType_Type, &given[1], &PyType_Type, &given[2])) return NULL;
+    long numbers[3];
+    if (!PyArg_ParseTuple(args, "O!O!O!lll", &PyType_Type, &given[0], &PyType_Type, &given[1], &PyType_Type, &given[2],
+                          &numbers[0], &numbers[1], &numbers[2]))
+        return NULL;
     Py_ssize_t found[FIELDS];
     for (int i = 0; i < FIELDS; i++) {
         PyObject *descriptor = PyObject_GetAttrString(given[fields[i].owner], fields[i].name);
@@ -328,17 +335,20 @@ static PyObject *classes(PyObject *Py_UNUSED(self), PyObject *args)
     }
     memcpy(offsets, found, sizeof found);
     for (int i = 0; i < CLASSES; i++) Py_XSETREF(classes_of[i], (PyTypeObject *)Py_NewRef(given[i]));
+    path_direct = numbers[0];
+    online = numbers[1];
+    version_5 = numbers[2];
     Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
-    {"classes", classes, METH_VARARGS, classes_doc},
+    {"configure", configure, METH_VARARGS, configure_doc},
     {"take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, take_doc},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "gateway.broker.publish._rounds", "One PUBLISH of each; see the source.", -1, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "gateway.broker.publish._rounds", "The fast lane of rounds; fast.py calls it.", -1, methods, NULL, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__rounds(void)

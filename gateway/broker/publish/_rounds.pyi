@@ -1,8 +1,16 @@
 from gateway.broker.publish.fast import round_in_python as take
-from gateway.broker.publish.route import Route
+from gateway.broker.publish.route import FastPath, Route
 from gateway.mqtt.reader import Reader
 from gateway.session.connection import Connection
 
-__all__ = ["classes", "take"]
+__all__ = ["configure", "take"]
 
-def classes(connection: type[Connection], reader: type[Reader], route: type[Route], /) -> None: ...
+def configure(
+    connection: type[Connection],
+    reader: type[Reader],
+    route: type[Route],
+    direct: FastPath,
+    online: int,
+    version_5: int,
+    /,
+) -> None: ...

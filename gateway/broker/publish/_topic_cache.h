@@ -1,9 +1,10 @@
 /*
- * Routes of a client with many topics, close together: a dict whose topics and what they lead to are also found in a
- * cache line each, in the order in which they were first met. A look into a dict goes through its index, its entries, the
- * topic and the route; where a client takes thousands in turn, each of these is memory that takes a while to answer.
+ * The routes of a client with many topics: a dict from topic to route that also has an array of entries, one cache line
+ * for each topic, in the order in which topics were first used. A lookup in a dict goes through its index, its entries,
+ * the topic and the route; where a client publishes to thousands of topics in turn each of these is a cache miss.
  *
- * The dict is what counts: what is not here is looked up there. Nothing leaves it but all of it (clear()).
+ * The dict is the truth: a topic without an entry is looked up there. Topics are added one by one and removed all
+ * together (clear()).
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -14,33 +15,33 @@
 
 BUILT_FROM_THIS_FILE;
 
-enum { NEAR_TOPIC = 42, NEAR_TRIED = 8, NEAR_FEWEST = 64, NEAR_MOST = 1 << 15, NEAR_LINE = 64 };
+enum { LONGEST_TOPIC = 42, PROBES = 8, FEWEST_ENTRIES = 64, MOST_ENTRIES = 1 << 15, CACHE_LINE = 64 };
 
 typedef struct {
     PyObject *route;  /* held */
-    const void *head; /* where its head lies: to be asked for, never read */
+    const void *head; /* address of its head: prefetched, never read through this pointer */
     uint32_t hash;
     uint16_t length;
-    unsigned char topic[NEAR_TOPIC];
-} neighbour;
+    unsigned char topic[LONGEST_TOPIC];
+} entry;
 
 typedef struct {
     PyDictObject dict;
-    neighbour *met;    /* from the beginning of a cache line on */
-    uint32_t *index;   /* by hash: a number among them plus one, beside bits of the hash; 0: nobody */
-    size_t used, room; /* the index is twice as long, a power of two */
-    void *memory;      /* where all that lies; NULL: nowhere yet */
-} near_dict;
+    entry *entries;    /* aligned to a cache line */
+    uint32_t *index;   /* by hash: number of an entry plus one, and the upper bits of its hash; 0: empty */
+    size_t used, room; /* entries; the index has twice as many places, a power of two */
+    void *memory;      /* of entries and index; NULL: none yet */
+} topic_cache;
 
-static PyTypeObject near_type;
+static PyTypeObject topic_cache_type;
 
-static inline near_dict *as_near(PyObject *cache)
+static inline topic_cache *as_topic_cache(PyObject *cache)
 {
-    return Py_IS_TYPE(cache, &near_type) ? (near_dict *)cache : NULL;
+    return Py_IS_TYPE(cache, &topic_cache_type) ? (topic_cache *)cache : NULL;
 }
 
-/* Whoever chooses topics that meet here gains nothing: they are looked up in the dict. */
-static inline uint32_t near_hash(const unsigned char *topic, Py_ssize_t length)
+/* Crafted collisions gain an attacker nothing: after PROBES probes the lookup falls back to the dict. */
+static inline uint32_t topic_hash(const unsigned char *topic, Py_ssize_t length)
 {
     uint64_t sum = (uint64_t)length, next;
     for (; length >= 8; topic += 8, length -= 8) {
@@ -53,91 +54,91 @@ static inline uint32_t near_hash(const unsigned char *topic, Py_ssize_t length)
     return (uint32_t)(sum >> 32); /* the upper bits are the best */
 }
 
-static void near_forget(near_dict *all)
+static void forget_entries(topic_cache *cache)
 {
-    void *memory = all->memory;
-    neighbour *met = all->met;
-    size_t used = all->used;
-    all->memory = NULL;
-    all->used = all->room = 0;
-    for (size_t n = 0; n < used; n++) Py_DECREF(met[n].route);
+    void *memory = cache->memory;
+    entry *entries = cache->entries;
+    size_t used = cache->used;
+    cache->memory = NULL;
+    cache->used = cache->room = 0;
+    for (size_t n = 0; n < used; n++) Py_DECREF(entries[n].route);
     PyMem_Free(memory);
 }
 
-/* Where in the index a hash is looked for first. */
-static inline uint32_t *near_place(const near_dict *all, uint32_t hash, int tried)
+/* The place in the index where a hash is looked for at this probe. */
+static inline uint32_t *index_at(const topic_cache *cache, uint32_t hash, int probe)
 {
-    return all->index + ((hash + (uint32_t)tried) & (2 * all->room - 1));
+    return cache->index + ((hash + (uint32_t)probe) & (2 * cache->room - 1));
 }
 
-static inline uint32_t near_mark(uint32_t hash)
+static inline uint32_t hash_bits(uint32_t hash)
 {
     return hash & 0xFFFF0000u;
 }
 
-/* The next that may have this hash; NULL: nobody. */
-static inline neighbour *near_next(const near_dict *all, uint32_t hash, int *tried)
+/* The next entry that may have this hash; NULL: there is none. */
+static inline entry *next_entry(const topic_cache *cache, uint32_t hash, int *probe)
 {
-    while (*tried < NEAR_TRIED) {
-        uint32_t there = *near_place(all, hash, (*tried)++);
+    while (*probe < PROBES) {
+        uint32_t there = *index_at(cache, hash, (*probe)++);
         if (there == 0) return NULL;
-        if (near_mark(there) == near_mark(hash)) return all->met + (there & 0xFFFF) - 1;
+        if (hash_bits(there) == hash_bits(hash)) return cache->entries + (there & 0xFFFF) - 1;
     }
     return NULL;
 }
 
-static inline void near_ask(const near_dict *all, uint32_t hash)
+static inline void prefetch_entry(const topic_cache *cache, uint32_t hash)
 {
-    int tried = 0;
-    const neighbour *likely = near_next(all, hash, &tried);
+    int probe = 0;
+    const entry *likely = next_entry(cache, hash, &probe);
     if (likely != NULL) prefetch(likely);
 }
 
-static inline neighbour *near_find(const near_dict *all, uint32_t hash, const unsigned char *topic, Py_ssize_t length)
+static inline entry *find_entry(const topic_cache *cache, uint32_t hash, const unsigned char *topic, Py_ssize_t length)
 {
-    int tried = 0;
-    neighbour *at;
-    while ((at = near_next(all, hash, &tried)) != NULL)
+    int probe = 0;
+    entry *at;
+    while ((at = next_entry(cache, hash, &probe)) != NULL)
         if (at->hash == hash && at->length == length && memcmp(at->topic, topic, (size_t)length) == 0) break;
     return at;
 }
 
 /* Whether there was a place in the index. */
-static int near_enter(near_dict *all, uint32_t hash, size_t number)
+static int enter_index(topic_cache *cache, uint32_t hash, size_t number)
 {
-    for (int tried = 0; tried < NEAR_TRIED; tried++) {
-        uint32_t *place = near_place(all, hash, tried);
+    for (int probe = 0; probe < PROBES; probe++) {
+        uint32_t *place = index_at(cache, hash, probe);
         if (*place != 0) continue;
-        *place = near_mark(hash) | (uint32_t)(number + 1);
+        *place = hash_bits(hash) | (uint32_t)(number + 1);
         return 1;
     }
     return 0;
 }
 
-/* Room for as many topics as the dict has; 0: there is none at all. */
-static int near_room(near_dict *all)
+/* Make room for as many topics as the dict has; 0: there is no memory at all. */
+static int make_room(topic_cache *cache)
 {
-    size_t wanted = NEAR_FEWEST, topics = (size_t)PyDict_GET_SIZE((PyObject *)all);
-    while (wanted < topics && wanted < NEAR_MOST) wanted *= 2;
-    if (wanted <= all->room) return 1;
-    char *memory = PyMem_Calloc(1, NEAR_LINE + wanted * (sizeof(neighbour) + 2 * sizeof(uint32_t)));
-    if (memory == NULL) return all->memory != NULL;
-    neighbour *met = (neighbour *)(((uintptr_t)memory + NEAR_LINE - 1) & ~(uintptr_t)(NEAR_LINE - 1));
-    if (all->used != 0) memcpy(met, all->met, all->used * sizeof *met);
-    PyMem_Free(all->memory);
-    all->memory = memory;
-    all->met = met;
-    all->index = (uint32_t *)(met + wanted);
-    all->room = wanted;
-    for (size_t n = 0; n < all->used; n++) near_enter(all, met[n].hash, n);
+    size_t wanted = FEWEST_ENTRIES, topics = (size_t)PyDict_GET_SIZE((PyObject *)cache);
+    while (wanted < topics && wanted < MOST_ENTRIES) wanted *= 2;
+    if (wanted <= cache->room) return 1;
+    char *memory = PyMem_Calloc(1, CACHE_LINE + wanted * (sizeof(entry) + 2 * sizeof(uint32_t)));
+    if (memory == NULL) return cache->memory != NULL;
+    entry *entries = (entry *)(((uintptr_t)memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
+    if (cache->used != 0) memcpy(entries, cache->entries, cache->used * sizeof *entries);
+    PyMem_Free(cache->memory);
+    cache->memory = memory;
+    cache->entries = entries;
+    cache->index = (uint32_t *)(entries + wanted);
+    cache->room = wanted;
+    for (size_t n = 0; n < cache->used; n++) enter_index(cache, entries[n].hash, n);
     return 1;
 }
 
-static void near_keep(near_dict *all, uint32_t hash, const unsigned char *topic, Py_ssize_t length, PyObject *route,
+static void keep_entry(topic_cache *cache, uint32_t hash, const unsigned char *topic, Py_ssize_t length, PyObject *route,
                       const void *head)
 {
-    if (length > NEAR_TOPIC || all->used == all->room || !near_enter(all, hash, all->used)) return;
-    neighbour *at = all->met + all->used++;
+    if (length > LONGEST_TOPIC || cache->used == cache->room || !enter_index(cache, hash, cache->used)) return;
+    entry *at = cache->entries + cache->used++;
     at->route = Py_NewRef(route);
     at->head = head;
     at->hash = hash;
@@ -145,54 +146,54 @@ static void near_keep(near_dict *all, uint32_t hash, const unsigned char *topic,
     memcpy(at->topic, topic, (size_t)length);
 }
 
-static int near_traverse(PyObject *self, visitproc visit, void *arg)
+static int topic_cache_traverse(PyObject *self, visitproc visit, void *arg)
 {
-    near_dict *all = (near_dict *)self;
-    for (size_t n = 0; n < all->used; n++) Py_VISIT(all->met[n].route);
+    topic_cache *cache = (topic_cache *)self;
+    for (size_t n = 0; n < cache->used; n++) Py_VISIT(cache->entries[n].route);
     return PyDict_Type.tp_traverse(self, visit, arg);
 }
 
-static int near_tp_clear(PyObject *self)
+static int topic_cache_tp_clear(PyObject *self)
 {
-    near_forget((near_dict *)self);
+    forget_entries((topic_cache *)self);
     return PyDict_Type.tp_clear(self);
 }
 
-static void near_dealloc(PyObject *self)
+static void topic_cache_dealloc(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
-    near_forget((near_dict *)self);
+    forget_entries((topic_cache *)self);
     PyDict_Type.tp_dealloc(self);
 }
 
-PyDoc_STRVAR(near_clear_doc, "clear() -> None\n\nAll of it.");
+PyDoc_STRVAR(topic_cache_clear_doc, "clear() -> None\n\nRemove all topics.");
 
-static PyObject *near_clear(PyObject *self, PyObject *Py_UNUSED(nothing))
+static PyObject *topic_cache_clear(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    near_forget((near_dict *)self);
+    forget_entries((topic_cache *)self);
     PyDict_Clear(self);
     Py_RETURN_NONE;
 }
 
-static PyMethodDef near_methods[] = {
-    {"clear", near_clear, METH_NOARGS, near_clear_doc},
+static PyMethodDef topic_cache_methods[] = {
+    {"clear", topic_cache_clear, METH_NOARGS, topic_cache_clear_doc},
     {NULL, NULL, 0, NULL},
 };
 
-static PyTypeObject near_type = {
+static PyTypeObject topic_cache_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "gateway.broker.publish._chunks.Topics",
-    .tp_doc = PyDoc_STR("A dict of routes by topic that take() finds quickly: topics are added, or all cleared."),
-    .tp_basicsize = sizeof(near_dict),
+    .tp_name = "gateway.broker.publish._chunks.TopicCache",
+    .tp_doc = PyDoc_STR("Routes by topic, a dict that take() reads quickly: topics are added one by one and cleared together."),
+    .tp_basicsize = sizeof(topic_cache),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_traverse = near_traverse,
-    .tp_clear = near_tp_clear,
-    .tp_dealloc = near_dealloc,
-    .tp_methods = near_methods,
+    .tp_traverse = topic_cache_traverse,
+    .tp_clear = topic_cache_tp_clear,
+    .tp_dealloc = topic_cache_dealloc,
+    .tp_methods = topic_cache_methods,
 };
 
-static int near_add_type(PyObject *module)
+static int add_topic_cache_type(PyObject *module)
 {
-    near_type.tp_base = &PyDict_Type;
-    return PyModule_AddType(module, &near_type);
+    topic_cache_type.tp_base = &PyDict_Type;
+    return PyModule_AddType(module, &topic_cache_type);
 }

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from gateway.broker.answers import PUBACKS
 from gateway.broker.moving import Move
-from gateway.broker.publish.route import HOT, STAGING, Route
+from gateway.broker.publish.route import FastPath, Route
 from gateway.broker.turn import Run
 from gateway.mqtt.packets import V5
 from gateway.mqtt.reader import Reader
 from gateway.ports.state_queues import STAGED
 from gateway.session.connection import ONLINE, Connection
-from gateway.session.held import LEAST, MOST, Held
+from gateway.session.session import STAGED_ID
+from gateway.session.staged_run import LEAST, MOST, StagedRun
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -38,16 +39,17 @@ except ModuleNotFoundError:
     compiled_chunks = False
 else:
     compiled_chunks = True
-    chunks.routes(Route)
+    chunks.configure(Route, FastPath.DIRECT, FastPath.STAGED, STAGED_ID)
 
 QOS_0, QOS_1, QOS_2 = 0x30, 0x32, 0x34
 """First bytes of a PUBLISH with neither DUP nor RETAIN."""
 PUBREL = 0x62
 MANY = 32
-"""With so many topics a client's routes are kept where the compiled half finds them quickly."""
+"""From so many topics on, a client's routes are kept in a `TopicCache`, which the compiled lane reads quickly."""
 SHORT = 4096
 """The longest packet of a round: its remaining length is one byte or two, and it was read in one piece."""
-_MARKS = {first: number for number, first in enumerate((QOS_0, QOS_1, QOS_2, PUBREL))}
+_KINDS = {first: number for number, first in enumerate((QOS_0, QOS_1, QOS_2, PUBREL))}
+"""What the fast lane takes from a chunk, by first byte."""
 
 
 def compiled() -> bool:
@@ -72,22 +74,22 @@ def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token]) -> Non
 
 
 def take_chunk(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
-    """Take the publications at the beginning of what the connection has sent into the open turn; returns the rest."""
+    """Take the ordinary packets at the beginning of a chunk into the open batch; returns the rest of the chunk."""
     if not compiled_chunks:
         return chunk
     reader = connection.reader
     data = chunk if reader.held is None else reader.joined(chunk)
-    if not data or data[0] not in _MARKS:
+    if not data or data[0] not in _KINDS:
         return data
     if connection.generation != engine.router.generation:
         engine.publishing.forget_routes(connection)
-    taking = Chunk(engine, connection, data)
-    taking.run()
-    return data[taking.offset :] if taking.offset else data
+    taken = Chunk(engine, connection, data)
+    taken.take()
+    return data[taken.offset :] if taken.offset else data
 
 
 class Chunk:
-    """One chunk on its way into the open turn."""
+    """What one connection has sent, on its way into the open batch."""
 
     __slots__ = ("connection", "data", "engine", "limits", "missing", "offset", "prepared", "replies", "rows")
 
@@ -97,21 +99,21 @@ class Chunk:
         self.data = data
         self.offset = 0
         self.prepared: dict[Run, _Columns] = {}
-        """The columns of the runs that have been met, as the compiled half wants them."""
+        """Columns by address, for the addresses that packets of this chunk have led to."""
         self.replies: list[bytes] = []
         self.rows = [0, 0, 0, 0]
-        """How many of what is in `_MARKS`."""
+        """How many packets of each of `_KINDS` have been taken."""
         self.missing = partial(engine.publishing.route, connection)
         longest = connection.limits.max_payload or connection.limits.max_packet
         self.limits = connection.version == V5, connection.reader.max_packet, longest
 
-    def run(self) -> None:
-        """As far as the compiled half goes."""
+    def take(self) -> None:
+        """Take packets until one is not ordinary."""
         data, end = self.data, len(self.data)
         while self.offset < end:
             first = data[self.offset]
             if first in {QOS_0, QOS_1}:
-                more = self._take(first)
+                more = self._publish(first)
             elif first == QOS_2:
                 more = self._stage()
             else:
@@ -120,42 +122,43 @@ class Chunk:
                 break
         self._account()
 
-    def _went(self, first: int, went: tuple[int, int]) -> bool:
-        """Whether anything was taken."""
-        stop, rows = went
-        self.rows[_MARKS[first]] += rows
+    def _advance(self, first: int, taken: tuple[int, int]) -> bool:
+        """Note up to where packets were taken, and how many; whether there were any."""
+        stop, rows = taken
+        self.rows[_KINDS[first]] += rows
         if stop == self.offset:
             return False
         self.offset = stop
         return True
 
     def _route(self, first: int) -> Route | None:
-        """The route of the PUBLISH that is next."""
+        """The route of the next packet, a PUBLISH."""
         topic = chunks.topic(self.data, self.offset, self.limits[1])
         if topic is None:
             return None
         route: Route | None = self.connection.caches[first & 7].get(topic)
-        if route is None or route.seen != route.cell[0]:
+        if route is None or route.version != route.changes[0]:
             return self.engine.publishing.route(self.connection, first, topic)
         return route
 
     def _open(self, route: Route, released: list[Stretch] | None = None) -> None:
-        """Prepare the columns of a route's run."""
+        """Prepare the columns of a route's address."""
         turn, run = self.engine.turn, route.run
         puts = turn.run(run)
         turn.aim(run, route.policies[0])
         turn.contribute(run, self.connection, route.first & 6)
         self.prepared[run] = (run, puts.heads, puts.bodies, released)
 
-    def _take(self, first: int) -> bool:
+    def _publish(self, first: int) -> bool:
+        """PUBLISH of QoS 0 or 1. Like the next four: whether any packet was taken."""
         route = self._route(first)
-        if route is None or route.hot != HOT:
+        if route is None or route.fast_path is not FastPath.DIRECT:
             return False
-        known = self.prepared.get(route.run)
-        if known is None or known[0] is not route.run:
+        columns = self.prepared.get(route.run)
+        if columns is None or columns[0] is not route.run:
             self._open(route)
         cache = self._cache(first & 7)
-        return self._went(
+        return self._advance(
             first,
             chunks.take(self.data, self.offset, *self.limits, first, cache, self.missing, self.prepared, self.replies),
         )
@@ -165,79 +168,80 @@ class Chunk:
         caches = self.connection.caches
         cache = caches[kind]
         if len(cache) >= MANY and type(cache) is dict:
-            cache = chunks.Topics(cache)
+            cache = chunks.TopicCache(cache)
             self.connection.caches = (*caches[:kind], cache, *caches[kind + 1 :])
         return cache
 
     def _stage(self) -> bool:
+        """PUBLISH of QoS 2."""
         route, connection = self._route(QOS_2), self.connection
-        if route is None or route.hot != STAGING:
+        if route is None or route.fast_path is not FastPath.STAGED:
             return False
         session = connection.session
         several = len(self.data) - self.offset >= LEAST * (6 + len(route.wire_topic))
-        if several and self.engine.staged_runs.takes(route) and self._hold(route):
+        if several and self.engine.staged_runs.can_stage(route) and self._stage_run(route):
             return True
         self.engine.staging.head(route, session.client_id)
         puts, ids = self.engine.turn.staging(session)
-        went = chunks.stage(
+        taken = chunks.stage_records(
             self.data, self.offset, *self.limits, connection.caches[QOS_2 & 7], self.missing, session.inbound, ids,
             puts.heads, puts.bodies, self.replies,
         )  # fmt: skip
-        return self._went(QOS_2, went)
+        return self._advance(QOS_2, taken)
 
-    def _hold(self, route: Route) -> bool:
-        """Publications of one topic, if enough of them follow."""
+    def _stage_run(self, route: Route) -> bool:
+        """PUBLISH of QoS 2 as a staged run, if enough of one topic follow."""
         session = self.connection.session
-        held = Held(route.wire_topic, QOS_2, route.run, route.head, getattr(route.tails, "width", 0))
-        stop, rows, held.size, held.longest = chunks.hold(
-            self.data, self.offset, *self.limits, LEAST, MOST, route.tails, session.inbound, held, held.ids,
-            held.bodies, self.replies,
+        run = StagedRun(route.wire_topic, QOS_2, route.run, route.head, getattr(route.tails, "width", 0))
+        stop, rows, run.size, run.longest = chunks.stage_run(
+            self.data, self.offset, *self.limits, LEAST, MOST, route.tails, session.inbound, run, run.ids,
+            run.bodies, self.replies,
         )  # fmt: skip
         if rows:
-            self.engine.staged_runs.add(session, held)
-        return self._went(QOS_2, (stop, rows))
+            self.engine.staged_runs.add(session, run)
+        return self._advance(QOS_2, (stop, rows))
 
-    def _let_go(self, held: Held) -> bool:
-        """PUBRELs of what is staged in a run, as long as it would be the same messages today."""
+    def _release_run(self, run: StagedRun) -> bool:
+        """PUBREL of a staged run, as long as its publications would become the same messages today."""
         engine, connection = self.engine, self.connection
-        route: Route | None = connection.caches[held.first & 7].get(held.topic)
-        if route is None or route.seen != route.cell[0]:
-            route = engine.publishing.route(connection, held.first, held.topic)
-        if not held.tokens or route.hot != STAGING or route.run != held.run or route.head != held.head:
+        route: Route | None = connection.caches[run.first & 7].get(run.topic)
+        if route is None or route.version != route.changes[0]:
+            route = engine.publishing.route(connection, run.first, run.topic)
+        if not run.tokens or route.fast_path is not FastPath.STAGED or route.run != run.run or route.head != run.head:
             return False
         session = connection.session
-        stop, rows, first = chunks.let_go(self.data, self.offset, session.inbound, held, held.ids, self.replies)
+        stop, rows, first = chunks.release_run(self.data, self.offset, session.inbound, run, run.ids, self.replies)
         if rows:
-            engine.staged_runs.move(session, Move(held, first, rows, route.policies[0], connection))
-        return self._went(PUBREL, (stop, rows))
+            engine.staged_runs.move(session, Move(run, first, rows, route.policies[0], connection))
+        return self._advance(PUBREL, (stop, rows))
 
     def release(self) -> bool:
-        """PUBRELs."""
+        """PUBREL."""
         engine, connection, turn = self.engine, self.connection, self.engine.turn
         session = connection.session
         staged = session.inbound.get(int.from_bytes(self.data[self.offset + 2 : self.offset + 4], "big"))
-        if engine.trace is None and type(staged) is Held:
-            return self._let_go(staged)
+        if engine.trace is None and type(staged) is StagedRun:
+            return self._release_run(staged)
         if engine.trace is not None or type(staged) is not tuple:
             return False
         if session in turn.held.moves:  # in the order in which they were released
             engine.staged_runs.write_out(turn, session)
         topic, _, first = staged
         route = connection.caches[first & 7].get(topic)
-        if route is None or route.seen != route.cell[0] or not route.hot:
+        if route is None or route.version != route.changes[0] or not route.fast_path:
             return False
-        known = self.prepared.get(route.run)
-        if known is None or known[0] is not route.run or known[3] is None:
+        columns = self.prepared.get(route.run)
+        if columns is None or columns[0] is not route.run or columns[3] is None:
             self._open(route, turn.releasing(route.run))
-        taken = turn.taken(STAGED, session.key)
-        went = chunks.release(
+        tokens = turn.taken(STAGED, session.key)
+        taken = chunks.release_records(
             self.data, self.offset, connection.caches, session.inbound, session.staged_tokens, self.prepared, session,
-            taken, self.replies,
+            tokens, self.replies,
         )  # fmt: skip
-        return self._went(PUBREL, went)
+        return self._advance(PUBREL, taken)
 
     def _account(self) -> None:
-        """What the packets of a run change."""
+        """Count what was taken, and have it acknowledged."""
         engine, connection = self.engine, self.connection
         turn, (unanswered, acknowledged, received, completed) = engine.turn, self.rows
         if self.replies:
@@ -270,13 +274,13 @@ def round_in_python(  # noqa: PLR0915 -- the hot loop
     longest: int,
     /,
 ) -> tuple[Arrived, int, int]:
-    """The plain publications go into columns, `opened` for each run, and are answered and counted; the others are
-    returned, with the number of those taken and their bytes."""
+    """Append the ordinary publications to columns, which `opened` returns for a route, and answer and count them.
+    Returns the others, and of those taken how many there were and their bytes."""
     others: Arrived = []
     heads: list[bytes] = []
     bodies: list[bytes] = []
     owners: set[Connection] = set()
-    run = None
+    run, direct = None, FastPath.DIRECT
     rows = size = 0
     for one in arrived:
         connection, chunk = one
@@ -305,7 +309,7 @@ def round_in_python(  # noqa: PLR0915 -- the hot loop
         mark = first + (chunk[at] << 8 | chunk[at + 1])
         body = mark + 2
         route = connection.caches[2].get(chunk[first:mark])
-        if route is None or route.hot != HOT or route.seen != route.cell[0] or body > length:
+        if route is None or route.fast_path is not direct or route.version != route.changes[0] or body > length:
             others.append(one)
             continue
         if connection.version == V5:
@@ -345,14 +349,14 @@ try:
 except ModuleNotFoundError:
     pass
 else:
-    rounds.classes(Connection, Reader, Route)
+    rounds.configure(Connection, Reader, Route, FastPath.DIRECT, ONLINE, V5)
     take_each = rounds.take
 
 
 def take_round(engine: Engine, arrived: Arrived) -> Arrived:
-    """Take in the plain publications among at most SHORT bytes of each connection; the others are returned."""
+    """Take in the ordinary publications among at most SHORT bytes of each connection; returns the others."""
     turn, now = engine.turn, engine.scheduler.monotonic()
-    longest = engine.limits.shortest_payload  # whatever the listener: who has more room goes the usual way
+    longest = engine.limits.shortest_payload  # of any listener: a longer one goes through the plain lane
     others, rows, size = take_each(
         arrived, partial(_opened, turn), turn.replies, turn.pending, PUBACKS, now, engine.router.generation, longest
     )
@@ -367,7 +371,7 @@ def take_round(engine: Engine, arrived: Arrived) -> Arrived:
 
 
 def _opened(turn: Turn, route: Route) -> tuple[list[bytes], list[bytes], set[Connection]]:
-    """The columns of a route's run, and whose publications are in it."""
+    """The columns of a route's address, and the connections that have publications there."""
     puts = turn.run(route.run)
     turn.aim(route.run, route.policies[0])
     return puts.heads, puts.bodies, turn.contributors.setdefault(route.run, set())

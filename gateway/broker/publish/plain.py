@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.broker import accounting
 from gateway.broker.answers import PUBACKS, PUBRECS
-from gateway.broker.publish.route import HOT, RELAYED, STAGING, Inbound, Route
+from gateway.broker.publish.route import FastPath, Inbound, Route
 from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.broker.publish.route import Receiver, Shared
     from gateway.broker.turn import Released, WaitingWill
 
+_DIRECT, _STAGED, _FAN_OUT = FastPath.DIRECT, FastPath.STAGED, FastPath.FAN_OUT
 MAX_CACHED_ROUTES, MAX_CACHED_TOPIC = 4096, 256
 """Routes kept for a connection, and the longest topic they are kept for: a client cannot fill memory with topics."""
 _KINDS = {4: "PUBACK", 5: "PUBREC", 6: "PUBREL", 7: "PUBCOMP", 8: "SUBSCRIBE", 10: "UNSUBSCRIBE", 12: "PINGREQ",
@@ -43,14 +44,14 @@ class Publishing:
         self.acceptance = Acceptance(engine)
 
     def packets(self, connection: Connection, packets: list[Any]) -> None:  # noqa: C901, PLR0912, PLR0915 -- the hot loop
-        """Everything one chunk brought. Publications with a hot route become two appends to columns."""
+        """The packets of one chunk. A publication whose route has a fast path becomes two appends to columns."""
         engine = self.engine
         turn, session = engine.turn, connection.session
         if connection.generation != engine.router.generation:
             self.forget_routes(connection)
         handlers, pubacks, pubrecs = engine.handlers, PUBACKS, PUBRECS
         packets_in = engine.counters.packets_in
-        last_topic, last_first, hot = b"", -1, 0
+        last_topic, last_first, path = b"", -1, FastPath.NONE
         longest = connection.limits.max_payload or connection.limits.max_packet
         replies = turn.replies.get(connection)
         heads: Any = None
@@ -69,29 +70,29 @@ class Publishing:
                 if topic != last_topic or first != last_first:
                     last_topic, last_first = topic, first
                     route = connection.caches[first & 7].get(topic)
-                    if route is None or route.seen != route.cell[0]:
+                    if route is None or route.version != route.changes[0]:
                         route = self.route(connection, first, topic)
-                    hot = route.hot
-                    if hot == HOT:
+                    path = route.fast_path
+                    if path is _DIRECT:
                         puts = turn.run(route.run)
                         turn.aim(route.run, route.policies[0])
                         turn.contribute(route.run, connection, first & 6)
                         head, tails = route.head, route.tails
                         heads, bodies = puts.heads.append, puts.bodies.append
-                    elif hot == STAGING:
+                    elif path is _STAGED:
                         puts, staged = turn.staging(session)
                         head, tails = engine.staging.head(route, session.client_id), STORED_IDS
                         heads, bodies = puts.heads.append, puts.bodies.append
-                if hot == RELAYED:
+                if path is _FAN_OUT:
                     done = engine.fan_out.take(connection, route, packets, number)
                     if done > number:
                         replies = turn.replies.get(connection)
                         continue
-                elif hot and not block and len(payload) <= longest:
+                elif path and not block and len(payload) <= longest:
                     if packet_id:
                         if replies is None:
                             replies = turn.replies[connection] = []
-                        if hot == HOT:
+                        if path is _DIRECT:
                             acknowledged += 1
                             replies.append(pubacks[packet_id])
                         else:
@@ -167,10 +168,10 @@ class Publishing:
                 cache.clear()
             if len(topic) <= MAX_CACHED_TOPIC:
                 cache[topic] = route
-        elif route.seen != route.cell[0]:
+        elif route.version != route.changes[0]:
             self.engine.router.find_receivers(route, connection.publisher)
         if connection in self.engine.parking.tied:  # its rows are looked at one by one while something of it waits
-            route.hot = 0
+            route.fast_path = FastPath.NONE
         return route
 
     # -- one publication at a time: properties, retained, subscribers, rules that look into the message --

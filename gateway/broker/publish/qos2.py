@@ -2,8 +2,8 @@
 
 `Staging` stages a publication as a record, and releases it by a put. `StagedRuns` stages several publications of one
 topic as the messages that their rule makes of them; their PUBRELs move these without writing them again. That is for
-queue managers that can move messages, for messages from which a restart can tell what they were (`read`), and as long
-as all goes well: `write_out` turns moves into puts and takes, whose failures the rules know how to handle.
+queue managers that can move messages, for messages from which a restart can tell what they were (`read_staged`), and
+as long as all goes well: `write_out` turns moves into puts and takes, whose failures the rules know how to handle.
 
 `wait_for_queue` and `stage_again` are about publications that local subscribers have had while their queue has to be
 waited for. The copies are committed at once, with the batch that released the publication; its message is put some time
@@ -26,10 +26,10 @@ from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBCOMP, PUBREC, V5, Properties
 from gateway.ports.batch import MQMD_LENGTH, Moving, Puts, Stored, Token
 from gateway.ports.state_queues import STAGED
-from gateway.session.held import Held
 from gateway.session.publication import Publication
 from gateway.session.record import HANDED_OVER, STORED_IDS, decode_publication, encode_prefix
 from gateway.session.session import STAGED_ID
+from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
     from gateway.broker.engine import Engine
@@ -112,8 +112,8 @@ class Staging:
             reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
             turn.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
             return
-        if isinstance(staged, Held):
-            token, staged = engine.staged_runs.let_go(staged, packet_id)
+        if isinstance(staged, StagedRun):
+            token, staged = engine.staged_runs.remove_one(staged, packet_id)
         else:
             token = session.staged_tokens.pop(packet_id, None)
         if session in turn.held.moves:  # in the order in which they were released
@@ -150,7 +150,7 @@ class Staging:
             topic, body, first = staged
             if topic != last or first != last_first:
                 route = connection.caches[first & 7].get(topic)
-                if route is None or route.seen != route.cell[0] or not route.hot:
+                if route is None or route.version != route.changes[0] or not route.fast_path:
                     break
                 last, last_first, head, tails = topic, first, route.head, route.tails
                 columns = turn.run(route.run)
@@ -182,10 +182,10 @@ class Staging:
         plain = None if isinstance(staged, Publication) else staged
         topic, first = (plain[0], plain[2]) if plain else (staged.topic, staged.first)  # type: ignore[union-attr]
         route = connection.caches[first & 7].get(topic)
-        if route is None or route.seen != route.cell[0] or connection.generation != engine.router.generation:
+        if route is None or route.version != route.changes[0] or connection.generation != engine.router.generation:
             route = engine.publishing.route(connection, first, topic)
         missed = 0
-        if route.hot and plain is not None:
+        if route.fast_path and plain is not None:
             turn.aim(route.run, route.policies[0])
             _, row = turn.put(route.run, route.head, route.tails[packet_id] + plain[1][STAGED_ID:])
             turn.contribute(route.run, connection)
@@ -216,9 +216,9 @@ def _unpacked(staged: Plain, client_id: str) -> Publication:
     return Publication(topic, body[STAGED_ID:], first >> 1 & 3, bool(first & 1), client_id=client_id)
 
 
-def _size_of(one: Publication | Plain | Held) -> int:
+def _size_of(one: Publication | Plain | StagedRun) -> int:
     """Payload bytes of what is staged; in a run about as many as the others have."""
-    if isinstance(one, Held):
+    if isinstance(one, StagedRun):
         return one.size // len(one.ids) - one.width
     return len(one[1]) - STAGED_ID if isinstance(one, tuple) else len(one.payload)
 
@@ -233,16 +233,16 @@ class StagedRuns:
 
     # -- PUBLISH --
 
-    def takes(self, route: Route) -> bool:
+    def can_stage(self, route: Route) -> bool:
         """Whether publications on this route can be staged in runs now."""
         if self._moving is None or self.engine.parking.waiting:
             return False
-        if not route.holdable:  # what changes about the queue afterwards is heard when a move is refused
-            movable = _can_be_held(route) and self._moving.movable(route.run[0], route.run[1])
-            route.holdable = 1 if movable else -1
-        return route.holdable > 0
+        if not route.movable:  # what changes about the queue afterwards is heard when a move is refused
+            movable = _can_be_staged_as_message(route) and self._moving.movable(route.run[0], route.run[1])
+            route.movable = 1 if movable else -1
+        return route.movable > 0
 
-    def add(self, session: Session, held: Held) -> None:
+    def add(self, session: Session, held: StagedRun) -> None:
         """A run is staged with the open turn."""
         staged = self.engine.turn.held.staged
         entry = staged.get(session)
@@ -265,10 +265,10 @@ class StagedRuns:
             moves.append(move)
 
     @staticmethod
-    def let_go(held: Held, packet_id: int) -> tuple[Token | None, Plain]:
+    def remove_one(run: StagedRun, packet_id: int) -> tuple[Token | None, Plain]:
         """One of a run that goes by itself: its token, if it is stored, and what is known of it."""
-        at = held.ids.index(packet_id)
-        return (held.tokens[at] if held.tokens else None), held.plain(at)
+        at = run.ids.index(packet_id)
+        return (run.tokens[at] if run.tokens else None), run.plain(at)
 
     @staticmethod
     def write_out(turn: Turn, session: Session) -> None:
@@ -304,11 +304,11 @@ class StagedRuns:
     def ended(self, session: Session) -> None:
         """The session is over: nothing that is staged for it is kept."""
         for number, one in session.inbound.items():
-            if isinstance(one, Held) and one.tokens:
+            if isinstance(one, StagedRun) and one.tokens:
                 self.engine.turn.take(STAGED, session.key, one.tokens[one.ids.index(number)])
 
 
-def read(stored: Stored) -> tuple[Publication, int]:
+def read_staged(stored: Stored) -> tuple[Publication, int]:
     """What a message of the queue for staged publications was, and its packet identifier."""
     data = stored.data
     if not data.startswith(_MESSAGE):
@@ -321,7 +321,7 @@ def read(stored: Stored) -> tuple[Publication, int]:
     return Publication(str(topic).encode(), payload, 2, retain=False, client_id=str(client_id)), packet_id
 
 
-def _can_be_held(route: Route) -> bool:
+def _can_be_staged_as_message(route: Route) -> bool:
     """Whether the messages of a route are all that has to be stored: a restart finds in them what it needs, no report
     is due when they are put, and their time does not run while they are staged."""
     queue, _, _, persistent, key, syncpoint, retain = route.run
@@ -335,7 +335,7 @@ def _can_be_held(route: Route) -> bool:
     if not data.startswith(_MESSAGE):
         return False
     try:
-        found, packet_id = read(Stored(None, head[:MQMD_LENGTH], data))
+        found, packet_id = read_staged(Stored(None, head[:MQMD_LENGTH], data))
     except (Refused, ValueError):
         return False
     return (found.topic, packet_id, found.payload) == (route.wire_topic, number, payload)

@@ -11,7 +11,7 @@ from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.trace import carries, passed_on
 from gateway.broker import accounting, tracing
 from gateway.broker.deliver.reports import put_report
-from gateway.broker.publish.route import DEAD, REPORT, Inbound, Policy
+from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Inbound, Policy
 from gateway.broker.publish.router import is_retained, origin_of, policy_of, under_syncpoint
 from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import Refused
@@ -189,7 +189,7 @@ class QueueRows:
             made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
         )
         run = (queue, "", 0, made.persistent, b"", True, False)
-        turn.aim(run, DEAD)
+        turn.aim(run, DEAD_LETTER_POLICY)
         row = _row(turn, message, run, dead.head, dead.body)
         turn.causes.setdefault(run, {})[row[1]] = cause
         return row
@@ -209,7 +209,7 @@ def _row(turn: Turn, message: Inbound, run: Run, head: bytes, body: bytes) -> Ro
 
 def clear_retained(turn: Turn, topic: str) -> None:
     """The command; what the queue refuses is dead-lettered, where it can be seen and replayed."""
-    turn.aim(_RUN, REPORT)
+    turn.aim(_RUN, REPORT_POLICY)
     turn.put(_RUN, mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQADMIN "), command(topic))
 
 

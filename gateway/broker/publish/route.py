@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -13,8 +14,17 @@ if TYPE_CHECKING:
     from gateway.session.session import Session
 
 
-HOT, STAGING, RELAYED = 1, 2, 3
-"""How hot a route is: straight to its queue, (QoS 2) staged, or to subscribers too; 0 is the long way."""
+class FastPath(IntEnum):
+    """The kind of a route whose publications need no decision for each message."""
+
+    NONE = 0
+    """Each publication is looked at: its route has several destinations, rules that look into the message, or none."""
+    DIRECT = 1
+    """Straight to one queue."""
+    STAGED = 2
+    """QoS 2, to one queue: staged at PUBLISH."""
+    FAN_OUT = 3
+    """To local subscribers, and at most one queue."""
 
 
 class Receiver(NamedTuple):
@@ -44,34 +54,34 @@ class Policy(NamedTuple):
     too_long: str
 
 
-DEAD = Policy("_none", 1_000_000_000, 0.1, 10.0, "hold", "dead_letter")
-"""The dead-letter queue as a destination: it is never given up."""
-REPORT = Policy("_none", 0, 0.1, 10.0, "dead_letter", "dead_letter")
+DEAD_LETTER_POLICY = Policy("_none", 1_000_000_000, 0.1, 10.0, "hold", "dead_letter")
+"""The dead-letter queue as a destination: putting to it is never given up."""
+REPORT_POLICY = Policy("_none", 0, 0.1, 10.0, "dead_letter", "dead_letter")
 """A reply queue as the destination of a report: what it refuses is dead-lettered, as the queue manager does."""
 
 
-class Aim:
-    """What is asked of a route for each message: these lie at its beginning, together in memory."""
+class FastSlots:
+    """What the lanes read of a route for each message: these slots lie at its beginning, together in memory."""
 
-    __slots__ = ("cell", "head", "hot", "run", "seen", "tails")
+    __slots__ = ("changes", "fast_path", "head", "run", "tails", "version")
 
-    cell: list[int]
+    fast_path: FastPath
     head: bytes
-    hot: int
     run: Run
-    seen: int
+    changes: list[int]
+    version: int
     tails: dict[int, bytes]
 
 
-class Route(Aim):
+class Route(FastSlots):
     """The cached answer for (client, topic, QoS and RETAIN bits)."""
 
     __slots__ = (
         "error",
         "error_text",
         "first",
-        "holdable",
-        "later",
+        "make_plan",
+        "movable",
         "policies",
         "receivers",
         "rows",
@@ -92,8 +102,8 @@ class Route(Aim):
         """A reason code when the publication is refused: 0x90 topic name, 0x87 not authorised."""
         self.error_text = ""
         self.whole_plan: Plan | None = None
-        self.later: Callable[[Route], None] | None = None
-        """Makes plan and rows of a route that was put together from parts: few publications ask for them."""
+        self.make_plan: Callable[[Route], None] | None = None
+        """Makes plan and rows of a route that was taken from a shared route: few publications ask for them."""
         self.policies: tuple[Policy, ...] = ()
         self.rows: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...] | None = None
         """Where each message goes when nothing is to be evaluated per message: run, policy, head, tails. Ask for
@@ -106,21 +116,22 @@ class Route(Aim):
         self.receivers: tuple[Receiver, ...] = ()
         self.shared: tuple[Shared, ...] = ()
         self.rule = ""
-        self.hot = 0
-        """One simple destination and nobody else: a message is two appends, `head` and `tails[id] + payload`."""
+        self.fast_path = FastPath.NONE
+        """On a fast path a message is two appends: `head`, and `tails[packet_id] + payload`."""
         self.staged_head = b""
-        self.holdable = 0
-        """Whether QoS 2 publications can be staged as the messages they will be: 1 yes, -1 no, 0 nobody has looked."""
-        self.cell: list[int] = [0]
-        """Counts changes to subscriptions that could concern this topic; `receivers` holds while `seen` equals it."""
-        self.seen = -1
+        self.movable = 0
+        """Whether QoS 2 publications can be staged as the messages they will be: 1 yes, -1 no, 0 not known yet."""
+        self.changes: list[int] = [0]
+        """The number of changes to subscriptions that could concern this topic; one list for all topics with the same
+        first level. `receivers` and `fast_path` are valid while it is `version`."""
+        self.version = -1
 
     @property
     def plan(self) -> Plan | None:
         """What the rules make of it; None: no rule, or refused before the rules were asked."""
-        if self.later is not None:
-            later, self.later = self.later, None
-            later(self)
+        if self.make_plan is not None:
+            make_plan, self.make_plan = self.make_plan, None
+            make_plan(self)
         return self.whole_plan
 
     @property

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gateway.bridge import inbound
 from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
-from gateway.broker.publish.route import HOT, RELAYED, STAGING, Policy, Receiver, Route, Shared
-from gateway.broker.publish.shared_routes import Signposts, followed
+from gateway.broker.publish.route import FastPath, Policy, Receiver, Route, Shared
+from gateway.broker.publish.shared_routes import SharedRoutes, route_from_shared
 from gateway.broker.turn import Run, WaitingWill
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
 _RESERVED = ("$SYS/", SHARE_PREFIX)
-"""The broker's own word, which no device may speak, and names that nobody can subscribe to."""
+"""Beginnings of topics that devices may not publish to: the broker's own, and names that nobody can subscribe to."""
 _MAX_HEADS = 20_000
 _MAX_PLANS = 4096
-_MAX_CELLS = 20_000
-_CACHED_LENGTH, _CELL_NAME = 1024, 64
+_MAX_COUNTERS = 20_000
+_CACHED_LENGTH, _MAX_LEVEL = 1024, 64
 """Nothing longer is kept: clients choose topics and properties, and may send many."""
 
 
 class Router:
-    """Rules, access and subscriptions behind one question."""
+    """Finds the route of a publication from rules, access lists and subscriptions."""
 
     def __init__(
         self, table: Table, access: Access, new_client_id: Callable[[], str], max_levels: int = 200,
@@ -52,9 +52,9 @@ class Router:
         self.new_client_id = new_client_id
         self.max_levels = max_levels
         self._rules_generation = 0
-        self._cells: dict[str, list[int]] = {}
+        self._counters: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
-        self._signposts = Signposts()
+        self._shared_routes = SharedRoutes()
         self._runs: dict[tuple[Run, Policy, bool], Run] = {}
         self.engine: Engine | None = None
         self.new_span = new_span
@@ -78,14 +78,14 @@ class Router:
 
     def route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
         """The answer for one topic of one client; `first` holds the QoS and RETAIN bits."""
-        sign = self._signposts.find(publisher, wire_topic, first, self.generation)
-        if sign is not None and self._may_publish(publisher, sign.topic):
-            route = followed(sign, publisher, wire_topic, first)
+        shared = self._shared_routes.find(publisher, wire_topic, first, self.generation)
+        if shared is not None and self._may_publish(publisher, shared.topic):
+            route = route_from_shared(shared, publisher, wire_topic, first)
             if route is not None:
-                route.later = lambda route: self._find_destinations(route, publisher)
+                route.make_plan = lambda route: self._find_destinations(route, publisher)
                 return route
         route = self._whole_route(publisher, wire_topic, first)
-        self._signposts.keep(publisher, route, self.table)
+        self._shared_routes.keep(publisher, route, self.table)
         return route
 
     def _may_publish(self, publisher: Publisher, topic: str) -> bool:
@@ -97,13 +97,13 @@ class Router:
             route = Route("", wire_topic, first)
             malformed = topic_name_error(wire_topic) is not None  # 0x90 is for well-formed names that are not accepted
             route.error = reasons.MALFORMED_PACKET if malformed else reasons.TOPIC_NAME_INVALID
-            route.error_text, route.seen = problem, 0
+            route.error_text, route.version = problem, 0
             return route
         topic = wire_topic.decode()
         route = Route(topic, wire_topic, first)
         if topic.startswith(_RESERVED) or not self._may_publish(publisher, topic):
             route.error, route.error_text = reasons.NOT_AUTHORIZED, "the access list does not allow this topic"
-            route.seen = 0
+            route.version = 0
             return route
         if not topic.startswith("$"):
             self._find_destinations(route, publisher)
@@ -138,16 +138,16 @@ class Router:
             route.head, route.tails = only.head, only.tails
 
     def _run(self, run: Run, policy: Policy, *, answered: bool) -> Run:
-        """The same object for equal runs of equal policy: the hot loops ask by identity whether a run goes on. QoS 0
-        has one of its own: it is noted for each connection whether it waits for an answer."""
+        """The same object for equal addresses of equal policy: the hot loops compare by identity. QoS 0 has an object
+        of its own, because a batch notes for each connection whether it waits for an answer."""
         if len(self._runs) >= _MAX_PLANS:
             self._runs.clear()
         return self._runs.setdefault((run, policy, answered), run)
 
     def find_receivers(self, route: Route, publisher: Publisher) -> None:
         """Local subscribers, as they are now."""
-        route.cell = self._cell(route.topic)
-        route.seen = route.cell[0]
+        route.changes = self._counter(route.topic)
+        route.version = route.changes[0]
         matched = self.subscriptions.match(route.topic)
         route.receivers = tuple(
             _receiver(session, (interest.echoed or interest) if session.client_id == publisher.client_id else interest)
@@ -160,11 +160,11 @@ class Router:
         checked = any(policy.too_long == "reject" for policy in route.policies)
         offered = self.engine is None or route.first >> 1 & 3 <= self.engine.limits.max_qos  # [MQTT-3.2.2-11]
         plain = not checked and not tracing and offered and not route.shared and not route.first & 1
-        route.hot = 0
+        route.fast_path = FastPath.NONE
         if plain and route.head and not route.receivers:
-            route.hot = STAGING if route.first & 4 else HOT
+            route.fast_path = FastPath.STAGED if route.first & 4 else FastPath.DIRECT
         elif plain and route.receivers and not route.first & 4 and (route.head or route.plan is None):
-            route.hot = RELAYED
+            route.fast_path = FastPath.FAN_OUT
 
     def shared(self, group: Group[Session], topic: str) -> Shared:
         """A shared subscription with the members that may have the topic."""
@@ -181,29 +181,29 @@ class Router:
 
     # -- subscriptions --
 
-    def _cell(self, topic: str) -> list[int]:
+    def _counter(self, topic: str) -> list[int]:
         """The change counter of a topic's first level: subscriptions below others leave its routes alone."""
-        level = topic.partition("/")[0][:_CELL_NAME]
-        cell = self._cells.get(level)
-        if cell is None:
-            if len(self._cells) >= _MAX_CELLS:
-                self._forget_cells()
-            cell = self._cells[level] = [0]
-        return cell
+        level = topic.partition("/")[0][:_MAX_LEVEL]
+        counter = self._counters.get(level)
+        if counter is None:
+            if len(self._counters) >= _MAX_COUNTERS:
+                self._forget_counters()
+            counter = self._counters[level] = [0]
+        return counter
 
-    def _forget_cells(self) -> None:
-        """Whoever publishes below more and more first levels takes no more memory: every route is looked up again."""
-        for cell in self._cells.values():
-            cell[0] += 1
-        self._cells.clear()
+    def _forget_counters(self) -> None:
+        """Bounds what a client that publishes below ever new first levels takes: every route is computed again."""
+        for counter in self._counters.values():
+            counter[0] += 1
+        self._counters.clear()
 
     def _changed(self, filter_: str) -> None:
         level = split_shared(filter_)[1].partition("/")[0]
         if level in {"+", "#"}:
-            for cell in self._cells.values():
-                cell[0] += 1
+            for counter in self._counters.values():
+                counter[0] += 1
         else:
-            self._cell(level)[0] += 1
+            self._counter(level)[0] += 1
 
     def subscribe(self, session: Session, filter_: str, interest: Interest) -> bool:
         """Add or replace a subscription; True when it is new."""

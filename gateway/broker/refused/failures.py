@@ -15,7 +15,7 @@ from gateway.bridge.segments import segments
 from gateway.broker import accounting
 from gateway.broker.deliver.reports import put_report
 from gateway.broker.publish import qos2
-from gateway.broker.publish.route import DEAD
+from gateway.broker.publish.route import DEAD_LETTER_POLICY
 from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
@@ -189,7 +189,7 @@ class Failures:
             if isinstance(stored, MQError):  # the queue manager is away
                 self.engine.scheduler.later(_AGAIN_SECONDS, lambda: self._stage_back(session, packet_id, token))
             elif stored is not None and not session.over:
-                session.inbound[packet_id] = qos2.read(stored)[0]
+                session.inbound[packet_id] = qos2.read_staged(stored)[0]
                 session.staged_tokens[packet_id] = token
 
         staged = partial(rows_of, self.engine.queue_manager, STAGED, session.key)
@@ -235,7 +235,7 @@ class Failures:
                 head, body, reason=failure.reason, queue=puts.queue, now=now, max_length=room,
                 queue_manager=puts.queue_manager or manager.name,
             )  # fmt: skip
-            turn.aim(dead_run, DEAD)
+            turn.aim(dead_run, DEAD_LETTER_POLICY)
             elsewhere[row] = turn.put(dead_run, dead.head, dead.body)
             cause = Cause(turn.policy((run, row)).rule, why, accounting.qos_of(turn, (run, row)))
             turn.causes.setdefault(dead_run, {})[elsewhere[row][1]] = cause

@@ -105,6 +105,6 @@ def end_of_ids(used: set[int]) -> int:
 
 def restore_staged(session: Session, stored: Stored) -> None:
     """A QoS 2 publication between PUBREC and PUBREL."""
-    publication, packet_id = qos2.read(stored)
+    publication, packet_id = qos2.read_staged(stored)
     session.inbound[packet_id] = publication
     session.staged_tokens[packet_id] = stored.token

@@ -111,7 +111,7 @@ def test_what_a_device_sends_behind_it_stays_behind_it(bench: Bench) -> None:
     balance(bench)
     device.publish("second", b"fast again", 1, 7)
     assert acks(device) == [(PUBACK, 7)]
-    assert device.connection.caches[2][b"second"].hot
+    assert device.connection.caches[2][b"second"].fast_path
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -164,7 +164,7 @@ def test_a_kill_while_it_waits_neither_loses_nor_doubles(bench: Bench, qos: int)
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("topic", ["first", "both/a"])
 def test_nothing_is_acknowledged_while_the_dead_letter_queue_refuses_too(bench: Bench, qos: int, topic: str) -> None:
-    """Held for as long as it takes, then dead-lettered once; a kill in between loses nothing."""
+    """StagedRun for as long as it takes, then dead-lettered once; a kill in between loses nothing."""
     device = bench.device(4, "dev").connect(clean=False)
     device.take()
     bench.queues.refusing.update({"FIRST.Q": FULL, "DEAD.Q": FULL})

@@ -8,13 +8,13 @@ from gateway.broker.publish import router
 
 
 def test_first_levels_are_forgotten_and_routes_looked_up_again(monkeypatch):
-    monkeypatch.setattr(router, "_MAX_CELLS", 50)
+    monkeypatch.setattr(router, "_MAX_COUNTERS", 50)
     bench = Bench()
     sender, listener = bench.device(4, "s").connect(), bench.device(4, "l").connect()
     sender.publish("stays/a", b"nobody")
     for number in range(500):
         sender.publish(f"new{number}/a", b"x")
-    assert len(bench.engine.router._cells) <= 50
+    assert len(bench.engine.router._counters) <= 50
     listener.subscribe("stays/a", 0)
     listener.subscribe("new7/#", 0)
     listener.take()
@@ -25,7 +25,7 @@ def test_first_levels_are_forgotten_and_routes_looked_up_again(monkeypatch):
 
 def test_a_subscription_in_the_same_chunk_is_seen(monkeypatch):
     """A topic is cached, its first level forgotten, and a subscription comes behind: nothing is stale."""
-    monkeypatch.setattr(router, "_MAX_CELLS", 3)
+    monkeypatch.setattr(router, "_MAX_COUNTERS", 3)
     bench = Bench()
     device = bench.device(4, "d").connect()
     device.publish("a/b", b"cached")
@@ -33,8 +33,8 @@ def test_a_subscription_in_the_same_chunk_is_seen(monkeypatch):
         device.publish(f"{name}/x", b"x")
     device.subscribe("a/b", 0)
     device.take()
-    device.publish("a/b", b"seen")
-    assert [packet[4] for packet in device.take()] == [b"seen"]
+    device.publish("a/b", b"version")
+    assert [packet[4] for packet in device.take()] == [b"version"]
 
 
 def test_long_topics_and_properties_fill_no_cache():
@@ -48,7 +48,7 @@ def test_long_topics_and_properties_fill_no_cache():
     assert kept == [1]
     assert sum(map(len, router_._heads)) < 100_000
     assert len(bench.engine.queue_rows._plans) == 0
-    assert all(len(level) <= 64 for level in router_._cells)
+    assert all(len(level) <= 64 for level in router_._counters)
 
 
 def test_the_first_64_characters_of_a_first_level_are_enough_to_see_a_subscription():
@@ -58,6 +58,6 @@ def test_the_first_64_characters_of_a_first_level_are_enough_to_see_a_subscripti
     sender.publish(f"{name}1/a", b"early")
     listener.subscribe(f"{name}1/a", 0)
     listener.take()
-    sender.publish(f"{name}1/a", b"seen")
+    sender.publish(f"{name}1/a", b"version")
     sender.publish(f"{name}2/a", b"not")
-    assert [packet[4] for packet in listener.take()] == [b"seen"]
+    assert [packet[4] for packet in listener.take()] == [b"version"]

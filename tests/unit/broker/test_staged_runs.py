@@ -9,8 +9,8 @@ from gateway.broker.publish import fast, qos2
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
 from gateway.ports.batch import Stored
-from gateway.session.held import LEAST, Held
 from gateway.session.publication import Publication
+from gateway.session.staged_run import LEAST, StagedRun
 
 MAPPING = """
 version: 1
@@ -237,14 +237,14 @@ def test_a_record_and_a_message_are_read_alike():
     scene = Scene()
     scene.publish(ids=[1])
     scene.publish(ids=range(2, 6))
-    found = [qos2.read(Stored(0, md, data)) for _, _, md, data in scene.staged.values()]
+    found = [qos2.read_staged(Stored(0, md, data)) for _, _, md, data in scene.staged.values()]
     assert [(one.topic, one.payload, one.qos, number) for one, number in found] == [
         (b"one/1", b"body %d" % n, 2, n) for n in range(1, 6)
     ]
 
 
 def test_one_of_a_run_by_itself():
-    held = Held(b"t", 0x34, None, b"", 2)
+    held = StagedRun(b"t", 0x34, None, b"", 2)
     held.ids, held.bodies = [7, 300], [b"..a", b"..bc"]
-    assert qos2.StagedRuns.let_go(held, 300) == (None, (b"t", b"\x2c\1bc", 0x34))
+    assert qos2.StagedRuns.remove_one(held, 300) == (None, (b"t", b"\x2c\1bc", 0x34))
     assert isinstance(Publication(b"t", b"", 2, retain=False).first, int)

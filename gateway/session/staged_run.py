@@ -13,7 +13,7 @@ LEAST, MOST = 4, 512
 """Fewer publications are staged one by one; more are several runs."""
 
 
-class Held:
+class StagedRun:
     """A run of them. Packet identifiers, bodies and tokens are parallel columns."""
 
     __slots__ = ("bodies", "first", "head", "ids", "longest", "run", "size", "tokens", "topic", "width")

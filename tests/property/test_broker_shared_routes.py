@@ -57,7 +57,7 @@ def said(route):
         route.topic, route.wire_topic, route.first, route.error, route.error_text, route.policies, route.run,
         route.rows, route.head,
         [route.tails.get(number, route.tails[number]) for number in (0, 1, 65535)] if route.head else (),
-        route.receivers, route.shared, route.rule, route.hot, route.seen == route.cell[0],
+        route.receivers, route.shared, route.rule, route.fast_path, route.version == route.changes[0],
         route.interested, plan and [(one.rule.name, one.head, one.queue, one.simple) for one in plan.prepared],
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ def test_a_route_is_the_same_however_it_is_made(steps):
             router.touch()
 
 
-def test_the_third_client_of_a_topic_is_led_by_its_signpost(monkeypatch):
+def test_the_third_client_of_a_topic_is_led_by_the_shared_route(monkeypatch):
     bench = Bench(MAPPING)
     router = bench.engine.router
     devices = [bench.device(4, f"c{number}").connect() for number in range(4)]
@@ -93,19 +93,19 @@ def test_the_third_client_of_a_topic_is_led_by_its_signpost(monkeypatch):
 
 
 def test_topics_without_end_fill_no_memory(monkeypatch):
-    monkeypatch.setattr(shared_routes, "MAX_SIGNPOSTS", 20)
+    monkeypatch.setattr(shared_routes, "MAX_SHARED_ROUTES", 20)
     bench = Bench(MAPPING)
     devices = [bench.device(4, f"c{number}").connect() for number in range(3)]
     for number in range(50):
         for device in devices:
             device.publish(f"p/x/{number}", b"x", 1, 1)
             device.publish(f"p/x/{number}{'y' * 300}", b"x", 1, 1)
-    kept = bench.engine.router._signposts._known
+    kept = bench.engine.router._shared_routes._routes
     assert 0 < len(kept) <= 20
     assert all(len(topic) < 300 for topic, *_ in kept)
 
 
-def test_a_message_with_properties_follows_the_signpost_too():
+def test_a_message_with_properties_follows_the_shared_route_too():
     bench = Bench(MAPPING)
     for number in range(4):
         device = bench.device(5, f"c{number}").connect()
