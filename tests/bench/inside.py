@@ -10,7 +10,7 @@ import gc
 import time
 from pathlib import Path
 
-from broker_harness import Clock
+from schedulers import ManualScheduler
 
 from gateway.app.access import access_of
 from gateway.app.limits import limits_of
@@ -26,7 +26,7 @@ from gateway.queue_manager.journal import StoreOptions
 from gateway.session.connection import Connection
 
 
-class WallClock(Clock):
+class WallClock(ManualScheduler):
     """Real time; what is to be done later is done when the bench says so."""
 
     def now(self) -> float:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from device_fleet import Fleet, write_journal
 from pipeline_figures import Found, as_json, shown
 from pipeline_live import Ingesting, Serving
-from strategies_pipeline import Fleet, write_journal
 
 from gateway.pipeline.jobs.job_file import parse_job
 from gateway.pipeline.jobs.listener import messages_of

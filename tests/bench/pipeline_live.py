@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from device_fleet import Fleet
 from free_ports import free_port
-from strategies_pipeline import Fleet
 
 from gateway.pipeline.drain.drain_server import serve
 from gateway.pipeline.drain.draining import LockedJournal, open_journal

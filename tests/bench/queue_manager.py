@@ -16,7 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from strategies_embedded import ManualScheduler, md
+from embedded_rig import md
+from schedulers import ManualScheduler
 
 from gateway.mqi.threads import ThreadScheduler
 from gateway.ports.batch import Puts, Takes, Unit

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from strategies_embedded import md, refused
+from embedded_rig import md, refused
 
 from gateway.mq import pcf
 from gateway.queue_manager.descriptor import Descriptor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import md
+from embedded_rig import md
 
 from gateway.mq import chain, dlh, header, pcf
 from gateway.queue_manager.descriptor import Descriptor

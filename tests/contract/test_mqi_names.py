@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strategies_embedded import md, refused
+from embedded_rig import md, refused
 
 from gateway.mq import situations, xqh
 from gateway.ports.mqi import ObjectDescriptor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import md, refused
+from embedded_rig import md, refused
 
 from gateway.mq import pcf
 from gateway.ports.mqi import ObjectDescriptor, PutOptions, SubscriptionDescriptor

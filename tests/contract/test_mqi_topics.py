@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import md, refused
+from embedded_rig import md, refused
 
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions, SubscriptionDescriptor
 from gateway.queue_manager.descriptor import Descriptor

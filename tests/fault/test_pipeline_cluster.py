@@ -18,8 +18,8 @@ from typing import Any
 import on_a_cluster
 import pytest
 from certificates import Authority
+from device_fleet import Fleet, write_journal
 from free_ports import free_port
-from strategies_pipeline import Fleet, write_journal
 
 pytestmark = on_a_cluster.MARKS
 MESSAGES = 6000

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from strategies_pipeline import Fleet, write_journal
+from device_fleet import Fleet, write_journal
 
 from gateway.errors import StoreInUse
 from gateway.pipeline.land.failpoint import POINTS

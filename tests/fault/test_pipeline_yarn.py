@@ -13,7 +13,7 @@ from pathlib import Path
 
 import on_a_cluster
 import pytest
-from strategies_pipeline import Fleet, write_journal
+from device_fleet import Fleet, write_journal
 from yarn_stand_in import YarnStandIn
 
 pytestmark = on_a_cluster.MARKS

@@ -12,7 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from strategies_embedded import SMALL, ManualScheduler, md
+from embedded_rig import SMALL, md
+from schedulers import ManualScheduler
 
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
@@ -24,7 +25,8 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
-from strategies_embedded import SMALL, ManualScheduler, md
+from schedulers import ManualScheduler
+from embedded_rig import SMALL, md
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.errors import MQError
 from gateway.ports.batch import Puts, Unit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from embedded_rig import MqiRig, md
 from hypothesis import example, given
 from hypothesis import strategies as st
-from strategies_embedded import MqiRig, md
 
 from gateway.errors import MQError
 from gateway.mq import pcf

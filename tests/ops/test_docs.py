@@ -90,10 +90,3 @@ def test_files_named_on_the_way_of_a_message_exist() -> None:
     text = (ROOT / "docs/explanation/way-of-a-message.md").read_text()
     for name in re.findall(r"\b((?:net|mqtt|broker|bridge)/\w+\.py)", text):
         assert (ROOT / "gateway" / name).exists(), name
-
-
-def test_changelog_fragments_are_named_by_their_kind() -> None:
-    for path in (ROOT / "docs/changelog.d").glob("*.md"):
-        assert path.name == "README.md" or re.fullmatch(
-            r"[\w-]+\.(added|changed|fixed|removed|security)\.md", path.name
-        )

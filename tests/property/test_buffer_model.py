@@ -181,7 +181,7 @@ class BufferMachine(RuleBasedStateMachine):
             for _ in range(steps):
                 if not scheduler._soon:
                     break
-                scheduler._soon.pop(0)()
+                scheduler._soon.popleft()()
             if seconds:
                 self.rig.run(seconds)
         except Killed:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from embedded_rig import MqiRig, md, refused
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from strategies_embedded import MqiRig, md, refused
 
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from strategies_pipeline import write_journal
+from device_fleet import write_journal
 
 pytestmark = [
     pytest.mark.stress,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strategies_pipeline import SMALL, Fleet, put, reading
+from device_fleet import SMALL, Fleet, put, reading
 
 from gateway.pipeline.jobs.job_file import parse_job
 from gateway.queue_manager.journal.store import Store

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from strategies_pipeline import EPOCH_MS, SMALL, Fleet, descriptor, put, reading, write_journal
+from device_fleet import EPOCH_MS, SMALL, Fleet, descriptor, put, reading, write_journal
 
 from gateway.mq import dlh, mqmd
 from gateway.pipeline.jobs.job_file import parse_job

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strategies_pipeline import SMALL, Fleet, descriptor, put, reading, write_journal
+from device_fleet import SMALL, Fleet, descriptor, put, reading, write_journal
 
 from gateway.mq import mqmd
 from gateway.pipeline.source.owner import opened
@@ -194,8 +194,8 @@ def test_a_second_driver_is_refused(spark: Any, tmp_path: Path) -> None:
 
 
 def test_messages_taken_by_somebody_else_are_noticed(spark: Any, tmp_path: Path) -> None:
+    from device_fleet import commit
     from pyspark.sql.streaming.datasource import ReadMaxRows
-    from strategies_pipeline import commit
 
     from gateway.pipeline.source.columns import COLUMNS, spark_schema
     from gateway.pipeline.source.options import Options

@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from schedulers import ManualScheduler
+
 from gateway.broker.deliver.consumers import Consumers
 from gateway.broker.engine import Engine
 from gateway.broker.limits import Limits
@@ -24,42 +26,6 @@ from gateway.ports.counters import Counters
 from gateway.ports.sources import Backout, Subscribed
 from gateway.routing.table import compile_mappings
 from gateway.rules.parse import parse_mappings
-
-
-class Clock:
-    """A scheduler whose time the test moves."""
-
-    def __init__(self) -> None:
-        self.time = 1_000_000.0
-        self._calls: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        entry = (self.time + seconds, next(self._numbers), call)
-        self._calls.append(entry)
-        return lambda: self._calls.remove(entry) if entry in self._calls else None
-
-    def soon(self, call: Callable[[], None]) -> None:
-        self.later(0, call)
-
-    def forget(self) -> None:
-        """Nobody is left to be called."""
-        self._calls.clear()
-
-    def advance(self, seconds: float) -> None:
-        end = self.time + seconds
-        while self._calls and min(self._calls)[0] <= end:
-            entry = min(self._calls)
-            self._calls.remove(entry)
-            self.time = max(self.time, entry[0])
-            entry[2]()
-        self.time = end
 
 
 class Queues:
@@ -295,7 +261,7 @@ class Bench:
 
     def __init__(self, mapping: str = "version: 1\n", queues: Queues | None = None, **limits: Any) -> None:
         self.mapping, self.limits = mapping, limits
-        self.clock = Clock()
+        self.clock = ManualScheduler(1_000_000.0)
         self.queues = queues or Queues()
         self._names = itertools.count(1)
         self.start()

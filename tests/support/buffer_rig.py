@@ -37,7 +37,7 @@ def settle(queue_manager: EmbeddedQueueManager, scheduler: ManualScheduler | Non
             core.committer.settle()
             core.committer.run()
     if scheduler is not None:
-        scheduler.run_soon()
+        scheduler.run()
 
 
 class Mq:
@@ -260,10 +260,10 @@ class Rig:
         self.start()
 
     def run(self, seconds: float = 0.0) -> None:
-        self.scheduler.run_soon()
+        self.scheduler.run()
         if seconds:
             self.scheduler.advance(seconds)
-            self.scheduler.run_soon()
+            self.scheduler.run()
 
     def submit(self, unit: Unit) -> list[Outcome]:
         outcomes: list[Outcome] = []

@@ -2,42 +2,63 @@
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from itertools import count
+from threading import Condition
 
 
 class ManualScheduler:
-    """`ports.batch.Scheduler` without a reactor: `advance` moves time and runs what is due."""
+    """`ports.batch.Scheduler` without a reactor: `advance` moves time and runs what is due, `run` makes pending calls."""
 
-    def __init__(self, now: float = 1_767_225_600.0) -> None:
-        self._now = now
+    def __init__(self, time: float = 1_800_000_000.0) -> None:
+        self.time = time
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
-        self._soon: list[Callable[[], None]] = []
+        self._soon: deque[Callable[[], None]] = deque()
+        self._called = Condition()
 
     def now(self) -> float:
-        return self._now
+        return self.time
 
     def monotonic(self) -> float:
-        return self._now
+        return self.time
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         live = [True]
-        heapq.heappush(self._timers, (self._now + seconds, next(self._numbers), lambda: call() if live[0] else None))
+        heappush(self._timers, (self.time + seconds, next(self._numbers), lambda: call() if live[0] else None))
         return lambda: live.__setitem__(0, False)
 
     def soon(self, call: Callable[[], None]) -> None:
-        self._soon.append(call)
+        with self._called:
+            self._soon.append(call)
+            self._called.notify()
 
-    def run_soon(self) -> None:
+    def run(self) -> None:
+        """Make the calls that were asked for with `soon`."""
         while self._soon:
-            self._soon.pop(0)()
+            self._soon.popleft()()
+
+    def run_until(self, met: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Make calls, also those that other threads have yet to ask for, until the condition is met."""
+        while not met():
+            with self._called:
+                assert self._called.wait_for(lambda: bool(self._soon), seconds), "nothing was called in time"
+            self.run()
 
     def advance(self, seconds: float) -> None:
-        until = self._now + seconds
+        """Let time pass: timers run in order, each at its time."""
+        until = self.time + seconds
+        self.run()
         while self._timers and self._timers[0][0] <= until:
-            self._now, _, call = heapq.heappop(self._timers)
+            due, _, call = heappop(self._timers)
+            self.time = max(self.time, due)
             call()
-            self.run_soon()
-        self._now = until
+            self.run()
+        self.time = until
+
+    def forget(self) -> None:
+        """Drop every call and timer, as the end of a process would."""
+        self._timers.clear()
+        self._soon.clear()

@@ -6,7 +6,7 @@ import os
 import pwd
 
 import pytest
-from strategies_embedded import MqiRig, md, refused
+from embedded_rig import MqiRig, md, refused
 
 from gateway.errors import MQError
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions, SubscriptionDescriptor

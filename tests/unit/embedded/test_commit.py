@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from strategies_embedded import ManualScheduler, md, refused
+from embedded_rig import md, refused
+from schedulers import ManualScheduler
 
 from gateway.errors import StoreUnavailable
 from gateway.ports.batch import Puts, Takes, Unit

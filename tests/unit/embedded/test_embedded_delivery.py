@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from embedded_rig import md
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies_embedded import md
 
 from gateway.ports.mqi import Got
 from gateway.queue_manager import descriptor

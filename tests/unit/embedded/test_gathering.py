@@ -6,7 +6,8 @@ import itertools
 import random
 
 import pytest
-from strategies_embedded import SMALL, ManualScheduler
+from embedded_rig import SMALL
+from schedulers import ManualScheduler
 
 from gateway.mq import grouping, mqmd
 from gateway.ports.batch import Outcome, Puts, Stored, Takes, Unit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import MqiRig
+from embedded_rig import MqiRig
 
 from gateway.errors import ConfigurationError
 

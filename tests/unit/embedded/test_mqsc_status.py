@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import MqiRig, md, refused
+from embedded_rig import MqiRig, md, refused
 
 OBJECTS = """
 DEFINE QLOCAL(A)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import SMALL, ManualScheduler, md, refused
+from embedded_rig import SMALL, md, refused
+from schedulers import ManualScheduler
 
 from gateway.mq import xqh
 from gateway.ports.batch import Moves, Moving, Outcome, Puts, Replace, Takes, Unit

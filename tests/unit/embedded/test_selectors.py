@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from embedded_rig import md
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies_embedded import md
 
 from gateway.errors import MQError
 from gateway.mq import properties

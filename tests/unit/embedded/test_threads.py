@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from strategies_embedded import SMALL, md
+from embedded_rig import SMALL, md
 
 from gateway.errors import MQError
 from gateway.mqi.threads import ThreadScheduler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from strategies_embedded import MqiRig, md
+from embedded_rig import MqiRig, md
 
 from gateway.mq import layout
 from gateway.ports.batch import Puts, Unit

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from strategies_pipeline import SMALL, commit, put
+from device_fleet import SMALL, commit, put
 
 from gateway.queue_manager.journal.layout import BLOCK, header_area
 from gateway.queue_manager.journal.mapping import MappedSegment, slots_in

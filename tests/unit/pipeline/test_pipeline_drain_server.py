@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from certificates import Authority
+from device_fleet import write_journal
 from free_ports import free_port
-from strategies_pipeline import write_journal
 
 from gateway.pipeline.drain.drain_server import MAX_BODY, serve
 from gateway.pipeline.drain.draining import open_journal

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from strategies_pipeline import SMALL
+from device_fleet import SMALL
 
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
+from device_fleet import SMALL, Fleet, commit, put, write_journal
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies_pipeline import SMALL, Fleet, commit, put, write_journal
 
 from gateway.errors import StoreInUse
 from gateway.pipeline.failures import QueueUnreachable

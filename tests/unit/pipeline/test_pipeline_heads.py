@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from device_fleet import descriptor, device_template
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies_pipeline import descriptor, device_template
 
 from gateway.mq import dlh, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder

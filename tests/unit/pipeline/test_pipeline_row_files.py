@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strategies_pipeline import Fleet, write_journal
+from device_fleet import Fleet, write_journal
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spark]'")

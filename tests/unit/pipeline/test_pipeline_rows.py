@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from device_fleet import SMALL, Fleet, descriptor, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies_pipeline import SMALL, Fleet, descriptor, put
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spark]'")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strategies_pipeline import SMALL, write_journal
+from device_fleet import SMALL, write_journal
 
 from gateway.pipeline.source.owner import Owner, StoreJournal
 from gateway.pipeline.source.service import PipelineService

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from strategies_pipeline import write_journal
+from device_fleet import write_journal
 
 from gateway.pipeline.source.shipping import write_package
 
