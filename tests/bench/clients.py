@@ -23,14 +23,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from gateway_process import Gateway  # noqa: E402
+from gateways import RunningGateway  # noqa: E402
 
 from gateway.mqtt import client, packets, writer  # noqa: E402
 
 SETTINGS = """
 mappings: [none.yaml]
 mqtt: {max_subscriptions: 1000, max_connections: 20000, max_inflight: 1000, keep_alive_max: 1h}
-log: {level: warning}
+
 """
 EACH = 1000
 """Filters of one client."""
@@ -41,7 +41,7 @@ WINDOW = 500
 class Wire:
     """One client: sends packets, waits for packets."""
 
-    def __init__(self, gateway: Gateway, name: str) -> None:
+    def __init__(self, gateway: RunningGateway, name: str) -> None:
         self.socket = gateway.connect()
         self.socket.settimeout(120)
         self.reader = client.server_reader(4)
@@ -69,14 +69,14 @@ class Wire:
             self.wait(lambda packet: packet[0] >> 4 == packets.PUBACK, size)
 
 
-def processor_seconds(gateway: Gateway) -> float:
+def processor_seconds(gateway: RunningGateway) -> float:
     """User and system time of the gateway's process."""
     assert gateway.process is not None
     fields = Path(f"/proc/{gateway.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def resident_bytes(gateway: Gateway) -> int:
+def resident_bytes(gateway: RunningGateway) -> int:
     assert gateway.process is not None
     return int(Path(f"/proc/{gateway.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -100,7 +100,7 @@ def topics(kind: str, run: int) -> Iterator[str]:
             yield f"other/{run}/{number}"
 
 
-def cost(gateway: Gateway, publisher: Wire, kind: str, run: int, count: int) -> float:
+def cost(gateway: RunningGateway, publisher: Wire, kind: str, run: int, count: int) -> float:
     """Microseconds of processor time a message."""
     source = topics(kind, run)
     publisher.publish(source, min(count, 2000))
@@ -109,14 +109,14 @@ def cost(gateway: Gateway, publisher: Wire, kind: str, run: int, count: int) -> 
     return (processor_seconds(gateway) - before) / count * 1e6
 
 
-def measured(gateway: Gateway, count: int, run: int) -> dict[str, float]:
+def measured(gateway: RunningGateway, count: int, run: int) -> dict[str, float]:
     publisher = Wire(gateway, f"publisher{run}")
     found = {kind: cost(gateway, publisher, kind, run, count) for kind in ("known", "new", "unmatched")}
     publisher.socket.close()
     return found
 
 
-def subscriptions(gateway: Gateway, total: int, count: int, result: dict) -> None:
+def subscriptions(gateway: RunningGateway, total: int, count: int, result: dict) -> None:
     """What a message costs with few and with many filters."""
     subscribers = [Wire(gateway, "subscriber0")]
     subscribers[0].subscribe(filters(0, FEW))
@@ -145,7 +145,7 @@ def subscriptions(gateway: Gateway, total: int, count: int, result: dict) -> Non
     }
 
 
-def connects(gateway: Gateway, count: int, result: dict) -> None:
+def connects(gateway: RunningGateway, count: int, result: dict) -> None:
     """Clients that connect one after the other, and stay."""
     begun, used = time.monotonic(), processor_seconds(gateway)
     wires = [Wire(gateway, f"connect{number}") for number in range(count)]
@@ -157,7 +157,7 @@ def connects(gateway: Gateway, count: int, result: dict) -> None:
         wire.socket.close()
 
 
-def idle(gateway: Gateway, count: int, result: dict) -> None:
+def idle(gateway: RunningGateway, count: int, result: dict) -> None:
     """Memory of connections that say nothing after their CONNECT; some first, so that buffers and caches are there."""
     raw, made = client.connect, []
     for number in range(200 + count):
@@ -194,7 +194,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     result: dict = {}
     with tempfile.TemporaryDirectory(prefix="mqgate-clients-") as directory:
-        gateway = Gateway(Path(directory), SETTINGS, ready_seconds=60)
+        gateway = RunningGateway(Path(directory), settings=SETTINGS)
         (Path(directory) / "none.yaml").write_text("version: 1\n")
         gateway.start()
         try:

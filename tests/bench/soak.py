@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from gateway_process import Gateway  # noqa: E402
+from gateways import RunningGateway  # noqa: E402
 from run import load_generator  # noqa: E402
 
 FILES = {
@@ -41,15 +41,15 @@ SETTINGS = """
 mappings: [map.yaml]
 mqtt: {max_inflight: 65535}
 queue_manager: {embedded: {objects: objects.mqsc}}
-log: {level: warning}
+
 """
 
 
-def state_of(gateway: Gateway) -> dict[str, float]:
+def state_of(gateway: RunningGateway) -> dict[str, float]:
     """Memory, descriptors, what is on disk and what has been taken in, now."""
     assert gateway.process
     process = Path("/proc") / str(gateway.process.pid)
-    with urllib.request.urlopen(f"http://127.0.0.1:{gateway.admin_port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{gateway.admin}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     received = re.findall(r"^mqgate_mqtt_publish_received_total\S* (\S+)", text, re.MULTILINE)
     return {
@@ -71,7 +71,7 @@ def main() -> None:
     if tool is None:
         raise SystemExit("the load generator in C is needed: set MQTTLOAD")
     with tempfile.TemporaryDirectory(prefix="mqgate-soak-", dir=os.environ.get("MQGATE_BENCH_DIR")) as name:
-        gateway = Gateway(Path(name), SETTINGS)
+        gateway = RunningGateway(Path(name), settings=SETTINGS)
         for file, text in FILES.items():
             (gateway.directory / file).write_text(text)
         gateway.start()

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from conformance_client import Client, Failed
 from conformance_notation import to_bytes, to_pattern
-from gateway_process import Gateway
+from gateways import RunningGateway
 
 HERE = Path(__file__).parent
 PROFILES = {path.stem: path for path in sorted((HERE / "profiles").glob("*.yaml"))}
@@ -41,7 +41,7 @@ def load_cases():
 class Case:
     """The clients of one run of one case."""
 
-    def __init__(self, gateway: Gateway, tag: str, version: int, steps: str) -> None:
+    def __init__(self, gateway: RunningGateway, tag: str, version: int, steps: str) -> None:
         self.gateway, self.tag, self.version = gateway, tag, version
         self.steps = list(filter(None, map(str.strip, steps.splitlines())))
         self.clients: dict[str, Client] = {}
@@ -132,13 +132,13 @@ class Runner:
         for profile, cases in rounds.items():
             self.pool.submit(self.run_rounds, profile, cases)
 
-    def started(self, profile: str) -> Gateway:
+    def started(self, profile: str) -> RunningGateway:
         directory = self.directory / profile
         directory.mkdir()
         for user in ("alice", "bob"):
             (directory / f"{user}.pw").write_text(f"{user}pw\n")
         (directory / "none.yaml").write_text("version: 1\n")
-        gateway = Gateway(directory, PROFILES[profile].read_text(), ready_seconds=60)
+        gateway = RunningGateway(directory, settings=PROFILES[profile].read_text())
         gateway.start()
         return gateway
 
@@ -181,7 +181,9 @@ class Runner:
                     self.outcomes[run.tag, run.version].set_result("".join(said))
             going = self.act(gateway, waiting)
 
-    def act(self, gateway: Gateway, waiting: list[tuple[str, Case, Iterator[str]]]) -> list[tuple[Case, Iterator[str]]]:
+    def act(
+        self, gateway: RunningGateway, waiting: list[tuple[str, Case, Iterator[str]]]
+    ) -> list[tuple[Case, Iterator[str]]]:
         """Kill the gateway for all that wait for it; restart it in order when nobody does. Who goes on is returned."""
         actions = {action for action, _, _ in waiting}
         chosen = "kill" if "kill" in actions else "restart"

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 
 import pytest
-from gateway_process import Gateway
+from gateways import RunningGateway
 
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
@@ -19,7 +19,7 @@ security:
   anonymous: false
   users: {alice: {password_file: alice.pw}}
 mappings: [none.yaml]
-log: {level: warning}
+
 """
 
 
@@ -28,7 +28,7 @@ def gateway(tmp_path_factory):
     directory = tmp_path_factory.mktemp("enhanced-auth")
     (directory / "alice.pw").write_text("pencil\n")
     (directory / "none.yaml").write_text("version: 1\n")
-    gateway = Gateway(directory, SETTINGS)
+    gateway = RunningGateway(directory, settings=SETTINGS)
     gateway.start()
     yield gateway
     gateway.stop()

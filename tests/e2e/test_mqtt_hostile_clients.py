@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
-from gateway_process import Gateway
+from gateways import RunningGateway
 
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
@@ -21,7 +21,6 @@ listeners:
   - {name: small, port: SMALL, max_connections: 3}
 mqtt: {connect_timeout: 1s, max_connections: 300, max_queued: 100}
 mappings: [none.yaml]
-log: {level: error}
 """
 
 
@@ -30,7 +29,7 @@ def gateway(tmp_path_factory):
     directory = tmp_path_factory.mktemp("hostile")
     (directory / "none.yaml").write_text("version: 1\n")
     small = free_port()
-    gateway = Gateway(directory, SETTINGS.replace("SMALL", str(small)))
+    gateway = RunningGateway(directory, settings=SETTINGS.replace("SMALL", str(small)))
     gateway.small = small
     gateway.start()
     yield gateway

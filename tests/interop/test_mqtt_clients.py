@@ -13,7 +13,7 @@ import aiomqtt
 import gmqtt
 import paho.mqtt.client as paho
 import pytest
-from gateway_process import Gateway
+from gateways import RunningGateway
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -26,7 +26,7 @@ SECONDS = 5
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory):
-    gateway = Gateway(tmp_path_factory.mktemp("interop-mqtt"), "log: {level: warning}\n")
+    gateway = RunningGateway(tmp_path_factory.mktemp("interop-mqtt"))
     gateway.start()
     yield gateway
     gateway.stop()

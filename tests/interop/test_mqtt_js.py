@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
-from gateway_process import Gateway
+from gateways import RunningGateway
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("interop-mqtt-js")]
 MQTT_JS = "5.10.4"
@@ -49,9 +49,8 @@ def gateway(tmp_path_factory):
 listeners:
   - {{name: plain, port: 1883}}
   - {{name: web, port: {web}, websocket: {{path: /mqtt}}}}
-log: {{level: warning}}
 """
-    gateway = Gateway(tmp_path_factory.mktemp("mqtt-js"), settings)
+    gateway = RunningGateway(tmp_path_factory.mktemp("mqtt-js"), settings=settings)
     gateway.start()
     gateway.web = web
     yield gateway

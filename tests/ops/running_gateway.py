@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from free_ports import free_port
+from gateways import RunningGateway
 
 
 @dataclass(frozen=True)
@@ -65,35 +64,34 @@ def running(
     further settings."""
     port, admin, web = free_port(), free_port(), free_port()
     settings = SETTINGS.format(port=port, admin=admin, web=web, folder=folder)
-    (folder / "mqgate.yaml").write_text(settings.replace("\nadmin:", f"\n{listener}\nadmin:", 1) + more)
     (folder / "plant.yaml").write_text(mapping)
     (folder / "admin.token").write_text(TOKEN + "\n")
-    with (folder / "log").open("wb") as log:
-        command = [sys.executable, "-m", "gateway", "run", "--config", str(folder / "mqgate.yaml")]
-        process = subprocess.Popen(command, stderr=log, stdout=log, cwd=folder, env=os.environ | (environment or {}))
-    gateway = Running(port, admin, web, folder, process)
+    text = settings.replace("\nadmin:", f"\n{listener}\nadmin:", 1) + more
+    process = RunningGateway(folder, settings=text, environ=environment)
     try:
+        process.start(port=port, admin_port=admin)
+        assert process.process is not None
+        gateway = Running(port, admin, web, folder, process.process)
         until_ready(gateway)
         yield gateway
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process.stop()
 
 
 def until_ready(gateway: Running) -> None:
     """Wait until it says so."""
     for _ in range(600):
-        assert gateway.process.poll() is None, (gateway.folder / "log").read_text()
+        assert gateway.process.poll() is None, _logged(gateway.folder)
         try:
             if "ok" in gateway.text("/readyz"):
                 return
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.1)
-    raise AssertionError((gateway.folder / "log").read_text())
+    raise AssertionError(_logged(gateway.folder))
+
+
+def _logged(folder: Path) -> str:
+    return "".join(path.read_text() for path in sorted(folder.glob("log*")))
 
 
 def publish(

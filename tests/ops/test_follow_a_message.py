@@ -24,7 +24,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def lines(gateway: Running, event: str, client: str) -> list[dict[str, Any]]:
-    found = [json.loads(each) for each in (gateway.folder / "log").read_text().splitlines() if each.startswith("{")]
+    found = [json.loads(each) for each in (gateway.folder / "log.1").read_text().splitlines() if each.startswith("{")]
     return [each for each in found if each["event"] == event and each.get("client_id") == client]
 
 
@@ -79,7 +79,7 @@ def test_a_trace_shows_both_directions(gateway: Running) -> None:
 
 
 def test_a_reload_follows_others(gateway: Running) -> None:
-    path = gateway.folder / "mqgate.yaml"
+    path = gateway.folder / "settings.yaml"
     path.write_text(path.read_text().replace("line-00*", "pump-*"))
     request = urllib.request.Request(f"http://127.0.0.1:{gateway.admin}/api/v1/reload", b"", method="POST")
     request.add_header("Authorization", f"Bearer {TOKEN}")

@@ -83,7 +83,7 @@ def test_a_life_under_systemd(service: tuple[Running, Told]) -> None:
     gateway.process.send_signal(signal.SIGHUP)
     until(lambda: reloads(gateway, "failed") == 1)
     assert reload_state(gateway) == "0.0"
-    assert "plant.yaml:4" in (gateway.folder / "log").read_text()
+    assert "plant.yaml:4" in (gateway.folder / "log.1").read_text()
 
     (gateway.folder / "plant.yaml").write_text(good)
     gateway.process.send_signal(signal.SIGHUP)

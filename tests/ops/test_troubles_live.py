@@ -61,7 +61,7 @@ def test_a_queue_that_refuses_is_named_until_it_is_cured(
     gateway: Running, topic: str, queue: str, breaks: str, says: str, cure: str
 ) -> None:
     assert probe(gateway, topic).returncode == 0
-    broken = mqgate(gateway, "mqsc", "-c", "mqgate.yaml", text=breaks)
+    broken = mqgate(gateway, "mqsc", "-c", "settings.yaml", text=breaks)
     assert broken.returncode == 0, broken.stdout + broken.stderr
     done = probe(gateway, topic)
     assert done.returncode == 1
@@ -71,7 +71,7 @@ def test_a_queue_that_refuses_is_named_until_it_is_cured(
     assert "not acknowledged" in problem
     route = topic.partition("/")[0]
     assert f'mqgate_messages_held{{route="{route}"}} 1.0' in gateway.text("/metrics")
-    mqgate(gateway, "mqsc", "-c", "mqgate.yaml", text=cure)
+    mqgate(gateway, "mqsc", "-c", "settings.yaml", text=cure)
     until(lambda: not [each for each in problems(gateway) if queue in each])
     assert f'mqgate_messages_held{{route="{route}"}} 0.0' in gateway.text("/metrics")
     assert json.loads(gateway.text(f"/api/v1/queues/{queue}", TOKEN))["depth"] == 2, "what was held has been put"
@@ -87,4 +87,4 @@ def test_a_command_in_the_wrong_place_says_what_it_wants_to_know(gateway: Runnin
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 3
     assert "-c FILE" in done.stderr
-    assert mqgate(gateway, "dlq", "list", "-c", "mqgate.yaml").stdout == "no dead letters\n"
+    assert mqgate(gateway, "dlq", "list", "-c", "settings.yaml").stdout == "no dead letters\n"

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,9 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
+
+SOURCES = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))}
+"""The gateway of this checkout, whatever the directory it runs in."""
 
 
 class RunningGateway:
@@ -36,10 +40,10 @@ class RunningGateway:
         """What the present process has logged."""
         return (self.directory / f"log.{self._starts}").read_text()
 
-    def start(self, *, port: int = 0) -> RunningGateway:
+    def start(self, *, port: int = 0, admin_port: int = 0) -> RunningGateway:
         """Start and wait until it serves."""
         self._starts += 1
-        command = [sys.executable, *self.program, "run", "--port", str(port), "--admin-port", "0"]
+        command = [sys.executable, *self.program, "run", "--port", str(port), "--admin-port", str(admin_port)]
         if "ibm:" not in self.settings:
             command += ["--data", str(self.directory / "data")]
         if self.settings:
@@ -48,7 +52,7 @@ class RunningGateway:
             command += ["-c", str(path)]
         with (self.directory / f"log.{self._starts}").open("wb") as log:
             self.process = self.launch(
-                command, stdout=log, stderr=log, env={**os.environ, **self.environ}, cwd=self.directory
+                command, stdout=log, stderr=log, env={**os.environ, **SOURCES, **self.environ}, cwd=self.directory
             )
         until = time.monotonic() + self.start_seconds
         while time.monotonic() < until:
@@ -93,6 +97,12 @@ class RunningGateway:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
+
+    def connect(self) -> socket.socket:
+        """A TCP connection to its first listener."""
+        connection = socket.create_connection(("127.0.0.1", self.port), 5)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
 
     def get(self, path: str) -> str:
         """A page of the admin port."""

@@ -10,7 +10,7 @@ from threading import Condition
 
 
 class ManualScheduler:
-    """`ports.batch.Scheduler` without a reactor: `advance` moves time and runs what is due, `run` makes pending calls."""
+    """`ports.batch.Scheduler` without a reactor: `advance` moves time and runs timers, `run` makes pending calls."""
 
     def __init__(self, time: float = 1_800_000_000.0) -> None:
         self.time = time
