@@ -23,13 +23,12 @@ from gateway.backends.ibm.identifiers import NewId, message_ids
 from gateway.backends.ibm.worker import Backoff
 from gateway.broker.publish.route import Policy
 from gateway.broker.publish.router import policy_in
-from gateway.broker.refused.failures import run_of
 from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, MQError
 from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.observe import logs
-from gateway.ports.batch import Puts, Scheduler, Takes, Token
+from gateway.ports.batch import Address, Puts, Scheduler, Takes, Token
 from gateway.ports.counters import NO_ROUTE, Counters
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
@@ -170,7 +169,7 @@ def join_buffer(gateway: Gateway, buffer: BufferedQueueManager) -> None:
         gateway.declare_names()
 
     def rule_of(puts: Puts) -> str:
-        target = gateway.engine.running.targets.get(run_of(puts))
+        target = gateway.engine.running.targets.get(Address.of(puts))
         return NO_ROUTE if target is None else target.rule
 
     def policy_of(name: str) -> Policy | None:

@@ -71,7 +71,7 @@ class FarSights(Sights):
         self._asking, self._asked_at = True, now
         engine = self.gateway.engine
         names = {*queue_names(self.gateway), engine.dead_letter_queue} - {""}
-        held = {parked.run[0] for parked in engine.parking.waiting.values()}
+        held = {parked.address.queue for parked in engine.parking.waiting.values()}
         self._inquiries.ask(lambda: (200, (self._count(sorted(names)), self._see(sorted(held)))), self._answered)
 
     def _count(self, names: list[str]) -> dict[str, int]:

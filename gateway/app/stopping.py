@@ -68,7 +68,7 @@ class Stopping:
     def _why(self) -> str:
         if not self._gateway.connected:
             return "the queue manager is away"
-        queues = sorted({run[0] for run in self._gateway.engine.parking.waiting})
+        queues = sorted({address.queue for address in self._gateway.engine.parking.waiting})
         some = ", ".join(queues[:5]) + (" and others" if len(queues) > 5 else "")
         return f"{some} {'takes' if len(queues) == 1 else 'take'} nothing now"
 
@@ -78,7 +78,7 @@ class Stopping:
             return
         self._left = True
         engine = self._gateway.engine
-        count = engine.turn.rows + engine.parking.rows + (0 if engine.idle else engine.running.rows)
+        count = engine.batch.rows + engine.parking.rows + (0 if engine.idle else engine.running.rows)
         if count:
             left = counted(count, "message is", "messages are")
             log.warning(

@@ -59,7 +59,7 @@ def _silence(gateway: Gateway) -> Iterator[str]:
 
 def _held(gateway: Gateway, parked: Parked) -> str:
     """A destination that refuses, with what an operator can do about it."""
-    queue = parked.run[0]
+    queue = parked.address.queue
     many = counted(parked.count, "message is", "messages are")
     return f"queue {queue}: {why_refused(gateway, queue)}; {many} held, and not acknowledged to the devices"
 

@@ -14,44 +14,44 @@ from gateway.bridge.segments import is_further
 from gateway.broker.publish.fast import length_of
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Batch, Row
     from gateway.broker.engine import Engine
-    from gateway.broker.turn import Row, Run, Turn
-    from gateway.ports.batch import Puts
+    from gateway.ports.batch import Address, Puts
     from gateway.ports.counters import Counters, DropReason
 
 NO_RULE = "_none"
 _Q_FULL = 2053
 
 
-def rule_of(turn: Turn, row: Row) -> str:
+def rule_of(batch: Batch, row: Row) -> str:
     """Whose message a row is; a dead letter's is that of the rule that could not put it."""
-    run, number = row
-    cause = turn.causes.get(run, {}).get(number)
-    return cause.rule if cause is not None else turn.policy(row).rule
+    address, number = row
+    cause = batch.causes.get(address, {}).get(number)
+    return cause.rule if cause is not None else batch.policy(row).rule
 
 
-def qos_of(turn: Turn, row: Row) -> int:
+def qos_of(batch: Batch, row: Row) -> int:
     """The QoS a row came with, as far as it is known: that of what is not persistent counts as 0; -1: from a queue."""
-    run, number = row
-    if number in turn.released.get(run, ()):
+    address, number = row
+    if number in batch.released.get(address, ()):
         return 2
-    cause = turn.causes.get(run, {}).get(number)
-    return cause.qos if cause is not None else int(run[3])
+    cause = batch.causes.get(address, {}).get(number)
+    return cause.qos if cause is not None else int(address.persistent)
 
 
-def messages(turn: Turn, rows: Iterable[Row]) -> Iterable[Row]:
+def messages(batch: Batch, rows: Iterable[Row]) -> Iterable[Row]:
     """Of these rows one for each message: of one in segments its first."""
-    if not turn.segmented:
+    if not batch.segmented:
         return rows
-    return [row for row in rows if row[0] not in turn.segmented or not is_further(turn.runs[row[0]].heads[row[1]])]
+    return [row for row in rows if row[0] not in batch.segmented or not is_further(batch.puts[row[0]].heads[row[1]])]
 
 
-def received(counters: Counters, turn: Turn, rows: Iterable[Row]) -> None:
+def received(counters: Counters, batch: Batch, rows: Iterable[Row]) -> None:
     """These rows count as received from now on, whatever becomes of them."""
-    if turn.parked is not None:
+    if batch.parked is not None:
         return  # they were counted when they were parked
-    rows = messages(turn, rows)
-    for (rule, qos), count in Counter((rule_of(turn, row), qos_of(turn, row)) for row in rows).items():
+    rows = messages(batch, rows)
+    for (rule, qos), count in Counter((rule_of(batch, row), qos_of(batch, row)) for row in rows).items():
         _received(counters, rule, qos, count)
 
 
@@ -61,11 +61,11 @@ def _received(counters: Counters, rule: str, qos: int, count: int) -> None:
         counters.route_matched[rule] += count
 
 
-def dropped(counters: Counters, turn: Turn, rows: Iterable[Row], reason: DropReason) -> None:
+def dropped(counters: Counters, batch: Batch, rows: Iterable[Row], reason: DropReason) -> None:
     """These rows are given up for good."""
-    rows = list(messages(turn, rows))
-    received(counters, turn, rows)
-    for rule, count in Counter(rule_of(turn, row) for row in rows).items():
+    rows = list(messages(batch, rows))
+    received(counters, batch, rows)
+    for rule, count in Counter(rule_of(batch, row) for row in rows).items():
         counters.messages_dropped[rule, reason] += count
 
 
@@ -75,27 +75,27 @@ def refused(counters: Counters, rule: str, qos: int, reason: DropReason) -> None
     counters.messages_dropped[rule or NO_RULE, reason] += 1
 
 
-def committed(counters: Counters, queue_manager: str, turn: Turn) -> int:
-    """Count what a turn has put; how many messages of rules that is."""
+def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
+    """Count what a batch has put; how many messages of rules that is."""
     bridged = 0
-    marked = bool(turn.aims or turn.causes or turn.segmented) or turn.parked is not None
-    for run, puts in turn.runs.items():
-        policy = turn.targets.get(run)
+    marked = bool(batch.aims or batch.causes or batch.segmented) or batch.parked is not None
+    for address, puts in batch.puts.items():
+        policy = batch.targets.get(address)
         if policy is None or not puts.heads:
             continue
         bridged += len(puts.heads)
-        if not marked and not puts.lost and not turn.releases(run):  # nearly always
-            _count_plain(counters, queue_manager, policy.rule, int(run[3]), puts)
+        if not marked and not puts.lost and not batch.releases(address):  # nearly always
+            _count_plain(counters, queue_manager, policy.rule, int(address.persistent), puts)
             continue
-        causes = turn.causes.get(run)
+        causes = batch.causes.get(address)
         if causes:
-            received(counters, turn, ((run, row) for row in causes))
-            for _, row in messages(turn, ((run, row) for row in causes)):
+            received(counters, batch, ((address, row) for row in causes))
+            for _, row in messages(batch, ((address, row) for row in causes)):
                 counters.dlq_messages[causes[row].rule, causes[row].reason] += 1
-        _count_puts(counters, queue_manager, turn, run, NO_RULE if causes else "")
+        _count_puts(counters, queue_manager, batch, address, NO_RULE if causes else "")
         if puts.lost:
-            _lost(counters, queue_manager, turn, run)
-    for moves in turn.held.moves.values():
+            _lost(counters, queue_manager, batch, address)
+    for moves in batch.run_changes.moves.values():
         for one in moves:
             rule = one.policy.rule
             counters.mq_put_messages[queue_manager, rule] += one.rows
@@ -105,29 +105,29 @@ def committed(counters: Counters, queue_manager: str, turn: Turn) -> int:
     return bridged
 
 
-def placed(counters: Counters, queue_manager: str, turn: Turn) -> None:
-    """Rows out of syncpoint that are on their queues although the unit was refused: counted, and out of the turn."""
-    for run, puts in list(turn.runs.items()):
+def placed(counters: Counters, queue_manager: str, batch: Batch) -> None:
+    """Rows out of syncpoint that are on their queues although the unit was refused: counted, and out of the batch."""
+    for address, puts in list(batch.puts.items()):
         if not puts.placed:
             continue
         rows = range(puts.placed)
-        received(counters, turn, ((run, row) for row in rows))
-        whole = messages(turn, ((run, row) for row in rows))
-        for policy, count in Counter(turn.policy(row) for row in whole).items():
+        received(counters, batch, ((address, row) for row in rows))
+        whole = messages(batch, ((address, row) for row in rows))
+        for policy, count in Counter(batch.policy(row) for row in whole).items():
             counters.mq_put_messages[queue_manager, policy.rule] += count
-        counters.mq_put_bytes[queue_manager, turn.targets[run].rule] += sum(
+        counters.mq_put_bytes[queue_manager, batch.targets[address].rule] += sum(
             len(puts.heads[row]) + len(puts.bodies[row]) for row in rows
         )
-        _lost(counters, queue_manager, turn, run)
+        _lost(counters, queue_manager, batch, address)
         puts.placed, puts.tokens = 0, ()
-        turn.without(run, rows)
+        batch.without(address, rows)
 
 
-def _lost(counters: Counters, queue_manager: str, turn: Turn, run: Run) -> None:
+def _lost(counters: Counters, queue_manager: str, batch: Batch, address: Address) -> None:
     """Rows out of syncpoint that were refused when it could no longer be told which: at QoS 0 they are gone."""
-    puts = turn.runs[run]
+    puts = batch.puts[address]
     lost, puts.lost = puts.lost, 0
-    for policy, rows in turn.policies(run):
+    for policy, rows in batch.policies(address):
         count = min(lost, rows)
         if count:
             counters.mq_put_messages[queue_manager, policy.rule] -= count
@@ -143,39 +143,43 @@ def _count_plain(counters: Counters, queue_manager: str, rule: str, qos: int, pu
     _received(counters, rule, qos, rows)
 
 
-def _count_puts(counters: Counters, queue_manager: str, turn: Turn, run: Run, instead: str) -> None:
+def _count_puts(counters: Counters, queue_manager: str, batch: Batch, address: Address, instead: str) -> None:
     """A run as a whole, or in as many parts as there are rules."""
-    puts, first = turn.runs[run], 0
-    policies = turn.policies(run)
+    puts, first = batch.puts[address], 0
+    policies = batch.policies(address)
     alone = len(policies) == 1
     for policy, rows in policies:
         rule, last = instead or policy.rule, first + rows
-        if run in turn.segmented:
+        if address in batch.segmented:
             rows -= sum(map(is_further, puts.heads[first:last]))
         counters.mq_put_messages[queue_manager, rule] += rows
         heads, bodies = (puts.heads, puts.bodies) if alone else (puts.heads[first:last], puts.bodies[first:last])
         counters.mq_put_bytes[queue_manager, rule] += length_of(heads) + length_of(bodies)
-        if turn.parked is None and not instead:
-            second = turn.releases(run) if alone else sum(first <= row < last for row in turn.released.get(run, ()))
+        if batch.parked is None and not instead:
+            second = (
+                batch.releases(address)
+                if alone
+                else sum(first <= row < last for row in batch.released.get(address, ()))
+            )
             _received(counters, rule, 2, second)
-            _received(counters, rule, int(run[3]), rows - second)
+            _received(counters, rule, int(address.persistent), rows - second)
         first = last
 
 
-def finished(engine: Engine, turn: Turn, now: float) -> None:
-    """A turn was committed at this moment: counted by run, never by message."""
-    took = now - turn.started
-    since_read = now - (turn.opened or turn.started)
+def finished(engine: Engine, batch: Batch, now: float) -> None:
+    """A batch was committed at this moment: counted by run, never by message."""
+    took = now - batch.started
+    since_read = now - (batch.opened or batch.started)
     name, counters = engine.queue_manager.name, engine.counters
-    bridged = committed(counters, name, turn)
+    bridged = committed(counters, name, batch)
     counters.mq_call_seconds[name, "commit"].observe(took)
-    counters.mq_batch_messages[name].observe(turn.rows)
-    acknowledged = sum(turn.pending.values())
+    counters.mq_batch_messages[name].observe(batch.rows)
+    acknowledged = sum(batch.pending.values())
     if acknowledged:
         counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
-    if turn.staged or turn.held.staged:
-        staged = sum(len(ids) for _, ids in turn.staged.values())
-        staged += sum(len(held.ids) for _, several in turn.held.staged.values() for held in several)
+    if batch.staged or batch.run_changes.staged:
+        staged = sum(len(ids) for _, ids in batch.staged.values())
+        staged += sum(len(held.ids) for _, several in batch.run_changes.staged.values() for held in several)
         counters.mqtt_puback_seconds[2].observe_many(since_read, staged)
     if bridged:
         counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)

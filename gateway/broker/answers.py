@@ -12,9 +12,9 @@ from gateway.ports.link import Link
 from gateway.session.connection import CLOSED, Connection
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Batch
     from gateway.broker.context import Context
     from gateway.broker.refused.parking import Parking
-    from gateway.broker.turn import Turn
 
 PUBACKS = [b"\x40\x02" + number.to_bytes(2, "big") for number in range(65_536)]
 PUBRECS = [b"\x50\x02" + number.to_bytes(2, "big") for number in range(65_536)]
@@ -66,7 +66,7 @@ class Answers:
             connection.out = []
             self._send([connection], [b"".join(out)])
 
-    def acknowledge(self, batch: Turn) -> list[Connection]:
+    def acknowledge(self, batch: Batch) -> list[Connection]:
         """Write the replies of a batch that is committed, at once where nothing else goes with them. Returns the
         connections that get their CONNACK with these."""
         parking = self.parking

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gateway.broker.batch import Batch
 from gateway.broker.limits import Limits, StoredCount
-from gateway.broker.turn import Turn
 from gateway.errors import MQError, ProtocolError
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import V5, Disconnect
@@ -34,7 +34,7 @@ class Context:
     # Set by the engine when it joins the parts.
     flush: Callable[[], None]
     """Submit the open batch unless a commit is running, and write what may be written."""
-    resubmit: Callable[[Turn], None]
+    resubmit: Callable[[Batch], None]
     """Submit the batch whose commit failed once more, changed so that it can be committed."""
     abandon: Callable[[], None]
     """The batch whose commit failed is parked; what has come behind it goes on."""
@@ -65,9 +65,9 @@ class Context:
         self.connections: set[Connection] = set()
         self.stored = StoredCount()
         """What is stored for sessions."""
-        self.batch = Turn()
+        self.batch = Batch()
         """The open one."""
-        self.attempts: list[Turn] = []
+        self.attempts: list[Batch] = []
         """Batches that go before the open one: the next attempts of what was parked."""
         self.running = self.batch
         """The batch whose unit of work is being committed, or the last one."""
@@ -94,7 +94,7 @@ class Context:
         """Told of packets that arrive, while somebody looks."""
         self.trace_out: Callable[[Connection, bytes], None] | None = None
         """Told of what is written, while somebody looks."""
-        self.trace_commit: Callable[[Turn], None] | None = None
+        self.trace_commit: Callable[[Batch], None] | None = None
         """Told of every batch that was committed, while somebody looks."""
 
     # -- what a connection is told --

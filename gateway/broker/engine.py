@@ -1,7 +1,7 @@
 """The broker: bytes of all connections in, one unit of work a batch, acknowledgements out. No reactor, clock or I/O.
 
-The way of a batch: `received` for every socket that is readable, then `flush`. If no commit is running the open turn is
-submitted; if one is, the turn grows until it returns. Nothing of `Turn.replies` is written before that.
+The way of a batch: `received` for every socket that is readable, then `flush`. If no commit is running the open batch
+is submitted; if one is, the batch grows until it returns. Nothing of `Batch.replies` is written before that.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.broker import accounting
 from gateway.broker.answers import Answers
+from gateway.broker.batch import Batch
 from gateway.broker.context import Context
 from gateway.broker.deliver.acknowledged import PLAIN_PUBACK, InFlight
 from gateway.broker.deliver.expiry import Expiry, Requests
@@ -33,7 +34,6 @@ from gateway.broker.sessions.connecting import Connecting
 from gateway.broker.sessions.ownership import owning_of
 from gateway.broker.sessions.subscribing import Subscribing
 from gateway.broker.sessions.sys_topics import SysTopics
-from gateway.broker.turn import Turn
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons
 from gateway.mqtt.reader import Reader
@@ -87,17 +87,12 @@ class Engine(Context):
         self.handlers = self._handlers()
 
     @property
-    def turn(self) -> Turn:
-        """The open batch, for parts that do not take the context yet."""
-        return self.batch
-
-    @property
     def far(self) -> Asks | None:
         """As `remote_reads`, for parts that do not take the context yet."""
         return self.remote_reads
 
     @property
-    def first(self) -> list[Turn]:
+    def first(self) -> list[Batch]:
         """As `attempts`, for parts that do not take the context yet."""
         return self.attempts
 
@@ -196,7 +191,7 @@ class Engine(Context):
     # -- batches --
 
     def flush(self) -> None:
-        """Submit the open turn unless a commit is running, and write what may be written."""
+        """Submit the open batch unless a commit is running, and write what may be written."""
         if self.refill:
             refill, self.refill = self.refill, {}
             for session in refill:
@@ -212,21 +207,21 @@ class Engine(Context):
         try:
             while not self.committing and (self.attempts or self.batch):
                 if self.attempts:
-                    turn = self.attempts.pop(0)
+                    batch = self.attempts.pop(0)
                 else:
-                    turn, self.batch = self.batch, Turn()
-                    if turn.held.moves and (self.parking.waiting or self.trace_commit is not None):
-                        self.staged_runs.write_all_out(turn)
+                    batch, self.batch = self.batch, Batch()
+                    if batch.run_changes.moves and (self.parking.waiting or self.trace_commit is not None):
+                        self.staged_runs.write_all_out(batch)
                     if self.parking.waiting:
-                        self.parking.join(turn)
-                unit = turn.unit()
+                        self.parking.join(batch)
+                unit = batch.unit()
                 if not unit:
-                    if turn.parked is not None:
-                        self.parking.over(turn.parked)
-                    self.finish(turn)
+                    if batch.parked is not None:
+                        self.parking.over(batch.parked)
+                    self.finish(batch)
                     continue
-                turn.started = self.scheduler.monotonic()
-                self.committing, self.running = True, turn
+                batch.started = self.scheduler.monotonic()
+                self.committing, self.running = True, batch
                 self.queue_manager.submit(unit, self.done)
         finally:
             self._submitting = False
@@ -249,61 +244,61 @@ class Engine(Context):
 
     def done(self, unit: Unit, outcome: Outcome) -> None:
         """The queue manager has committed the unit, or says why not (nothing of it was committed then)."""
-        turn = self.running
+        batch = self.running
         self.now = self.scheduler.now()
         if outcome.failures:
-            self.failures.handle(turn, unit, outcome)
+            self.failures.handle(batch, unit, outcome)
             return
         self.committing = False
-        if turn.parked is not None:
-            self.parking.over(turn.parked)
+        if batch.parked is not None:
+            self.parking.over(batch.parked)
         if self.held_since:
             self.failures.recovered()
         if self.trace_commit is not None:
-            self.trace_commit(turn)
+            self.trace_commit(batch)
         committed = self.scheduler.monotonic()
-        self.finish(turn)
+        self.finish(batch)
         if self.unwritten:
             self.answers.write_all()  # before the books are kept: somebody waits for this
-        accounting.finished(self, turn, committed)
+        accounting.finished(self, batch, committed)
         self.on_committed()
         if not self._submitting:
             self.flush()
 
     def abandon(self) -> None:
-        """The turn that runs is put off: its messages are parked; what is behind it goes on."""
+        """The batch that runs is put off: its messages are parked; what is behind it goes on."""
         self.committing = False
         if not self._submitting:
             self.flush()
 
-    def resubmit(self, turn: Turn) -> None:
-        """The same turn again, after a failure was worked round; everything behind it has waited."""
-        unit = turn.unit()
+    def resubmit(self, batch: Batch) -> None:
+        """The same batch again, after a failure was worked round; everything behind it has waited."""
+        unit = batch.unit()
         if unit:
             self.queue_manager.submit(unit, self.done)
         else:
             self.done(unit, Outcome())
 
-    def finish(self, turn: Turn) -> None:
+    def finish(self, batch: Batch) -> None:
         """The commit has returned: acknowledge, then deliver."""
-        for connection, count in turn.pending.items():
+        for connection, count in batch.pending.items():
             connection.inbound_pending -= count
             connection.session.received += count
-        out, answered = self.counters.packets_out, turn.answered
+        out, answered = self.counters.packets_out, batch.answered
         if answered[4] == sum(answered):
             out[4] += answered[4]  # nothing but PUBACKs
         else:
             out[:] = map(add, out, answered)
-        greeted = self.answers.acknowledge(turn)
-        for owner, (staged, ids) in turn.staged.items():
+        greeted = self.answers.acknowledge(batch)
+        for owner, (staged, ids) in batch.staged.items():
             fast.pair(owner.staged_tokens, ids, staged.tokens)
-        if turn.held:
-            self.staged_runs.committed(turn)
-        if turn.deliveries:
-            self.in_flight.deliver(turn.deliveries)
+        if batch.run_changes:
+            self.staged_runs.committed(batch)
+        if batch.deliveries:
+            self.in_flight.deliver(batch.deliveries)
         for connection in greeted:
             self.connecting.welcome(connection)
-        for call in turn.after:
+        for call in batch.after:
             call()
 
     # -- time --

@@ -34,7 +34,7 @@ def note(
     context: Context, before: Properties, after: Properties,
     direction: Direction, rule: str, topic: str, client_id: str, qos: int, length: int,
 ) -> None:  # fmt: skip
-    """Begin the span of a message whose trace context was exchanged; it ends with the commit of the open turn."""
+    """Begin the span of a message whose trace context was exchanged; it ends with the commit of the open batch."""
     if context.on_hop is None or after is before:
         return
     received, sent = sampled(before), sampled(after)

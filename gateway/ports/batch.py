@@ -50,6 +50,34 @@ class Puts:
     """On an MQ topic: the publication is retained there (MQPMO_RETAIN)."""
 
 
+class Address(NamedTuple):
+    """Where messages are put, and how: what `Puts` to one destination have in common."""
+
+    queue: str
+    queue_manager: str = ""
+    priority: int = 0
+    persistent: bool = True
+    key: bytes = b""
+    syncpoint: bool = True
+    retain: bool = False
+
+    @classmethod
+    def state(cls, queue: str, key: bytes, priority: int = 0) -> Address:
+        """A queue of the gateway's own state."""
+        return cls(queue, priority=priority, key=key)
+
+    @classmethod
+    def of(cls, puts: Puts) -> Address:
+        """Where these puts go."""
+        where = (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key)
+        return cls(*where, puts.syncpoint, puts.retain)
+
+    @property
+    def name(self) -> str:
+        """The queue, in words."""
+        return f"{self.queue} at {self.queue_manager}" if self.queue_manager else self.queue
+
+
 @dataclass(slots=True)
 class Takes:
     """Messages to be removed, by the tokens they were delivered with."""

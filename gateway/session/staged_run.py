@@ -5,9 +5,8 @@ them. Pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from gateway.ports.batch import Token
+from gateway.ports.batch import Address, Token
 
 LEAST, MOST = 4, 512
 """Fewer publications are staged one by one; more are several runs."""
@@ -16,13 +15,13 @@ LEAST, MOST = 4, 512
 class StagedRun:
     """A run of them. Packet identifiers, bodies and tokens are parallel columns."""
 
-    __slots__ = ("bodies", "first", "head", "ids", "longest", "run", "size", "tokens", "topic", "width")
+    __slots__ = ("address", "bodies", "first", "head", "ids", "longest", "size", "tokens", "topic", "width")
 
-    def __init__(self, topic: bytes, first: int, run: Any, head: bytes, width: int) -> None:
+    def __init__(self, topic: bytes, first: int, address: Address, head: bytes, width: int) -> None:
         self.topic = topic
         self.first = first
         """The first byte of their packets."""
-        self.run = run
+        self.address = address
         """Their destination."""
         self.head = head
         self.width = width

@@ -17,7 +17,7 @@ from gateway.broker.publish import fast
 from gateway.broker.publish.route import FastPath, Route
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
-from gateway.ports.batch import MQMD_LENGTH
+from gateway.ports.batch import MQMD_LENGTH, Address
 
 MAPPING = """
 version: 1
@@ -208,7 +208,7 @@ def test_a_run_is_taken_whole():
     sender = Side(5, compiled=True)
     chunk = b"".join(writer.encode_publish(5, b"q/%d" % (n % 3), b"x" * n, 1, packet_id=n) for n in range(1, 9))
     assert fast.take_chunk(sender.bench.engine, sender.device.connection, chunk + chunk[:5]) == chunk[:5]
-    assert sender.bench.engine.turn.rows == 8
+    assert sender.bench.engine.batch.rows == 8
 
 
 def test_a_window_of_qos_2_is_taken_whole():
@@ -219,8 +219,8 @@ def test_a_window_of_qos_2_is_taken_whole():
     sender.bench.queues.commit()
     released = writer.encode_acks(p.PUBREL, range(1, 9))
     assert fast.take_chunk(sender.bench.engine, sender.device.connection, released + chunk) == b""
-    assert sender.bench.engine.turn.rows == 16
-    assert len(next(iter(sender.bench.engine.turn.released.values()))) == 8
+    assert sender.bench.engine.batch.rows == 16
+    assert len(next(iter(sender.bench.engine.batch.released.values()))) == 8
 
 
 def test_a_packet_identifier_of_another_length_is_an_error():
@@ -263,10 +263,12 @@ def test_a_release_is_known_by_its_row():
         )
         other.bench.queues.commit()
         other.take(writer.encode_acks(p.PUBREL, [2, 1, 3, 5, 4]), flushed=False)
-        turn = other.bench.engine.turn
-        assert sum(turn.releases(run) for run in turn.runs) == 5
-        by_row = {run[0]: {row: one[1:] for row, one in rows.items()} for run, rows in turn.released.items()}
-        assert sum(turn.releases(run) for run in turn.runs) == 5
+        batch = other.bench.engine.batch
+        assert sum(batch.releases(address) for address in batch.puts) == 5
+        by_row = {
+            address.queue: {row: one[1:] for row, one in rows.items()} for address, rows in batch.released.items()
+        }
+        assert sum(batch.releases(address) for address in batch.puts) == 5
         sides.append(by_row)
     assert sides[0] == sides[1]
     assert sides[0] == {
@@ -281,22 +283,22 @@ def test_heads_are_those_of_the_routes_whatever_the_neighbours():
     topics = [b"q/1", b"q/2", b"q/2", b"q/3", b"q/1"]
     chunk = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(topics, 1))
     fast.take_chunk(sender.bench.engine, sender.device.connection, chunk)
-    (puts,) = sender.bench.engine.turn.runs.values()
+    (puts,) = sender.bench.engine.batch.puts.values()
     routes = [sender.device.connection.caches[2][topic] for topic in topics]
     assert [id(head) for head in puts.heads] == [id(route.head) for route in routes]
     assert all(len(head) > MQMD_LENGTH for head in puts.heads)
 
 
-RUN = ("Q", "", 0, True, b"", True, False)
+ADDRESS = Address("Q")
 
 
 def led(first, topic):
     """A route to a queue, known by its head."""
     route = cold(first, topic)
-    route.fast_path, route.version, route.run, route.head, route.tails = (
+    route.fast_path, route.version, route.address, route.head, route.tails = (
         FastPath.DIRECT,
         0,
-        RUN,
+        ADDRESS,
         b"head of " + topic,
         NO_TAILS,
     )
@@ -327,7 +329,8 @@ def test_topics_lead_where_the_dict_says(sent, forgotten):
     for number, begin in enumerate(range(0, 2 * len(topics), chunk)):
         some = (topics * 2)[begin : begin + chunk]
         data = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(some, 1))
-        went = _chunks.take(data, 0, *LIMITS[:1], 999, 999, 0x32, cache, missing, {RUN: (RUN, heads, [], None)}, [])
+        prepared = {ADDRESS: (ADDRESS, heads, [], None)}
+        went = _chunks.take(data, 0, *LIMITS[:1], 999, 999, 0x32, cache, missing, prepared, [])
         assert went == (len(data), len(some))
         expected += [b"head of " + topic for topic in some]
         assert heads == expected
@@ -340,7 +343,7 @@ def test_a_route_without_its_fast_path_is_not_taken_however_it_was_found():
     cache, heads = _chunks.TopicCache({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
     data = b"".join(writer.encode_publish(4, b"t/%d" % n, b"x", 1, packet_id=n + 1) for n in range(100))
     each = len(data[: data.index(b"t/1")]) - 4
-    arguments = (data, 0, False, 999, 999, 0x32, cache, lambda *_: None, {RUN: (RUN, heads, [], None)}, [])
+    arguments = (data, 0, False, 999, 999, 0x32, cache, lambda *_: None, {ADDRESS: (ADDRESS, heads, [], None)}, [])
     assert _chunks.take(*arguments) == _chunks.take(*arguments) == (len(data), 100)
     cache[b"t/3"].fast_path = FastPath.NONE
     assert _chunks.take(*arguments) == (3 * each, 3)
@@ -354,7 +357,7 @@ def test_routes_go_with_their_cache(end):
     cache, heads = _chunks.TopicCache({b"t/%d" % n: led(2, b"t/%d" % n) for n in range(100)}), []
     data = b"".join(writer.encode_publish(4, b"t/%d" % n, b"x", 1, packet_id=n + 1) for n in range(100))
     for _ in range(2):
-        _chunks.take(data, 0, False, 999, 999, 0x32, cache, cold, {RUN: (RUN, heads, [], None)}, [])
+        _chunks.take(data, 0, False, 999, 999, 0x32, cache, cold, {ADDRESS: (ADDRESS, heads, [], None)}, [])
     head = cache[b"t/7"].head
     heads.clear()
     held = sys.getrefcount(head)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.message import read_message
-from gateway.broker.turn import Turn
+from gateway.broker.batch import Batch
 from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt.client import server_reader
@@ -141,11 +141,11 @@ class Tracer:
         for reader in self._wanting(client, topic):
             reader.offer(event)
 
-    def committed(self, turn: Turn) -> None:
+    def committed(self, batch: Batch) -> None:
         """A batch is on its queues: which messages of it somebody follows, and the MsgIds they got."""
         budget, hinted = MAX_EVENTS_PER_SECOND, _hints((*self._readers, *self._logged))
-        for run, puts in turn.runs.items():
-            if run not in turn.targets:
+        for address, puts in batch.puts.items():
+            if address not in batch.targets:
                 continue
             for row, (head, body, token) in enumerate(zip(puts.heads, puts.bodies, puts.tokens, strict=False)):
                 if hinted and not any(hint in head for hint in hinted):
@@ -153,7 +153,7 @@ class Tracer:
                 if not budget:
                     return
                 budget -= 1
-                self._put(turn.policy((run, row)).rule, puts.queue, head, body, token)
+                self._put(batch.policy((address, row)).rule, puts.queue, head, body, token)
 
     def _put(self, rule: str, queue: str, head: bytes, body: bytes, token: object) -> None:
         try:

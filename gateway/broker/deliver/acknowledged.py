@@ -314,7 +314,7 @@ class InFlight:
         """Replace the stored row by one that says `released` and needs no payload any more [MQTT-4.3.3-5]."""
         context, batch = self.context, self.context.batch
         batch.take(OUT, session.key, item.token)
-        puts = batch.run((OUT, "", 9, True, session.key, True, False))
+        puts = batch.state_puts(OUT, session.key, priority=9)
         prefix = encode_prefix(item.publication, item.qos, item.retain, item.sub_ids, RELEASED)
         puts.heads.append(self.router.state_head(prefix))
         puts.bodies.append(item.packet_id.to_bytes(2, "little"))

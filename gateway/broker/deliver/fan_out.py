@@ -127,7 +127,7 @@ class FanOut:
             if prefixes is not None:
                 prefixes[variant] = prefix
         item.packet_id = session.outflow.allot()
-        puts = batch.run((OUT, "", 0, True, session.key, True, False))
+        puts = batch.state_puts(OUT, session.key)
         puts.heads.append(prefix)
         puts.bodies.append(item.packet_id.to_bytes(2, "little") + item.publication.payload)
         batch.rows += 1
@@ -175,7 +175,7 @@ class FanOut:
         """Rows on a durable session's stored queue, and what follows when they are committed; there is room for
         them."""
         batch = self.context.batch
-        puts = batch.run((OUT, "", 0, True, session.key, True, False))
+        puts = batch.state_puts(OUT, session.key)
         batch.deliveries.append((session, items, puts, len(puts.heads)))
         allot = session.outflow.allot
         for item in items:
@@ -259,9 +259,9 @@ class FanOut:
     def _put(self, connection: Connection, route: Route, taken: list[Any]) -> None:
         """Their rows on the queue of their rule."""
         batch, tails = self.context.batch, route.tails
-        puts = batch.run(route.run)
-        batch.aim(route.run, route.policies[0])
-        batch.contribute(route.run, connection, route.first & 6)
+        puts = batch.puts_to(route.address)
+        batch.aim(route.address, route.policies[0])
+        batch.contribute(route.address, connection, route.first & 6)
         puts.heads += [route.head] * len(taken)
         puts.bodies += [tails[packet[2]] + packet[4] for packet in taken]
         batch.rows += len(taken)

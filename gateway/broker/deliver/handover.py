@@ -1,7 +1,7 @@
 """One message from a queue on its way to devices: what the rules make of it, who gets it, or why nobody does. Pure.
 
-Everything it leads to goes into the open turn, with the take of the message itself: copies for durable sessions,
-reports, a dead letter. What a device gets at QoS 0 goes to the wire when the turn is submitted.
+Everything it leads to goes into the open batch, with the take of the message itself: copies for durable sessions,
+reports, a dead letter. What a device gets at QoS 0 goes to the wire when the batch is submitted.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
 from gateway.bridge.request import Request
 from gateway.broker import tracing
+from gateway.broker.batch import Cause
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut, Prefixes
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.route import DEAD_LETTER_POLICY, Receiver, Route
 from gateway.broker.publish.router import Router
-from gateway.broker.turn import Cause
 from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
-from gateway.ports.batch import Stored, Token
+from gateway.ports.batch import Address, Stored, Token
 from gateway.ports.sources import Backout
 from gateway.ports.state_queues import OUT, REQUESTS
 from gateway.rules.feedback import Feedback
@@ -306,10 +306,10 @@ class Handover:
                 max_length=manager.max_length(context.dead_letter_queue),
             )  # fmt: skip
             head, body = dead.head, dead.body
-        run = (queue or context.dead_letter_queue, "", priority, persistent, b"", True, False)
-        batch.aim(run, DEAD_LETTER_POLICY)
-        _, row = batch.put(run, head, body)
-        batch.sources.setdefault(run, {})[row] = (source, stored.token)
-        batch.causes.setdefault(run, {})[row] = Cause(
+        address = Address(queue or context.dead_letter_queue, "", priority, persistent)
+        batch.aim(address, DEAD_LETTER_POLICY)
+        _, row = batch.put(address, head, body)
+        batch.sources.setdefault(address, {})[row] = (source, stored.token)
+        batch.causes.setdefault(address, {})[row] = Cause(
             rule.name, "backed_out" if reason == _BACKOUT_THRESHOLD_REACHED else "transform", -1
         )

@@ -8,21 +8,21 @@ the stored message they are made from is taken.
 from __future__ import annotations
 
 from gateway.bridge import reports
+from gateway.broker.batch import Batch
 from gateway.broker.context import Context
 from gateway.broker.publish.route import REPORT_POLICY
-from gateway.broker.turn import Run, Turn
-from gateway.ports.batch import Stored
+from gateway.ports.batch import Address, Stored
 from gateway.rules.feedback import Feedback
 from gateway.session.publication import Publication
 from gateway.session.record import REPORTS, decode_publication
 from gateway.session.session import Session
 
 
-def put_report(batch: Turn, report: reports.Report) -> None:
+def put_report(batch: Batch, report: reports.Report) -> None:
     """Put a report in the unit of work of what it reports."""
-    run: Run = (report.queue, report.queue_manager, report.priority, report.persistent, b"", True, False)
-    batch.aim(run, REPORT_POLICY)
-    batch.put(run, report.head, report.body)
+    address = Address(report.queue, report.queue_manager, report.priority, report.persistent)
+    batch.aim(address, REPORT_POLICY)
+    batch.put(address, report.head, report.body)
 
 
 class Reports:

@@ -34,8 +34,8 @@ BUILT_FROM_THIS_FILE;
 
 static PyTypeObject *route_type;
 static long path_direct, path_staged; /* FastPath.DIRECT and FastPath.STAGED, from configure() */
-enum { AT_FAST_PATH, AT_VERSION, AT_CHANGES, AT_RUN, AT_HEAD, AT_TAILS, AT_STAGED, FIELDS };
-static const char *const field_names[FIELDS] = {"fast_path", "version", "changes", "run", "head", "tails", "staged_head"};
+enum { AT_FAST_PATH, AT_VERSION, AT_CHANGES, AT_ADDRESS, AT_HEAD, AT_TAILS, AT_STAGED, FIELDS };
+static const char *const field_names[FIELDS] = {"fast_path", "version", "changes", "address", "head", "tails", "staged_head"};
 static Py_ssize_t field_offsets[FIELDS];
 
 /* A borrowed reference; NULL, with an error, where there is nothing. */
@@ -126,31 +126,31 @@ static int look_up(PyObject *cache, PyObject *missing, int first, const unsigned
 /* -- columns -- */
 
 typedef struct {
-    PyObject *run, *heads, *bodies, *released; /* references are held; released: a list, or Py_None */
+    PyObject *address, *heads, *bodies, *released; /* references are held; released: a list, or Py_None */
 } columns;
 
 static void close_columns(columns *open)
 {
-    Py_CLEAR(open->run);
+    Py_CLEAR(open->address);
     Py_CLEAR(open->heads);
     Py_CLEAR(open->bodies);
     Py_CLEAR(open->released);
 }
 
-/* 1: the columns of this very run are open now; 0: they are not among those prepared; -1: an error is set. */
-static int open_columns(columns *open, PyObject *prepared, PyObject *run)
+/* 1: the columns of this very address are open now; 0: they are not among those prepared; -1: an error is set. */
+static int open_columns(columns *open, PyObject *prepared, PyObject *address)
 {
-    if (open->run == run) return 1;
+    if (open->address == address) return 1;
     close_columns(open);
-    PyObject *entry = PyDict_GetItemWithError(prepared, run);
+    PyObject *entry = PyDict_GetItemWithError(prepared, address);
     if (entry == NULL) return PyErr_Occurred() ? -1 : 0;
     if (!PyTuple_CheckExact(entry) || PyTuple_GET_SIZE(entry) != 4 || !PyList_CheckExact(PyTuple_GET_ITEM(entry, 1)) ||
         !PyList_CheckExact(PyTuple_GET_ITEM(entry, 2))) {
-        PyErr_SetString(PyExc_TypeError, "columns are (run, heads, bodies, released)");
+        PyErr_SetString(PyExc_TypeError, "columns are (address, heads, bodies, released)");
         return -1;
     }
-    if (PyTuple_GET_ITEM(entry, 0) != run) return 0; /* an equal address of another rule: its columns are to be prepared */
-    open->run = Py_NewRef(run);
+    if (PyTuple_GET_ITEM(entry, 0) != address) return 0; /* an equal address of another rule: its columns are to be prepared */
+    open->address = Py_NewRef(address);
     open->heads = Py_NewRef(PyTuple_GET_ITEM(entry, 1));
     open->bodies = Py_NewRef(PyTuple_GET_ITEM(entry, 2));
     open->released = Py_NewRef(PyTuple_GET_ITEM(entry, 3));
@@ -462,9 +462,9 @@ static int take_one(const reading *from, upcoming *next, PyObject *cache, PyObje
         int found = known != NULL ? use_route(known, path_direct, route)
                                   : look_up(cache, missing, from->first, one->topic, one->topic_length, path_direct, route);
         if (found != 1) return found;
-        PyObject *run = field(*route, AT_RUN), *tails = field(*route, AT_TAILS);
-        if (run == NULL || tails == NULL) return -1;
-        if ((found = open_columns(open, prepared, run)) != 1) return found;
+        PyObject *address = field(*route, AT_ADDRESS), *tails = field(*route, AT_TAILS);
+        if (address == NULL || tails == NULL) return -1;
+        if ((found = open_columns(open, prepared, address)) != 1) return found;
         if (learn_tail(tail, tails) < 0) return -1;
     }
     PyObject *head = field(*route, AT_HEAD);
@@ -687,10 +687,10 @@ static int open_route(const staged *one, PyObject *caches, PyObject *prepared, P
     if (found == NULL) return PyErr_Occurred() ? -1 : 0;
     long path = fast_path_of(found);
     if (path != path_staged) return path == -1 && PyErr_Occurred() ? -1 : 0;
-    PyObject *run = field(found, AT_RUN), *tails = field(found, AT_TAILS);
-    if (run == NULL || tails == NULL) return -1;
+    PyObject *address = field(found, AT_ADDRESS), *tails = field(found, AT_TAILS);
+    if (address == NULL || tails == NULL) return -1;
     Py_XSETREF(*route, Py_NewRef(found));
-    int opened = open_columns(open, prepared, run);
+    int opened = open_columns(open, prepared, address);
     if (opened == 1 && !PyList_CheckExact(open->released)) {
         close_columns(open);
         return 0;

@@ -1,13 +1,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from gateway.broker.batch import ReleasedRows
 from gateway.broker.publish.route import FastPath, Route
-from gateway.broker.turn import Run, Stretch
-from gateway.ports.batch import Token
+from gateway.ports.batch import Address, Token
 from gateway.session.session import Session
 from gateway.session.staged_run import StagedRun
 
-Prepared: TypeAlias = dict[Run, tuple[Run, list[bytes], list[bytes], list[Stretch] | None]]
+Prepared: TypeAlias = dict[Address, tuple[Address, list[bytes], list[bytes], list[ReleasedRows] | None]]
 
 class TopicCache(dict[bytes, Route]): ...
 

@@ -24,13 +24,13 @@ static long path_direct, online, version_5; /* FastPath.DIRECT, ONLINE and V5, f
 enum { A_CONNECTION, A_READER, A_ROUTE, CLASSES };
 static PyTypeObject *classes_of[CLASSES];
 
-enum { STATE, GENERATION, READER, CACHES, VERSION, PENDING, LAST_READ, SESSION, LIMITS, HELD, MAX_PACKET, FAST_PATH, VERSION_OF_ROUTE, CHANGES, RUN,
+enum { STATE, GENERATION, READER, CACHES, VERSION, PENDING, LAST_READ, SESSION, LIMITS, HELD, MAX_PACKET, FAST_PATH, VERSION_OF_ROUTE, CHANGES, ADDRESS,
        HEAD, TAILS, FIELDS };
 static const struct { int owner; const char *name; } fields[FIELDS] = {
     {A_CONNECTION, "state"}, {A_CONNECTION, "generation"}, {A_CONNECTION, "reader"}, {A_CONNECTION, "caches"},
     {A_CONNECTION, "version"}, {A_CONNECTION, "inbound_pending"}, {A_CONNECTION, "last_read"}, {A_CONNECTION, "session"},
     {A_CONNECTION, "limits"}, {A_READER, "held"}, {A_READER, "max_packet"}, {A_ROUTE, "fast_path"}, {A_ROUTE, "version"},
-    {A_ROUTE, "changes"}, {A_ROUTE, "run"}, {A_ROUTE, "head"}, {A_ROUTE, "tails"},
+    {A_ROUTE, "changes"}, {A_ROUTE, "address"}, {A_ROUTE, "head"}, {A_ROUTE, "tails"},
 };
 static Py_ssize_t offsets[FIELDS];
 static PyObject *s_inbound, *s_receive_maximum;
@@ -138,12 +138,12 @@ static PyObject *route_of(PyObject *connection, const frame *one)
 /* -- columns -- */
 
 typedef struct {
-    PyObject *run, *heads, *bodies, *owners; /* references are held */
+    PyObject *address, *heads, *bodies, *owners; /* references are held */
 } columns;
 
 static void close_columns(columns *open)
 {
-    Py_CLEAR(open->run);
+    Py_CLEAR(open->address);
     Py_CLEAR(open->heads);
     Py_CLEAR(open->bodies);
     Py_CLEAR(open->owners);
@@ -152,9 +152,9 @@ static void close_columns(columns *open)
 /* The columns of a route's address, from the caller unless they are those of the last. */
 static int open_columns(columns *open, PyObject *opened, PyObject *route)
 {
-    PyObject *run = field(route, RUN);
-    if (run == NULL) return -1;
-    if (run == open->run) return 0;
+    PyObject *address = field(route, ADDRESS);
+    if (address == NULL) return -1;
+    if (address == open->address) return 0;
     close_columns(open);
     PyObject *made = PyObject_CallOneArg(opened, route);
     if (made == NULL) return -1;
@@ -163,7 +163,7 @@ static int open_columns(columns *open, PyObject *opened, PyObject *route)
     if (failed) {
         PyErr_SetString(PyExc_TypeError, "columns are (heads, bodies, owners)");
     } else {
-        open->run = Py_NewRef(run);
+        open->address = Py_NewRef(address);
         open->heads = Py_NewRef(PyTuple_GET_ITEM(made, 0));
         open->bodies = Py_NewRef(PyTuple_GET_ITEM(made, 1));
         open->owners = Py_NewRef(PyTuple_GET_ITEM(made, 2));

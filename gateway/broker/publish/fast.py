@@ -14,22 +14,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.broker.answers import PUBACKS
-from gateway.broker.moving import Move
+from gateway.broker.batch import Move
 from gateway.broker.publish.route import FastPath, Route
-from gateway.broker.turn import Run
 from gateway.mqtt.packets import V5
 from gateway.mqtt.reader import Reader
+from gateway.ports.batch import Address
 from gateway.ports.state_queues import STAGED
 from gateway.session.connection import ONLINE, Connection
 from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import LEAST, MOST, StagedRun
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Batch, ReleasedRows
     from gateway.broker.engine import Engine
-    from gateway.broker.turn import Stretch, Turn
     from gateway.ports.batch import Token
 
-    _Columns = tuple[Run, list[bytes], list[bytes], list[Stretch] | None]
+    _Columns = tuple[Address, list[bytes], list[bytes], list[ReleasedRows] | None]
     Arrived = list[tuple[Connection, bytes]]
     Opened = Callable[[Route], tuple[list[bytes], list[bytes], set[Connection]]]
 
@@ -98,7 +98,7 @@ class Chunk:
         self.connection = connection
         self.data = data
         self.offset = 0
-        self.prepared: dict[Run, _Columns] = {}
+        self.prepared: dict[Address, _Columns] = {}
         """Columns by address, for the addresses that packets of this chunk have led to."""
         self.replies: list[bytes] = []
         self.rows = [0, 0, 0, 0]
@@ -141,21 +141,21 @@ class Chunk:
             return self.engine.publishing.route(self.connection, first, topic)
         return route
 
-    def _open(self, route: Route, released: list[Stretch] | None = None) -> None:
+    def _open(self, route: Route, released: list[ReleasedRows] | None = None) -> None:
         """Prepare the columns of a route's address."""
-        turn, run = self.engine.turn, route.run
-        puts = turn.run(run)
-        turn.aim(run, route.policies[0])
-        turn.contribute(run, self.connection, route.first & 6)
-        self.prepared[run] = (run, puts.heads, puts.bodies, released)
+        batch, address = self.engine.batch, route.address
+        puts = batch.puts_to(address)
+        batch.aim(address, route.policies[0])
+        batch.contribute(address, self.connection, route.first & 6)
+        self.prepared[address] = (address, puts.heads, puts.bodies, released)
 
     def _publish(self, first: int) -> bool:
         """PUBLISH of QoS 0 or 1. Like the next four: whether any packet was taken."""
         route = self._route(first)
         if route is None or route.fast_path is not FastPath.DIRECT:
             return False
-        columns = self.prepared.get(route.run)
-        if columns is None or columns[0] is not route.run:
+        columns = self.prepared.get(route.address)
+        if columns is None or columns[0] is not route.address:
             self._open(route)
         cache = self._cache(first & 7)
         return self._advance(
@@ -182,7 +182,7 @@ class Chunk:
         if several and self.engine.staged_runs.can_stage(route) and self._stage_run(route):
             return True
         self.engine.staging.head(route, session.client_id)
-        puts, ids = self.engine.turn.staging(session)
+        puts, ids = self.engine.batch.staging(session)
         taken = chunks.stage_records(
             self.data, self.offset, *self.limits, connection.caches[QOS_2 & 7], self.missing, session.inbound, ids,
             puts.heads, puts.bodies, self.replies,
@@ -192,7 +192,7 @@ class Chunk:
     def _stage_run(self, route: Route) -> bool:
         """PUBLISH of QoS 2 as a staged run, if enough of one topic follow."""
         session = self.connection.session
-        run = StagedRun(route.wire_topic, QOS_2, route.run, route.head, getattr(route.tails, "width", 0))
+        run = StagedRun(route.wire_topic, QOS_2, route.address, route.head, getattr(route.tails, "width", 0))
         stop, rows, run.size, run.longest = chunks.stage_run(
             self.data, self.offset, *self.limits, LEAST, MOST, route.tails, session.inbound, run, run.ids,
             run.bodies, self.replies,
@@ -207,7 +207,12 @@ class Chunk:
         route: Route | None = connection.caches[run.first & 7].get(run.topic)
         if route is None or route.version != route.changes[0]:
             route = engine.publishing.route(connection, run.first, run.topic)
-        if not run.tokens or route.fast_path is not FastPath.STAGED or route.run != run.run or route.head != run.head:
+        if (
+            not run.tokens
+            or route.fast_path is not FastPath.STAGED
+            or route.address != run.address
+            or route.head != run.head
+        ):
             return False
         session = connection.session
         stop, rows, first = chunks.release_run(self.data, self.offset, session.inbound, run, run.ids, self.replies)
@@ -217,23 +222,23 @@ class Chunk:
 
     def release(self) -> bool:
         """PUBREL."""
-        engine, connection, turn = self.engine, self.connection, self.engine.turn
+        engine, connection, batch = self.engine, self.connection, self.engine.batch
         session = connection.session
         staged = session.inbound.get(int.from_bytes(self.data[self.offset + 2 : self.offset + 4], "big"))
         if engine.trace is None and type(staged) is StagedRun:
             return self._release_run(staged)
         if engine.trace is not None or type(staged) is not tuple:
             return False
-        if session in turn.held.moves:  # in the order in which they were released
-            engine.staged_runs.write_out(turn, session)
+        if session in batch.run_changes.moves:  # in the order in which they were released
+            engine.staged_runs.write_out(batch, session)
         topic, _, first = staged
         route = connection.caches[first & 7].get(topic)
         if route is None or route.version != route.changes[0] or not route.fast_path:
             return False
-        columns = self.prepared.get(route.run)
-        if columns is None or columns[0] is not route.run or columns[3] is None:
-            self._open(route, turn.releasing(route.run))
-        tokens = turn.taken(STAGED, session.key)
+        columns = self.prepared.get(route.address)
+        if columns is None or columns[0] is not route.address or columns[3] is None:
+            self._open(route, batch.releasing(route.address))
+        tokens = batch.taken(STAGED, session.key)
         taken = chunks.release_records(
             self.data, self.offset, connection.caches, session.inbound, session.staged_tokens, self.prepared, session,
             tokens, self.replies,
@@ -243,13 +248,13 @@ class Chunk:
     def _account(self) -> None:
         """Count what was taken, and have it acknowledged."""
         engine, connection = self.engine, self.connection
-        turn, (unanswered, acknowledged, received, completed) = engine.turn, self.rows
+        batch, (unanswered, acknowledged, received, completed) = engine.batch, self.rows
         if self.replies:
-            turn.replies.setdefault(connection, []).extend(self.replies)
+            batch.replies.setdefault(connection, []).extend(self.replies)
         if acknowledged:
             connection.inbound_pending += acknowledged
-            turn.pending[connection] = turn.pending.get(connection, 0) + acknowledged
-        answered, packets_in = turn.answered, engine.counters.packets_in
+            batch.pending[connection] = batch.pending.get(connection, 0) + acknowledged
+        answered, packets_in = batch.answered, engine.counters.packets_in
         answered[4] += acknowledged
         answered[5] += received
         answered[7] += completed
@@ -257,7 +262,7 @@ class Chunk:
         published = unanswered + acknowledged + received
         packets_in[3] += published
         packets_in[6] += completed
-        turn.rows += published + completed
+        batch.rows += published + completed
 
 
 # -- one packet from each of many connections --
@@ -280,7 +285,7 @@ def round_in_python(  # noqa: PLR0915 -- the hot loop
     heads: list[bytes] = []
     bodies: list[bytes] = []
     owners: set[Connection] = set()
-    run, direct = None, FastPath.DIRECT
+    address, direct = None, FastPath.DIRECT
     rows = size = 0
     for one in arrived:
         connection, chunk = one
@@ -324,8 +329,8 @@ def round_in_python(  # noqa: PLR0915 -- the hot loop
         if not packet_id or length - body > longest:
             others.append(one)
             continue
-        if route.run is not run:
-            run = route.run
+        if route.address is not address:
+            address = route.address
             heads, bodies, owners = opened(route)
         heads.append(route.head)
         bodies.append(route.tails[packet_id] + chunk[body:])
@@ -355,23 +360,23 @@ else:
 
 def take_round(engine: Engine, arrived: Arrived) -> Arrived:
     """Take in the ordinary publications among at most SHORT bytes of each connection; returns the others."""
-    turn, now = engine.turn, engine.scheduler.monotonic()
+    batch, now = engine.batch, engine.scheduler.monotonic()
     longest = engine.limits.shortest_payload  # of any listener: a longer one goes through the plain lane
     others, rows, size = take_each(
-        arrived, partial(_opened, turn), turn.replies, turn.pending, PUBACKS, now, engine.router.generation, longest
+        arrived, partial(_opened, batch), batch.replies, batch.pending, PUBACKS, now, engine.router.generation, longest
     )
     if rows:
         engine.now = engine.scheduler.now()
-        turn.opened = turn.opened or now
-        turn.rows += rows
-        turn.answered[4] += rows
+        batch.opened = batch.opened or now
+        batch.rows += rows
+        batch.answered[4] += rows
         engine.counters.packets_in[3] += rows
         engine.counters.bytes_in += size
     return others
 
 
-def _opened(turn: Turn, route: Route) -> tuple[list[bytes], list[bytes], set[Connection]]:
+def _opened(batch: Batch, route: Route) -> tuple[list[bytes], list[bytes], set[Connection]]:
     """The columns of a route's address, and the connections that have publications there."""
-    puts = turn.run(route.run)
-    turn.aim(route.run, route.policies[0])
-    return puts.heads, puts.bodies, turn.contributors.setdefault(route.run, set())
+    puts = batch.puts_to(route.address)
+    batch.aim(route.address, route.policies[0])
+    return puts.heads, puts.bodies, batch.contributors.setdefault(route.address, set())

@@ -21,9 +21,9 @@ from gateway.session.publication import Publication
 from gateway.session.record import STORED_IDS
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Released, WaitingWill
     from gateway.broker.engine import Engine
     from gateway.broker.publish.route import Receiver, Shared
-    from gateway.broker.turn import Released, WaitingWill
 
 _DIRECT, _STAGED, _FAN_OUT = FastPath.DIRECT, FastPath.STAGED, FastPath.FAN_OUT
 MAX_CACHED_ROUTES, MAX_CACHED_TOPIC = 4096, 256
@@ -46,14 +46,14 @@ class Publishing:
     def packets(self, connection: Connection, packets: list[Any]) -> None:  # noqa: C901, PLR0912, PLR0915 -- the hot loop
         """The packets of one chunk. A publication whose route has a fast path becomes two appends to columns."""
         engine = self.engine
-        turn, session = engine.turn, connection.session
+        batch, session = engine.batch, connection.session
         if connection.generation != engine.router.generation:
             self.forget_routes(connection)
         handlers, pubacks, pubrecs = engine.handlers, PUBACKS, PUBRECS
         packets_in = engine.counters.packets_in
         last_topic, last_first, path = b"", -1, FastPath.NONE
         longest = connection.limits.max_payload or connection.limits.max_packet
-        replies = turn.replies.get(connection)
+        replies = batch.replies.get(connection)
         heads: Any = None
         bodies: Any = None
         staged: Any = None
@@ -74,24 +74,24 @@ class Publishing:
                         route = self.route(connection, first, topic)
                     path = route.fast_path
                     if path is _DIRECT:
-                        puts = turn.run(route.run)
-                        turn.aim(route.run, route.policies[0])
-                        turn.contribute(route.run, connection, first & 6)
+                        puts = batch.puts_to(route.address)
+                        batch.aim(route.address, route.policies[0])
+                        batch.contribute(route.address, connection, first & 6)
                         head, tails = route.head, route.tails
                         heads, bodies = puts.heads.append, puts.bodies.append
                     elif path is _STAGED:
-                        puts, staged = turn.staging(session)
+                        puts, staged = batch.staging(session)
                         head, tails = engine.staging.head(route, session.client_id), STORED_IDS
                         heads, bodies = puts.heads.append, puts.bodies.append
                 if path is _FAN_OUT:
                     done = engine.fan_out.take(connection, route, packets, number)
                     if done > number:
-                        replies = turn.replies.get(connection)
+                        replies = batch.replies.get(connection)
                         continue
                 elif path and not block and len(payload) <= longest:
                     if packet_id:
                         if replies is None:
-                            replies = turn.replies[connection] = []
+                            replies = batch.replies[connection] = []
                         if path is _DIRECT:
                             acknowledged += 1
                             replies.append(pubacks[packet_id])
@@ -112,7 +112,7 @@ class Publishing:
                     rows += 1
                     continue
             elif first == PUBREL and (done := engine.staging.release_several(connection, packets, number)) > number:
-                replies = turn.replies[connection]
+                replies = batch.replies[connection]
                 continue
             elif first == _PUBACK and (done := engine.in_flight.settle_packets(connection, packets, number)) > number:
                 continue
@@ -124,15 +124,15 @@ class Publishing:
             if connection.state == CLOSED:
                 break
             if replies is None:
-                replies = turn.replies.get(connection)
+                replies = batch.replies.get(connection)
         packets_in[3] += rows
         session.received += rows - acknowledged  # those of QoS 1 are counted with their commit
-        turn.answered[4] += acknowledged
-        turn.answered[5] += received
-        turn.rows += rows
+        batch.answered[4] += acknowledged
+        batch.answered[5] += received
+        batch.rows += rows
         if acknowledged:
             connection.inbound_pending += acknowledged
-            turn.pending[connection] = turn.pending.get(connection, 0) + acknowledged
+            batch.pending[connection] = batch.pending.get(connection, 0) + acknowledged
         if connection.state != CLOSED:
             self.check_in_flight(connection)
 
@@ -215,21 +215,21 @@ class Publishing:
         self, connection: Connection, packet_type: int, packet_id: int, route: Route, refused: Refusal | None,
         missed: int = 0,
     ) -> None:  # fmt: skip
-        """PUBACK or PUBREC when the turn is committed; 3.x knows no reason and gets the plain form. [MQTT-3.3.4-1]
+        """PUBACK or PUBREC when the batch is committed; 3.x knows no reason and gets the plain form. [MQTT-3.3.4-1]
         [MQTT3-4.3.2-2] [MQTT-4.3.2-4] [MQTT-4.3.2-5] [MQTT-3.3.5-2]"""
         told = connection.version == V5
         if refused is not None and refused.withheld and not told:
             return
         if packet_type == PUBACK:
-            turn = self.engine.turn
+            batch = self.engine.batch
             connection.inbound_pending += 1
-            turn.pending[connection] = turn.pending.get(connection, 0) + 1
+            batch.pending[connection] = batch.pending.get(connection, 0) + 1
         reason, text = 0 if route.interested else reasons.NO_MATCHING_SUBSCRIBERS, missed_by(missed)
         if refused is not None:
             reason, text = refused.reason, refused.text
         words = self.acceptance.words(connection, text)
         data = writer.encode_ack(connection.version, packet_type, packet_id, reason if told else 0, words)
-        self.engine.turn.reply(connection, data)
+        self.engine.batch.reply(connection, data)
 
     def resolve_alias(self, connection: Connection, topic: bytes, properties: Properties) -> bytes:
         """Topic Alias: learn or use it. [MQTT-3.3.2-9] [MQTT-3.3.2-12] [MQTT-3.2.2-17] [MQTT-3.2.2-18]"""
@@ -295,14 +295,14 @@ class Publishing:
             engine.retained.keep(publication)
         if route.plan is not None:
             engine.queue_rows.put(
-                engine.turn, Inbound(route, publication, packet_id, publisher, connection, staged, will), engine.now
+                engine.batch, Inbound(route, publication, packet_id, publisher, connection, staged, will), engine.now
             )
         elif not route.topic.startswith("$"):
             engine.counters.messages_unrouted += 1
         if publication.handed_over or not (publication.retain or route.receivers or route.shared):
             return 0
         if staged is not None:
-            engine.turn.fanned[staged] = publication
+            engine.batch.fanned[staged] = publication
         publication.promised = staged is not None
         return engine.fan_out.deliver(route, publication)
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from gateway.bridge.message import read_message
 from gateway.broker import accounting
 from gateway.broker.answers import PUBCOMPS, PUBRECS
+from gateway.broker.batch import Batch
 from gateway.broker.publish.plain import PUBREL, missed_by
-from gateway.broker.turn import Turn
 from gateway.errors import ProtocolError, Refused
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBCOMP, PUBREC, V5, Properties
@@ -32,11 +32,10 @@ from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Move, Released
     from gateway.broker.engine import Engine
-    from gateway.broker.moving import Move
     from gateway.broker.publish.route import Route
     from gateway.broker.refused.parking import Parked
-    from gateway.broker.turn import Released
     from gateway.session.connection import Connection
     from gateway.session.session import Plain, Session
 
@@ -70,15 +69,15 @@ class Staging:
                 publishing.answer(connection, PUBREC, packet_id, route, refused)
                 return
             session.inbound[packet_id] = publication
-            puts, ids = engine.turn.staging(session)
+            puts, ids = engine.batch.staging(session)
             ids.append(packet_id)
             puts.heads.append(engine.router.state_head(encode_prefix(publication, 2, publication.retain, ())))
             puts.bodies.append(STORED_IDS[packet_id] + publication.payload)
-            engine.turn.rows += 1
+            engine.batch.rows += 1
         if connection.version == V5 and not route.interested:
             publishing.answer(connection, PUBREC, packet_id, route, None)
         else:
-            engine.turn.reply(connection, PUBRECS[packet_id])
+            engine.batch.reply(connection, PUBRECS[packet_id])
 
     def head(self, route: Route, client_id: str) -> bytes:
         """The head of what is staged on a route, for publications without properties."""
@@ -104,24 +103,24 @@ class Staging:
         [MQTT-4.3.3-11] [MQTT-4.3.3-12] [MQTT-4.3.3-13]"""
         packet_id = packet[1]
         engine, session = self.engine, connection.session
-        turn = engine.turn
+        batch = engine.batch
         staged = session.inbound.pop(packet_id, None)
         if staged is None and packet_id in session.releasing:
             return  # its queue refuses for now: PUBCOMP follows the commit
         if staged is None:  # a resent PUBREL, or one we never saw: the answer is the same but for 5.0's reason
             reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
-            turn.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
+            batch.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
             return
         if isinstance(staged, StagedRun):
             token, staged = engine.staged_runs.remove_one(staged, packet_id)
         else:
             token = session.staged_tokens.pop(packet_id, None)
-        if session in turn.held.moves:  # in the order in which they were released
-            engine.staged_runs.write_out(turn, session)
+        if session in batch.run_changes.moves:  # in the order in which they were released
+            engine.staged_runs.write_out(batch, session)
         if token is None:
             engine.protocol_error(connection, ProtocolError("PUBREL before PUBREC was sent"))
             return
-        turn.take(STAGED, session.key, token)
+        batch.take(STAGED, session.key, token)
         self._release(connection, staged, packet_id, token)
 
     def release_several(self, connection: Connection, packets: list[Any], start: int) -> int:
@@ -132,10 +131,10 @@ class Staging:
         inbound, tokens = session.inbound, session.staged_tokens
         if engine.trace is not None or connection.generation != engine.router.generation:
             return start
-        if session in engine.turn.held.moves and packets[start][1] in tokens:  # in the order of their PUBRELs
-            engine.staged_runs.write_out(engine.turn, session)
+        if session in engine.batch.run_changes.moves and packets[start][1] in tokens:  # in the order of their PUBRELs
+            engine.staged_runs.write_out(engine.batch, session)
         last: bytes | None = None
-        turn, last_first, head = engine.turn, 0, b""
+        batch, last_first, head = engine.batch, 0, b""
         tails: dict[int, bytes] = {}
         columns: Any = None
         ids: list[int] = []
@@ -153,11 +152,11 @@ class Staging:
                 if route is None or route.version != route.changes[0] or not route.fast_path:
                     break
                 last, last_first, head, tails = topic, first, route.head, route.tails
-                columns = turn.run(route.run)
-                turn.aim(route.run, route.policies[0])
-                turn.contribute(route.run, connection)
+                columns = batch.puts_to(route.address)
+                batch.aim(route.address, route.policies[0])
+                batch.contribute(route.address, connection)
                 ids, tokens_of = [], []
-                turn.releasing(route.run).append((len(columns.heads), session, ids, tokens_of))
+                batch.releasing(route.address).append((len(columns.heads), session, ids, tokens_of))
             del inbound[packet_id]
             token = tokens.pop(packet_id)
             taken.append(token)
@@ -167,17 +166,17 @@ class Staging:
             columns.bodies.append(tails[packet_id] + body[STAGED_ID:])
             replies.append(PUBCOMPS[packet_id])
         if taken:
-            turn.taken(STAGED, session.key).extend(taken)
-            turn.replies.setdefault(connection, []).extend(replies)
-            turn.rows += len(taken)
-            turn.answered[7] += len(taken)
+            batch.taken(STAGED, session.key).extend(taken)
+            batch.replies.setdefault(connection, []).extend(replies)
+            batch.rows += len(taken)
+            batch.answered[7] += len(taken)
             engine.counters.packets_in[6] += len(taken)
         return start + len(taken)
 
     def _release(self, connection: Connection, staged: Publication | Plain, packet_id: int, token: Token) -> None:
         """What was staged goes where its topic leads today."""
         engine, session = self.engine, connection.session
-        turn = engine.turn
+        batch = engine.batch
         released = (session, packet_id, token)
         plain = None if isinstance(staged, Publication) else staged
         topic, first = (plain[0], plain[2]) if plain else (staged.topic, staged.first)  # type: ignore[union-attr]
@@ -186,19 +185,19 @@ class Staging:
             route = engine.publishing.route(connection, first, topic)
         missed = 0
         if route.fast_path and plain is not None:
-            turn.aim(route.run, route.policies[0])
-            _, row = turn.put(route.run, route.head, route.tails[packet_id] + plain[1][STAGED_ID:])
-            turn.contribute(route.run, connection)
-            turn.released.setdefault(route.run, {})[row] = released
+            batch.aim(route.address, route.policies[0])
+            _, row = batch.put(route.address, route.head, route.tails[packet_id] + plain[1][STAGED_ID:])
+            batch.contribute(route.address, connection)
+            batch.released.setdefault(route.address, {})[row] = released
         elif not route.error:
             missed = self._make_available(connection, route, staged, released)
         else:  # the access list has changed since its PUBREC
             accounting.refused(engine.counters, route.rule, 2, "denied")
         if missed and connection.version == V5:
             words = engine.publishing.acceptance.words(connection, missed_by(missed))
-            turn.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))
+            batch.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))
         else:
-            turn.reply(connection, PUBCOMPS[packet_id])
+            batch.reply(connection, PUBCOMPS[packet_id])
 
     def _make_available(
         self, connection: Connection, route: Route, staged: Publication | Plain, released: Released
@@ -238,13 +237,15 @@ class StagedRuns:
         if self._moving is None or self.engine.parking.waiting:
             return False
         if not route.movable:  # what changes about the queue afterwards is heard when a move is refused
-            movable = _can_be_staged_as_message(route) and self._moving.movable(route.run[0], route.run[1])
+            movable = _can_be_staged_as_message(route) and self._moving.movable(
+                route.address.queue, route.address.queue_manager
+            )
             route.movable = 1 if movable else -1
         return route.movable > 0
 
     def add(self, session: Session, held: StagedRun) -> None:
-        """A run is staged with the open turn."""
-        staged = self.engine.turn.held.staged
+        """A run is staged with the open batch."""
+        staged = self.engine.batch.run_changes.staged
         entry = staged.get(session)
         if entry is None:
             entry = staged[session] = (Puts(STAGED, "", session.key), [])
@@ -256,10 +257,10 @@ class StagedRuns:
     # -- PUBREL --
 
     def move(self, session: Session, move: Move) -> None:
-        """Move these with the open turn."""
-        moves = self.engine.turn.held.moves.setdefault(session, [])
+        """Move these with the open batch."""
+        moves = self.engine.batch.run_changes.moves.setdefault(session, [])
         last = moves[-1] if moves else None
-        if last is not None and last.held is move.held and last.first + last.rows == move.first:
+        if last is not None and last.run is move.run and last.first + last.rows == move.first:
             moves[-1] = last._replace(rows=last.rows + move.rows)
         else:
             moves.append(move)
@@ -271,41 +272,41 @@ class StagedRuns:
         return (run.tokens[at] if run.tokens else None), run.plain(at)
 
     @staticmethod
-    def write_out(turn: Turn, session: Session) -> None:
+    def write_out(batch: Batch, session: Session) -> None:
         """What moves of a session is put and taken instead."""
-        for move in turn.held.moves.pop(session, ()):
-            held = move.held
-            puts = turn.run(held.run)
-            turn.aim(held.run, move.policy)
-            turn.contribute(held.run, move.connection)
-            ids = held.ids[move.first : move.first + move.rows]
-            turn.releasing(held.run).append((len(puts.heads), session, ids, list(move.tokens)))
-            puts.heads.extend(repeat(held.head, move.rows))
+        for move in batch.run_changes.moves.pop(session, ()):
+            run = move.run
+            puts = batch.puts_to(run.address)
+            batch.aim(run.address, move.policy)
+            batch.contribute(run.address, move.connection)
+            ids = run.ids[move.first : move.first + move.rows]
+            batch.releasing(run.address).append((len(puts.heads), session, ids, list(move.tokens)))
+            puts.heads.extend(repeat(run.head, move.rows))
             puts.bodies.extend(move.bodies)
-            turn.taken(STAGED, session.key).extend(move.tokens)
+            batch.taken(STAGED, session.key).extend(move.tokens)
 
-    def write_all_out(self, turn: Turn) -> None:
+    def write_all_out(self, batch: Batch) -> None:
         """The same of all sessions."""
-        for session in list(turn.held.moves):
-            self.write_out(turn, session)
+        for session in list(batch.run_changes.moves):
+            self.write_out(batch, session)
 
     # -- commits --
 
-    def committed(self, turn: Turn) -> None:
+    def committed(self, batch: Batch) -> None:
         """What was staged can be released."""
-        for session, (puts, several) in turn.held.staged.items():
+        for session, (puts, several) in batch.run_changes.staged.items():
             at, tokens = 0, puts.tokens
             for held in several:
                 end = at + len(held.ids)
                 held.tokens, at = tokens[at:end], end
             if session.over:
-                self.engine.turn.taken(STAGED, session.key).extend(tokens)
+                self.engine.batch.taken(STAGED, session.key).extend(tokens)
 
     def ended(self, session: Session) -> None:
         """The session is over: nothing that is staged for it is kept."""
         for number, one in session.inbound.items():
             if isinstance(one, StagedRun) and one.tokens:
-                self.engine.turn.take(STAGED, session.key, one.tokens[one.ids.index(number)])
+                self.engine.batch.take(STAGED, session.key, one.tokens[one.ids.index(number)])
 
 
 def read_staged(stored: Stored) -> tuple[Publication, int]:
@@ -324,7 +325,7 @@ def read_staged(stored: Stored) -> tuple[Publication, int]:
 def _can_be_staged_as_message(route: Route) -> bool:
     """Whether the messages of a route are all that has to be stored: a restart finds in them what it needs, no report
     is due when they are put, and their time does not run while they are staged."""
-    queue, _, _, persistent, key, syncpoint, retain = route.run
+    queue, _, _, persistent, key, syncpoint, retain = route.address
     if not (persistent and syncpoint) or key or retain or queue.startswith(_TOPIC):
         return False
     head = route.head
@@ -344,47 +345,47 @@ def _can_be_staged_as_message(route: Route) -> bool:
 # -- subscribers have had it, its queue is waited for --
 
 
-def wait_for_queue(engine: Engine, turn: Turn, released: Released, parked: Parked) -> None:
-    """The publication's row has gone from this turn to what is parked; so has the take of its staged record."""
-    if turn.fanned.get(released) is None:
+def wait_for_queue(engine: Engine, batch: Batch, released: Released, parked: Parked) -> None:
+    """The publication's row has gone from this batch to what is parked; so has the take of its staged record."""
+    if batch.fanned.get(released) is None:
         return
     session, packet_id, token = released
-    parked.turn.taken(STAGED, session.key).remove(token)
-    turn.take(STAGED, session.key, token)
+    parked.batch.taken(STAGED, session.key).remove(token)
+    batch.take(STAGED, session.key, token)
 
     def committed() -> None:
         anew = (session, packet_id, session.staged_tokens.pop(packet_id))
-        parked.turn.take(STAGED, session.key, anew[2])
+        parked.batch.take(STAGED, session.key, anew[2])
         parked.released[parked.released.index(released)] = anew
-        for rows in parked.turn.released.values():
+        for rows in parked.batch.released.values():
             rows.update({row: anew for row, one in rows.items() if one == released})
 
-    _stage(engine, turn, released)
-    turn.after.append(committed)
+    _stage(engine, batch, released)
+    batch.after.append(committed)
 
 
-def stage_again(engine: Engine, turn: Turn, released: Released) -> bool:
+def stage_again(engine: Engine, batch: Batch, released: Released) -> bool:
     """The publication is to be released anew by its client, who is disconnected; False: nobody has had it."""
-    if released not in turn.fanned:
+    if released not in batch.fanned:
         return False
     session, packet_id, _ = released
-    publication = turn.fanned[released]
+    publication = batch.fanned[released]
     if publication is None:
         return True  # one with several destinations is met more than once
-    _stage(engine, turn, released)
+    _stage(engine, batch, released)
     publication.handed_over = True
     session.inbound[packet_id] = publication
     session.releasing.discard(packet_id)
     return True
 
 
-def _stage(engine: Engine, turn: Turn, released: Released) -> None:
+def _stage(engine: Engine, batch: Batch, released: Released) -> None:
     session, packet_id, _ = released
-    publication, turn.fanned[released] = turn.fanned[released], None
+    publication, batch.fanned[released] = batch.fanned[released], None
     assert publication is not None  # noqa: S101 -- both callers have looked
-    puts, ids = turn.staging(session)
+    puts, ids = batch.staging(session)
     ids.append(packet_id)
     prefix = encode_prefix(publication, 2, publication.retain, (), HANDED_OVER)
     puts.heads.append(engine.router.state_head(prefix))
     puts.bodies.append(packet_id.to_bytes(2, "little") + publication.payload)
-    turn.rows += 1
+    batch.rows += 1

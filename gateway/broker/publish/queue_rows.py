@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.trace import carries, passed_on
 from gateway.broker import accounting, tracing
+from gateway.broker.batch import Batch, Cause, Row
 from gateway.broker.deliver.reports import put_report
 from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Inbound, Policy
 from gateway.broker.publish.router import is_retained, origin_of, policy_of, under_syncpoint
-from gateway.broker.turn import Cause, Row, Run, Turn
 from gateway.errors import Refused
 from gateway.mq import mqmd, pcf
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
-from gateway.ports.batch import MQMD_LENGTH
+from gateway.ports.batch import MQMD_LENGTH, Address
 from gateway.ports.counters import TransformReason
 from gateway.ports.state_queues import REQUESTS
 from gateway.rules.feedback import Feedback
@@ -38,7 +38,7 @@ COMMANDS = "SYSTEM.ADMIN.COMMAND.QUEUE"
 _CLEAR_TOPIC_STRING = 184
 _TOPIC_STRING, _CLEAR_TYPE, _CLEAR_SCOPE = 2094, 1305, 1306
 _RETAINED, _LOCAL = 1, 1
-_RUN: Run = (COMMANDS, "", 0, True, b"", True, False)
+_COMMANDS = Address.state(COMMANDS, b"")
 
 
 class QueueRows:
@@ -48,7 +48,7 @@ class QueueRows:
         self.engine = engine
         self._plans: dict[tuple[inbound.Origin, bytes, int, int], inbound.Plan] = {}
 
-    def put(self, turn: Turn, message: Inbound, now: float) -> None:
+    def put(self, batch: Batch, message: Inbound, now: float) -> None:
         """Rows for every destination of a publication, in the open unit of work."""
         publication, route = message.publication, message.route
         plan = self._plan(message, now) if publication.properties or publication.expires else route.plan
@@ -56,59 +56,61 @@ class QueueRows:
             return
         plain = message.connection is not None and (publication.payload or not publication.retain)
         if plan is route.plan and route.rows is not None and not plan.dead_letter and plain:
-            self._put_rows(turn, message, route.rows)
+            self._put_rows(batch, message, route.rows)
             return
         if plan.dead_letter:
-            self._dead_letter_unmatched(turn, message, now)
+            self._dead_letter_unmatched(batch, message, now)
             return
         rows: list[Row] = []
         chosen = plan.settle(publication.payload)
         if not chosen:  # the payload agrees with no rule
-            self._unmatched(turn, message, now)
+            self._unmatched(batch, message, now)
         for prepared in chosen:
             try:
                 self._check_answer(message.publisher, prepared)
                 built = prepared.build(message.packet_id, publication.payload, now)
             except Refused as refused:
-                rows += self._refused(turn, message, prepared, refused, now)
+                rows += self._refused(batch, message, prepared, refused, now)
                 continue
             queue = built.queue or f"topic://{built.mq_topic}"
             # a will goes with the state that says it is still to be published
             joined = len(chosen) > 1 or message.connection is None
             syncpoint = joined or under_syncpoint(prepared, persistent=built.persistent)
             retain = is_retained(prepared, built.mq_topic) and bool(publication.payload)
-            run = (queue, built.queue_manager, built.priority, built.persistent, b"", syncpoint, retain)
-            turn.aim(run, policy_of(prepared))
-            rows.append(_row(turn, message, run, built.head, built.body))
+            address = Address(
+                queue, built.queue_manager, built.priority, built.persistent, syncpoint=syncpoint, retain=retain
+            )
+            batch.aim(address, policy_of(prepared))
+            rows.append(_row(batch, message, address, built.head, built.body))
             if is_retained(prepared, built.mq_topic) and not publication.payload:
-                clear_retained(turn, built.mq_topic)
+                clear_retained(batch, built.mq_topic)
             if prepared.request is not None:
-                turn.replace(REQUESTS, prepared.request.token, prepared.request.encode())
-        self._line_up(turn, message, rows)
+                batch.replace(REQUESTS, prepared.request.token, prepared.request.encode())
+        self._line_up(batch, message, rows)
 
-    def _unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
+    def _unmatched(self, batch: Batch, message: Inbound, now: float) -> None:
         if self.engine.router.table.dead_letter_unmatched:
-            self._dead_letter_unmatched(turn, message, now)
+            self._dead_letter_unmatched(batch, message, now)
         else:
             self.engine.counters.messages_unrouted += 1
 
     def _put_rows(
-        self, turn: Turn, message: Inbound, destinations: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...]
+        self, batch: Batch, message: Inbound, destinations: tuple[tuple[Address, Policy, bytes, dict[int, bytes]], ...]
     ) -> None:
         """Nothing to evaluate: a row for each destination."""
         payload, packet_id = message.publication.payload, message.packet_id
         rows: list[Row] = []
-        for run, policy, head, tails in destinations:
-            turn.aim(run, policy)
-            rows.append(_row(turn, message, run, head, tails[packet_id] + payload))
-        self._line_up(turn, message, rows)
+        for address, policy, head, tails in destinations:
+            batch.aim(address, policy)
+            rows.append(_row(batch, message, address, head, tails[packet_id] + payload))
+        self._line_up(batch, message, rows)
 
-    def _line_up(self, turn: Turn, message: Inbound, rows: list[Row]) -> None:
+    def _line_up(self, batch: Batch, message: Inbound, rows: list[Row]) -> None:
         """Rows of one publication stay together; one alone has nothing to stay with, unless others are waited for."""
         engine = self.engine
         connection = message.connection if message.publication.qos else None  # at QoS 0 nothing is in order behind it
         if len(rows) > 1 or connection in engine.parking.tied:
-            engine.parking.line_up(turn, connection, rows)
+            engine.parking.line_up(batch, connection, rows)
 
     def _plan(self, message: Inbound, now: float) -> inbound.Plan:
         """The plan for this property block and time to live: devices repeat the same ones."""
@@ -145,7 +147,9 @@ class QueueRows:
         if not self.engine.access.may_publish(*who) and not self.engine.access.may_receive(*who):
             raise Refused("the access list does not allow the response topic", Feedback.NOT_AUTHORISED)
 
-    def _refused(self, turn: Turn, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float) -> list[Row]:
+    def _refused(
+        self, batch: Batch, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float
+    ) -> list[Row]:
         """A rule cannot be followed with this message: it goes where people can see it, with the reason."""
         engine = self.engine
         name, publication = prepared.rule.name, message.publication
@@ -157,15 +161,15 @@ class QueueRows:
         data = prepared.head[MQMD_LENGTH:] + body
         report = reports.exception(prepared.head[:MQMD_LENGTH], data, why.feedback)
         if report is not None:
-            put_report(turn, report)
+            put_report(batch, report)
         if reports.discards(prepared.head):
             accounting.refused(engine.counters, name, publication.qos, "other")
             return []
         destination = prepared.rule.spec.queue or prepared.rule.spec.mq_topic or ""
         cause = Cause(name, "transform", publication.qos)
-        return [self._dead_letter(turn, message, prepared, body, why.feedback, destination, cause, now)]
+        return [self._dead_letter(batch, message, prepared, body, why.feedback, destination, cause, now)]
 
-    def _dead_letter_unmatched(self, turn: Turn, message: Inbound, now: float) -> None:
+    def _dead_letter_unmatched(self, batch: Batch, message: Inbound, now: float) -> None:
         engine = self.engine
         engine.counters.messages_unrouted += 1
         if not engine.dead_letter_queue:
@@ -175,11 +179,11 @@ class QueueRows:
         made = inbound.unmatched(origin_of(message.route, message.publisher), properties)
         body = made.tails[message.packet_id] + publication.payload
         cause = Cause("_none", "unmatched", publication.qos)
-        row = self._dead_letter(turn, message, made, body, Feedback.NO_RULE, "", cause, now)
-        self._line_up(turn, message, [row])
+        row = self._dead_letter(batch, message, made, body, Feedback.NO_RULE, "", cause, now)
+        self._line_up(batch, message, [row])
 
     def _dead_letter(
-        self, turn: Turn, message: Inbound, made: inbound.Prepared, body: bytes, reason: int, destination: str,
+        self, batch: Batch, message: Inbound, made: inbound.Prepared, body: bytes, reason: int, destination: str,
         cause: Cause, now: float,
     ) -> Row:  # fmt: skip
         engine = self.engine
@@ -188,29 +192,29 @@ class QueueRows:
         dead = deadletter.build(
             made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
         )
-        run = (queue, "", 0, made.persistent, b"", True, False)
-        turn.aim(run, DEAD_LETTER_POLICY)
-        row = _row(turn, message, run, dead.head, dead.body)
-        turn.causes.setdefault(run, {})[row[1]] = cause
+        address = Address(queue, persistent=made.persistent)
+        batch.aim(address, DEAD_LETTER_POLICY)
+        row = _row(batch, message, address, dead.head, dead.body)
+        batch.causes.setdefault(address, {})[row[1]] = cause
         return row
 
 
-def _row(turn: Turn, message: Inbound, run: Run, head: bytes, body: bytes) -> Row:
+def _row(batch: Batch, message: Inbound, address: Address, head: bytes, body: bytes) -> Row:
     """A row of a publication: who waits for it, and the staged message it releases."""
-    row = turn.put(run, head, body)
+    row = batch.put(address, head, body)
     if message.connection is not None:
-        turn.contribute(run, message.connection, message.publication.qos)
+        batch.contribute(address, message.connection, message.publication.qos)
     if message.staged is not None:
-        turn.released.setdefault(run, {})[row[1]] = message.staged
+        batch.released.setdefault(address, {})[row[1]] = message.staged
     if message.will is not None:
-        turn.wills.setdefault(run, {})[row[1]] = message.will
+        batch.wills.setdefault(address, {})[row[1]] = message.will
     return row
 
 
-def clear_retained(turn: Turn, topic: str) -> None:
+def clear_retained(batch: Batch, topic: str) -> None:
     """The command; what the queue refuses is dead-lettered, where it can be seen and replayed."""
-    turn.aim(_RUN, REPORT_POLICY)
-    turn.put(_RUN, mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQADMIN "), command(topic))
+    batch.aim(_COMMANDS, REPORT_POLICY)
+    batch.put(_COMMANDS, mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQADMIN "), command(topic))
 
 
 def command(topic: str) -> bytes:

@@ -42,11 +42,11 @@ class Retained:
         """How many were retained: what came after a subscription reached it as any publication does."""
 
     def keep(self, publication: Publication) -> None:
-        """Store or, with an empty payload, clear. Durable with the open turn. [MQTT-3.3.1-5] [MQTT3-3.3.1-7]
+        """Store or, with an empty payload, clear. Durable with the open batch. [MQTT-3.3.1-5] [MQTT3-3.3.1-7]
         [MQTT3-3.3.1-10] [MQTT3-3.3.1-11] [MQTT5-3.3.1-6] [MQTT5-3.3.1-7]"""
         if not publication.payload:
             if self.forget(publication.topic.decode()):
-                self.engine.turn.replace(RETAINED, key_of(publication.topic), None)
+                self.engine.batch.replace(RETAINED, key_of(publication.topic), None)
             return
         if not self._room(publication):
             self.engine.counters.messages_dropped["_none", "other"] += 1
@@ -59,7 +59,7 @@ class Retained:
         self.number += 1
         kept.number = self.number
         self.restore(kept)
-        self.engine.turn.replace(RETAINED, key_of(publication.topic), encode_publication(kept, 0))
+        self.engine.batch.replace(RETAINED, key_of(publication.topic), encode_publication(kept, 0))
 
     def _room(self, publication: Publication) -> bool:
         """Whether one more, or a longer one in the place of another, is within the limits."""
@@ -150,7 +150,7 @@ class Retained:
             kept = self._find(topic)
             if kept is not None and kept.expired(now):
                 self.forget(topic)
-                self.engine.turn.replace(RETAINED, key_of(kept.topic), None)
+                self.engine.batch.replace(RETAINED, key_of(kept.topic), None)
 
 
 def _size(publication: Publication) -> int:

@@ -6,12 +6,17 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from gateway.ports.batch import Address
+
 if TYPE_CHECKING:
     from gateway.bridge.inbound import Plan
-    from gateway.broker.turn import Released, Run, WaitingWill
+    from gateway.broker.batch import Released, WaitingWill
     from gateway.session.connection import Connection, Publisher
     from gateway.session.publication import Publication
     from gateway.session.session import Session
+
+NOWHERE = Address("", persistent=False)
+"""The address of a route that leads to no queue, or to several."""
 
 
 class FastPath(IntEnum):
@@ -63,11 +68,11 @@ REPORT_POLICY = Policy("_none", 0, 0.1, 10.0, "dead_letter", "dead_letter")
 class FastSlots:
     """What the lanes read of a route for each message: these slots lie at its beginning, together in memory."""
 
-    __slots__ = ("changes", "fast_path", "head", "run", "tails", "version")
+    __slots__ = ("address", "changes", "fast_path", "head", "tails", "version")
 
     fast_path: FastPath
     head: bytes
-    run: Run
+    address: Address
     changes: list[int]
     version: int
     tails: dict[int, bytes]
@@ -105,12 +110,12 @@ class Route(FastSlots):
         self.make_plan: Callable[[Route], None] | None = None
         """Makes plan and rows of a route that was taken from a shared route: few publications ask for them."""
         self.policies: tuple[Policy, ...] = ()
-        self.rows: tuple[tuple[Run, Policy, bytes, dict[int, bytes]], ...] | None = None
-        """Where each message goes when nothing is to be evaluated per message: run, policy, head, tails. Ask for
+        self.rows: tuple[tuple[Address, Policy, bytes, dict[int, bytes]], ...] | None = None
+        """Where each message goes when nothing is to be evaluated per message: address, policy, head, tails. Ask for
         `plan` first."""
         self.stored: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
         """Heads of what durable sessions store of publications without properties."""
-        self.run: Run = ("", "", 0, False, b"", True, False)
+        self.address = NOWHERE
         self.head = b""
         self.tails: dict[int, bytes] = {}
         self.receivers: tuple[Receiver, ...] = ()

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from gateway.bridge import inbound
 from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
+from gateway.broker.batch import WaitingWill
 from gateway.broker.publish.route import FastPath, Policy, Receiver, Route, Shared
 from gateway.broker.publish.shared_routes import SharedRoutes, route_from_shared
-from gateway.broker.turn import Run, WaitingWill
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import V5, Will
 from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access
-from gateway.ports.batch import MQMD_LENGTH
+from gateway.ports.batch import MQMD_LENGTH, Address
 from gateway.routing.filters import Group, Interest, Subscriptions
 from gateway.routing.table import Table
 from gateway.rules.model import ToMq
@@ -55,7 +55,7 @@ class Router:
         self._counters: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
         self._shared_routes = SharedRoutes()
-        self._runs: dict[tuple[Run, Policy, bool], Run] = {}
+        self._addresses: dict[tuple[Address, Policy, bool], Address] = {}
         self.engine: Engine | None = None
         self.new_span = new_span
         """Makes the identifier of our span in a trace; without it trace contexts pass unchanged."""
@@ -129,20 +129,20 @@ class Router:
         route.rule = plan.prepared[0].rule.name if plan.prepared else ""
         if plan.simple and not any(one.request is not None for one in plan.prepared):
             route.rows = tuple(
-                (run_of(one, alone=len(plan.prepared) == 1), policy, one.head, one.tails)
+                (address_of(one, alone=len(plan.prepared) == 1), policy, one.head, one.tails)
                 for one, policy in zip(plan.prepared, route.policies, strict=True)
             )
         if len(plan.prepared) == 1 and plan.simple:
             only = plan.prepared[0]
-            route.run = self._run(run_of(only, alone=True), route.policies[0], answered=bool(origin.qos))
+            route.address = self._address(address_of(only, alone=True), route.policies[0], answered=bool(origin.qos))
             route.head, route.tails = only.head, only.tails
 
-    def _run(self, run: Run, policy: Policy, *, answered: bool) -> Run:
+    def _address(self, address: Address, policy: Policy, *, answered: bool) -> Address:
         """The same object for equal addresses of equal policy: the hot loops compare by identity. QoS 0 has an object
         of its own, because a batch notes for each connection whether it waits for an answer."""
-        if len(self._runs) >= _MAX_PLANS:
-            self._runs.clear()
-        return self._runs.setdefault((run, policy, answered), run)
+        if len(self._addresses) >= _MAX_PLANS:
+            self._addresses.clear()
+        return self._addresses.setdefault((address, policy, answered), address)
 
     def find_receivers(self, route: Route, publisher: Publisher) -> None:
         """Local subscribers, as they are now."""
@@ -276,12 +276,14 @@ def origin_of(route: Route, publisher: Publisher) -> inbound.Origin:
     return inbound.Origin(publisher.client_id, user, route.topic, qos, retain, listener=publisher.listener)
 
 
-def run_of(prepared: inbound.Prepared, *, alone: bool) -> Run:
+def address_of(prepared: inbound.Prepared, *, alone: bool) -> Address:
     """The destination of what a rule prepared; `alone`: it is the publication's only one."""
     queue = prepared.queue or f"topic://{prepared.mq_topic}"
     syncpoint = not alone or under_syncpoint(prepared, persistent=prepared.persistent)
     retain = is_retained(prepared, prepared.mq_topic)
-    return (queue, prepared.queue_manager, prepared.priority, prepared.persistent, b"", syncpoint, retain)
+    return Address(
+        queue, prepared.queue_manager, prepared.priority, prepared.persistent, syncpoint=syncpoint, retain=retain
+    )
 
 
 def is_retained(prepared: inbound.Prepared, mq_topic: str) -> bool:

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from gateway.bridge.assembly import NO_TAILS
 from gateway.bridge.stencil import Stencil, stencil_of
 from gateway.broker.publish.route import FastPath, Policy, Route
-from gateway.broker.turn import Run
+from gateway.ports.batch import Address
 from gateway.routing.table import Table
 from gateway.session.connection import Publisher
 
 MAX_SHARED_ROUTES, MAX_TOPIC = 8192, 256
-"""TopicCache that have one, and their greatest length: clients choose them."""
+"""Topics that have one, and their greatest length: clients choose them."""
 
 Key = tuple[bytes, int, str, bool]
 """Topic, QoS and RETAIN bits, listener, and whether there is a user name."""
@@ -31,7 +31,7 @@ class SharedRoute(NamedTuple):
     front: bytes
     """The topic's part of the headers."""
     policies: tuple[Policy, ...]
-    run: Run
+    address: Address
     fast_path: FastPath
     changes: list[int]
     version: int
@@ -76,7 +76,7 @@ def _shared_part(route: Route, table: Table) -> SharedRoute | None:
     if stencil is None or front is None:
         return None
     return SharedRoute(
-        route.topic, stencil, front, route.policies, route.run, route.fast_path, route.changes,
+        route.topic, stencil, front, route.policies, route.address, route.fast_path, route.changes,
         route.version,
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def route_from_shared(shared: SharedRoute, publisher: Publisher, wire_topic: byt
     route = Route(shared.topic, wire_topic, first)
     route.policies = shared.policies
     route.rule = shared.policies[0].rule
-    route.run, route.fast_path = shared.run, shared.fast_path
+    route.address, route.fast_path = shared.address, shared.fast_path
     route.changes, route.version = shared.changes, shared.version
     route.head = client.head(shared.front)
     route.tails = client.tails if shared.front else NO_TAILS

@@ -1,7 +1,7 @@
 """Messages whose queue refuses for now wait here, so that one queue does not hold up the others. Pure.
 
-A run of puts that was refused is taken out of its turn, with the QoS 2 releases that belong to it and with the other
-destinations of publications that have one in it: those are one unit of work. Everything else of the turn is committed.
+A run of puts that was refused is taken out of its batch, with the QoS 2 releases that belong to it and with the other
+destinations of publications that have one in it: those are one unit of work. Everything else of the batch is committed.
 Later messages for the same destination line up behind it, and so does what a connection with such a publication sends
 to its other destinations, so that order is kept. A connection with messages in it gets no further acknowledgement
 before theirs, because acknowledgements come in the order of the publications [MQTT-4.6.0-2] [MQTT-4.6.0-3]: its own
@@ -15,15 +15,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker import accounting
+from gateway.broker.batch import Batch, Joint, Row
 from gateway.broker.publish import qos2
 from gateway.broker.refused import shedding
-from gateway.broker.turn import Joint, Row, Run, Turn
+from gateway.ports.batch import Address
 from gateway.session.connection import CLOSED, Connection
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Released
     from gateway.broker.engine import Engine
     from gateway.broker.publish.route import Policy
-    from gateway.broker.turn import Released
 
 MAX_ROWS = 20_000
 """So many waiting messages in all; beyond it nothing more is read."""
@@ -34,14 +35,25 @@ MAX_UNANSWERED = MAX_ROWS // 2
 class Parked:
     """What waits for one destination: a unit of work of its own, tried again and again."""
 
-    __slots__ = ("connections", "count", "done", "inflight", "released", "run", "since", "successor", "tries",
-                 "turn", "unanswered")  # fmt: skip
+    __slots__ = (
+        "address",
+        "batch",
+        "connections",
+        "count",
+        "done",
+        "inflight",
+        "released",
+        "since",
+        "successor",
+        "tries",
+        "unanswered",
+    )  # fmt: skip
 
-    def __init__(self, run: Run, policy: Policy, now: float) -> None:
-        self.run = run
-        self.turn = Turn()
-        self.turn.targets[run] = policy
-        self.turn.parked = self
+    def __init__(self, address: Address, policy: Policy, now: float) -> None:
+        self.address = address
+        self.batch = Batch()
+        self.batch.targets[address] = policy
+        self.batch.parked = self
         self.released: list[Released] = []
         self.connections: set[Connection] = set()
         self.tries = 0
@@ -60,10 +72,10 @@ class Parking:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.waiting: dict[Run, Parked] = {}
+        self.waiting: dict[Address, Parked] = {}
         self.rows = 0
         self.unanswered = 0
-        self.tied: dict[Connection, set[Run]] = {}
+        self.tied: dict[Connection, set[Address]] = {}
         """Connections with a publication of several destinations that waits, and for what."""
         self.deferred: dict[Connection, deque[tuple[list[Parked], bytes]]] = {}
         """What a connection is told when all that it waits for is committed, in order."""
@@ -76,10 +88,10 @@ class Parking:
     def held(self) -> Counter[str]:
         """How many messages of each rule wait."""
         return Counter(
-            accounting.rule_of(parked.turn, row)
+            accounting.rule_of(parked.batch, row)
             for parked in self._all()
-            for run, puts in parked.turn.runs.items()
-            for row in accounting.messages(parked.turn, ((run, number) for number in range(len(puts.heads))))
+            for address, puts in parked.batch.puts.items()
+            for row in accounting.messages(parked.batch, ((address, number) for number in range(len(puts.heads))))
         )
 
     def _all(self) -> Iterator[Parked]:
@@ -91,93 +103,93 @@ class Parking:
 
     # -- coming --
 
-    def park(self, turn: Turn, run: Run) -> None:
-        """A run was refused: it waits, the rest of its turn goes on."""
-        policy, parked = turn.targets[run], self.waiting.get(run)
-        self._stay(turn, run)
-        if run in turn.unanswered:
-            shedding.shed(self.engine, turn, run, max(0, MAX_UNANSWERED - self.unanswered))
-        if run not in turn.runs:
+    def park(self, batch: Batch, address: Address) -> None:
+        """A run was refused: it waits, the rest of its batch goes on."""
+        policy, parked = batch.targets[address], self.waiting.get(address)
+        self._stay(batch, address)
+        if address in batch.unanswered:
+            shedding.shed(self.engine, batch, address, max(0, MAX_UNANSWERED - self.unanswered))
+        if address not in batch.puts:
             return
         if parked is None:
-            parked = self.waiting[run] = Parked(run, policy, self.engine.scheduler.now())
+            parked = self.waiting[address] = Parked(address, policy, self.engine.scheduler.now())
             parked.tries = 1
             self._later(parked, policy.retry_first)
-        self._move(turn, self._open(parked), run)
+        self._move(batch, self._open(parked), address)
 
-    def _stay(self, turn: Turn, run: Run) -> None:
+    def _stay(self, batch: Batch, address: Address) -> None:
         """What came from a queue and cannot be put stays where it is: there is nothing to hold."""
-        rows = turn.sources.pop(run, {})
+        rows = batch.sources.pop(address, {})
         for row, (source, token) in rows.items():
-            turn.takes[source.queue, source.key].tokens.remove(token)
-            turn.causes.get(run, {}).pop(row, None)
+            batch.takes[source.queue, source.key].tokens.remove(token)
+            batch.causes.get(address, {}).pop(row, None)
             source.stay(self.engine, token)
         if rows:
-            turn.without(run, rows)
+            batch.without(address, rows)
 
-    def join(self, turn: Turn) -> None:
+    def join(self, batch: Batch) -> None:
         """New messages for destinations that are waited for line up behind those that wait."""
-        for run, joints in turn.behind.items():
-            if run in self.waiting:
-                self._move(turn, self._open(self.waiting[run]), None, [joint for joint in joints if joint.rows])
-        for run in [run for run in turn.runs if run in self.waiting]:
-            if run in turn.runs:  # it may have gone with another one
-                self.park(turn, run)
+        for address, joints in batch.behind.items():
+            if address in self.waiting:
+                self._move(batch, self._open(self.waiting[address]), None, [joint for joint in joints if joint.rows])
+        for address in [address for address in batch.puts if address in self.waiting]:
+            if address in batch.puts:  # it may have gone with another one
+                self.park(batch, address)
 
-    def line_up(self, turn: Turn, connection: Connection | None, rows: list[Row]) -> None:
+    def line_up(self, batch: Batch, connection: Connection | None, rows: list[Row]) -> None:
         """Rows of one publication. Those of several destinations belong together; where the connection has such a
         publication waiting for one of them, they go behind it."""
-        runs = self.tied.get(connection, ()) if connection is not None else ()
-        waiting = {run: self.waiting[run].turn.runs for run in runs if run in self.waiting}
-        behind = next((run for run, those in waiting.items() if any(one in those for one, _ in rows)), None)
+        addresses = self.tied.get(connection, ()) if connection is not None else ()
+        waiting = {address: self.waiting[address].batch.puts for address in addresses if address in self.waiting}
+        behind = next((address for address, those in waiting.items() if any(one in those for one, _ in rows)), None)
         if len(rows) > 1 or behind is not None:
             joint = Joint(rows, connection)
-            turn.joint.append(joint)
+            batch.joint.append(joint)
             if behind is not None:
-                turn.behind.setdefault(behind, []).append(joint)
+                batch.behind.setdefault(behind, []).append(joint)
 
     def _open(self, parked: Parked) -> Parked:
         """Where more can be added: what is under way has a successor."""
         if not parked.inflight:
             return parked
         if parked.successor is None:
-            policy = parked.turn.targets[parked.run]
-            parked.successor = Parked(parked.run, policy, self.engine.scheduler.now())
+            policy = parked.batch.targets[parked.address]
+            parked.successor = Parked(parked.address, policy, self.engine.scheduler.now())
         return parked.successor
 
-    def _move(self, turn: Turn, parked: Parked, run: Run | None, joints: Sequence[Joint] = ()) -> None:
-        runs = () if run is None else (run,)
-        contributors = set(turn.contributors.get(run, ())) if run is not None else set()
-        going = [(one, row) for one, rows in turn.tied(runs, joints).items() for row in sorted(rows)]
-        unanswered = 0 if run is None else sum(map(len, shedding.loose(turn, run).values()))
-        releases = [turn.released[one][row] for one, row in going if row in turn.released.get(one, ())]
-        accounting.received(self.engine.counters, turn, going)
-        before = len(parked.turn.joint)
-        turn.split(parked.turn, runs, joints)
+    def _move(self, batch: Batch, parked: Parked, address: Address | None, joints: Sequence[Joint] = ()) -> None:
+        addresses = () if address is None else (address,)
+        contributors = set(batch.contributors.get(address, ())) if address is not None else set()
+        going = [(one, row) for one, rows in batch.tied(addresses, joints).items() for row in sorted(rows)]
+        unanswered = 0 if address is None else sum(map(len, shedding.loose(batch, address).values()))
+        releases = [batch.released[one][row] for one, row in going if row in batch.released.get(one, ())]
+        accounting.received(self.engine.counters, batch, going)
+        before = len(parked.batch.joint)
+        batch.split(parked.batch, addresses, joints)
         self._count(parked, len(going), unanswered)
         for released in dict.fromkeys(releases):
             parked.released.append(released)
             released[0].releasing.add(released[1])
-            qos2.wait_for_queue(self.engine, turn, released, parked)
-        joint = {one.connection for one in parked.turn.joint[before:] if one.connection is not None}
+            qos2.wait_for_queue(self.engine, batch, released, parked)
+        joint = {one.connection for one in parked.batch.joint[before:] if one.connection is not None}
         for connection in contributors | joint:
-            self._withhold(turn, parked, connection)
+            self._withhold(batch, parked, connection)
         for connection in joint:
-            self.tied.setdefault(connection, set()).add(parked.run)
+            self.tied.setdefault(connection, set()).add(parked.address)
             self.engine.publishing.forget_routes(connection)
 
-    def _withhold(self, turn: Turn, parked: Parked, connection: Connection) -> None:
+    def _withhold(self, batch: Batch, parked: Parked, connection: Connection) -> None:
         parked.connections.add(connection)
-        pending = parked.turn.pending
-        pending[connection] = pending.get(connection, 0) + turn.pending.pop(connection, 0)
+        pending = parked.batch.pending
+        pending[connection] = pending.get(connection, 0) + batch.pending.pop(connection, 0)
         entries = self.deferred.setdefault(connection, deque())
-        replies = turn.replies.pop(connection, None)
+        replies = batch.replies.pop(connection, None)
         if replies and not connection.greeted:  # its session is stored with what goes on
-            turn.replies[connection] = [replies[0]]
+            batch.replies[connection] = [replies[0]]
             replies = replies[1:]
         if replies or not entries:
             entries.append(([parked], b"".join(replies or ())))
-        else:  # what this turn has for it is there already, and waits for another destination too
+        else:  # what this batch has for it is there already, and waits for another destination too
             entries[-1][0].append(parked)
 
     # -- trying again --
@@ -188,7 +200,7 @@ class Parking:
     def retry(self, parked: Parked) -> None:
         """Its time has come."""
         parked.inflight = True
-        self.engine.first.append(parked.turn)
+        self.engine.first.append(parked.batch)
         self.engine.flush()
 
     def placed(self, parked: Parked, rows: int) -> None:
@@ -211,17 +223,17 @@ class Parking:
         self._later(parked, wait)
 
     def _append(self, parked: Parked, successor: Parked) -> None:
-        successor.turn.split(parked.turn, tuple(successor.turn.runs))
+        successor.batch.split(parked.batch, tuple(successor.batch.puts))
         parked.released += successor.released
         parked.count += successor.count
         parked.unanswered += successor.unanswered
         parked.connections |= successor.connections
-        for connection, count in successor.turn.pending.items():
-            parked.turn.pending[connection] = parked.turn.pending.get(connection, 0) + count
+        for connection, count in successor.batch.pending.items():
+            parked.batch.pending[connection] = parked.batch.pending.get(connection, 0) + count
         for connection in successor.connections:
             for waits_for, _ in self.deferred.get(connection, ()):
                 waits_for[:] = [parked if one is successor else one for one in waits_for]
-        del successor.turn  # see `over`
+        del successor.batch  # see `over`
 
     # -- going --
 
@@ -236,22 +248,22 @@ class Parking:
                 self.engine.send(connection, b"\x70\x02" + packet_id.to_bytes(2, "big"))
         successor = parked.successor
         if successor is not None:
-            self.waiting[parked.run] = successor
+            self.waiting[parked.address] = successor
             self.retry(successor)
         else:
-            self.waiting.pop(parked.run, None)
+            self.waiting.pop(parked.address, None)
         for connection in parked.connections:
             if successor is None or connection not in successor.connections:
-                self._untie(connection, parked.run)
+                self._untie(connection, parked.address)
             self._release(connection)
-        del parked.turn  # it names what is parked in turn: its messages would wait for a run of the cycle collector
+        del parked.batch  # it names what is parked in turn: its messages would wait for a run of the cycle collector
 
-    def _untie(self, connection: Connection, run: Run) -> None:
-        runs = self.tied.get(connection)
-        if runs is None:
+    def _untie(self, connection: Connection, address: Address) -> None:
+        addresses = self.tied.get(connection)
+        if addresses is None:
             return
-        runs.discard(run)
-        if not runs:
+        addresses.discard(address)
+        if not addresses:
             del self.tied[connection]
             self.engine.publishing.forget_routes(connection)
 

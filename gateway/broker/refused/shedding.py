@@ -11,34 +11,35 @@ from typing import TYPE_CHECKING
 from gateway.broker import accounting
 
 if TYPE_CHECKING:
+    from gateway.broker.batch import Batch
     from gateway.broker.engine import Engine
-    from gateway.broker.turn import Run, Turn
+    from gateway.ports.batch import Address
 
 PATIENCE = 10.0
 """Seconds a commit may take while nothing is read, before what was read at QoS 0 meanwhile is given up."""
 
 
-def loose(turn: Turn, run: Run) -> dict[Run, set[int]]:
+def loose(batch: Batch, address: Address) -> dict[Address, set[int]]:
     """The rows that go with a run, when nobody waits for any of them; else none."""
-    if run not in turn.unanswered:
+    if address not in batch.unanswered:
         return {}
-    tied = turn.tied((run,))
-    answered = any(one in turn.contributors for one in tied)
-    marked = any(turn.released.get(one) or turn.wills.get(one) or turn.sources.get(one) for one in tied)
+    tied = batch.tied((address,))
+    answered = any(one in batch.contributors for one in tied)
+    marked = any(batch.released.get(one) or batch.wills.get(one) or batch.sources.get(one) for one in tied)
     return {} if answered or marked else tied
 
 
-def shed(engine: Engine, turn: Turn, run: Run, room: int) -> None:
+def shed(engine: Engine, batch: Batch, address: Address, room: int) -> None:
     """Of the rows of a run for which nobody waits so many are left."""
-    rows = loose(turn, run)
+    rows = loose(batch, address)
     if len(rows) == 1:
-        rows[run] = set(range(room, len(turn.runs[run].heads)))
+        rows[address] = set(range(room, len(batch.puts[address].heads)))
     elif sum(map(len, rows.values())) <= room:  # of publications with several destinations all or nothing
         return
     for one, going in rows.items():
         if going:
-            accounting.dropped(engine.counters, turn, ((one, row) for row in going), "qos0_overload")
-            turn.without(one, going)
+            accounting.dropped(engine.counters, batch, ((one, row) for row in going), "qos0_overload")
+            batch.without(one, going)
 
 
 def relieve(engine: Engine) -> None:
@@ -47,7 +48,7 @@ def relieve(engine: Engine) -> None:
     running = engine.running
     if not engine.paused or engine.scheduler.monotonic() - running.started < PATIENCE:
         return
-    turn = engine.turn
-    for run in [run for run in turn.runs if run in turn.targets]:
-        if run in turn.runs:
-            shed(engine, turn, run, 0)
+    batch = engine.batch
+    for address in [address for address in batch.puts if address in batch.targets]:
+        if address in batch.puts:
+            shed(engine, batch, address, 0)

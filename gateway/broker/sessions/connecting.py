@@ -97,7 +97,7 @@ class Connecting:
             connack = writer.encode_connack(version, Connack(False, code, properties))  # noqa: FBT003 -- not present
             if len(connack) <= largest:
                 self.engine.counters.packets_out[2] += 1
-                self.engine.send_counted(connection, connack)  # in no turn: nothing is promised
+                self.engine.send_counted(connection, connack)  # in no batch: nothing is promised
                 return
 
     def decided(self, connection: Connection, verdict: Verdict) -> None:
@@ -242,11 +242,11 @@ class Connecting:
         connection.unreleased = max(limits.receive_maximum, len(session.inbound))
 
     def persist(self, session: Session) -> None:
-        """The session's record, as it is now, with the open turn."""
+        """The session's record, as it is now, with the open batch."""
         record = session.to_record(self.engine.now)
         if self.engine.owning is not None:
             record |= self.engine.owning.name(session)
-        self.engine.turn.replace(SESSIONS, session.key, encode_json(record))
+        self.engine.batch.replace(SESSIONS, session.key, encode_json(record))
 
     # -- AUTH ----------------------------------------------------------------------------------------------------------
 
@@ -331,11 +331,11 @@ class Connecting:
         engine.subscribing.drop_all(session)
         engine.sessions.remove(session)
         for token in session.staged_tokens.values():
-            engine.turn.take(STAGED, session.key, token)
+            engine.batch.take(STAGED, session.key, token)
         engine.staged_runs.ended(session)
         session.over = True
         if session.durable:
-            engine.turn.replace(SESSIONS, session.key, None)
+            engine.batch.replace(SESSIONS, session.key, None)
         if session.durable or session.stored:  # what was stored while it was durable goes too
             self.purge(session)
         sharing.hand_over(engine, left)
@@ -346,7 +346,7 @@ class Connecting:
         going = engine.being_taken(OUT, session.key)
         for stored in self.endings.stored(session):
             if stored.token not in going:
-                engine.turn.take("MQGATE.OUT", session.key, stored.token)
+                engine.batch.take("MQGATE.OUT", session.key, stored.token)
                 engine.reports.forgotten(stored)
         engine.stored.emptied(session)
 

@@ -47,7 +47,7 @@ class Endings:
             self.join(session, again)
         else:
             ending = self.under_way[session] = Ending(session, again)
-            self.engine.turn.after.append(partial(self._begin, ending))  # what it had under way is committed by then
+            self.engine.batch.after.append(partial(self._begin, ending))  # what it had under way is committed by then
         return False
 
     def join(self, session: Session, again: Waiter) -> None:

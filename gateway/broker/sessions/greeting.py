@@ -3,7 +3,7 @@ client is refused. Pure.
 
 A CONNECT that was refused has changed nothing [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]: the session is as it was before it, with
 the will that waited then, and one that it made is gone, so that the next CONNECT does not find what its client has
-never heard of. That is part of the open turn, hence behind what has not been committed yet, should that
+never heard of. That is part of the open batch, hence behind what has not been committed yet, should that
 come about after all. A client that has sent more without waiting for CONNACK is not told anything: some of that is
 under way, as when a connection breaks.
 """
@@ -44,9 +44,9 @@ def earlier(session: Session | None, older: Connection | None) -> Earlier | None
 
 
 def promised(engine: Engine, connection: Connection, connack: bytes) -> None:
-    """CONNACK goes out when the open turn is committed."""
+    """CONNACK goes out when the open batch is committed."""
     connection.accepted_at = engine.scheduler.monotonic()
-    engine.turn.reply(connection, connack)
+    engine.batch.reply(connection, connack)
 
 
 def overdue(engine: Engine, connection: Connection, now: float) -> bool:
@@ -64,10 +64,10 @@ def withdraw(engine: Engine, connection: Connection) -> None:
 
 def forget(engine: Engine, connection: Connection) -> None:
     """It is gone before its CONNACK: what it would be told is not kept, however often it comes again."""
-    turn = engine.turn
+    batch = engine.batch
     if not connection.greeted and not connection.leaving:
-        for data in turn.replies.pop(connection, ()):
-            turn.answered[data[0] >> 4] -= 1
+        for data in batch.replies.pop(connection, ()):
+            batch.answered[data[0] >> 4] -= 1
 
 
 def _put_back(engine: Engine, session: Session, before: Earlier | None) -> None:

@@ -19,7 +19,7 @@ from gateway.errors import MQError
 from gateway.mqtt import reasons
 from gateway.mqtt.packets import Connect
 from gateway.ports.access import Verdict
-from gateway.ports.batch import BatchQueueManager, Stored
+from gateway.ports.batch import Address, BatchQueueManager, Stored
 from gateway.ports.ownership import Letter, Owners, letter_key
 from gateway.ports.state_queues import GATEWAYS, SESSIONS, STAGED, WILLS, stored_for
 from gateway.session.connection import AUTHENTICATING, Connection
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gateway.broker.engine import Engine
 
 _SLICE = 50
-"""So many sessions are taken over before others get their turn."""
+"""So many sessions are taken over before others get their batch."""
 _AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
 
 
@@ -75,7 +75,7 @@ class Owning:
         self._receiving: set[str] = set()
         """Clients whose sessions are this gateway's and are being read."""
         self._settling: set[str] = set()
-        """Heritage that is this gateway's once a turn is committed: not to be looked through again."""
+        """Heritage that is this gateway's once a batch is committed: not to be looked through again."""
 
     def attend(self) -> None:
         """From now on others are answered."""
@@ -100,12 +100,12 @@ class Owning:
         record = record | self.name(session)
         if record["connected"]:
             record |= {"connected": False, "since": self.engine.now, "sent": session.outflow.redelivered}
-        self.engine.turn.replace(SESSIONS, session.key, encode_json(record))
+        self.engine.batch.replace(SESSIONS, session.key, encode_json(record))
 
     def settle(self, heritage: list[str]) -> None:
-        """Once the open turn is committed, nothing of this heritage is left under its old name."""
+        """Once the open batch is committed, nothing of this heritage is left under its old name."""
         self._settling.update(heritage)
-        self.engine.turn.after.append(lambda: self._settled(heritage))
+        self.engine.batch.after.append(lambda: self._settled(heritage))
 
     def _settled(self, heritage: list[str]) -> None:
         for owner in heritage:
@@ -214,12 +214,12 @@ class Owning:
 
     def _write(self, to: str, letter: Letter) -> None:
         head = self.engine.router.state_head(encode_json(letter | {"from": self.instance}))
-        self.engine.turn.put((GATEWAYS, "", 0, True, letter_key(to), True, False), head, b"")
+        self.engine.batch.put(Address.state(GATEWAYS, letter_key(to)), head, b"")
 
     # Giving and taking
 
     def _give(self, session: Session, to: str) -> bool:
-        """Sign it over in the open turn. False: it has ended with its connection."""
+        """Sign it over in the open batch. False: it has ended with its connection."""
         engine = self.engine
         if session.connection is not None:
             engine.connecting.take_over(session.connection)
@@ -229,11 +229,11 @@ class Owning:
         record = session.to_record(engine.now) | owner
         if session.ends_at:
             record["since"] = session.ends_at - session.expiry
-        engine.turn.replace(SESSIONS, session.key, encode_json(record))
+        engine.batch.replace(SESSIONS, session.key, encode_json(record))
         if session.will is not None:
             delay = max(0, int(session.will_at - engine.now))
             will = will_record(session, session.will, delay) | owner
-            engine.turn.replace(WILLS, session.key, encode_json(will))
+            engine.batch.replace(WILLS, session.key, encode_json(will))
         self.forget(session)
         self.engine.counters.mqtt_sessions_signed_over += 1
         return True
@@ -328,7 +328,7 @@ class Owning:
             self.engine.scheduler.later(0.0, self._load)
 
     def _take_over(self, heritage: list[str]) -> _Loading:
-        """What is to be read at each step; nothing where others get their turn."""
+        """What is to be read at each step; nothing where others get their batch."""
         engine = self.engine
         kept = yield lambda: list(engine.queue_manager.load(WILLS))
         sessions = iter(engine.queue_manager.load(SESSIONS))

@@ -45,7 +45,7 @@ def recover(engine: Engine) -> dict[str, int]:
             continue
         found["orphans"] += 1
         if alone:  # its session had ended with the process: the client begins anew and sends it again
-            engine.turn.take(STAGED, key, stored.token)
+            engine.batch.take(STAGED, key, stored.token)
     for key, stored in engine.queue_manager.load(WILLS):
         record = decode_json(stored.data)
         if owning is None or owning.is_own(record):

@@ -67,10 +67,10 @@ class Subscribing:
                 retained.append((wanted, identifier))
         if session.durable:
             engine.connecting.persist(session)
-        engine.turn.reply(connection, writer.encode_suback(connection.version, Suback(record.packet_id, answers)))
+        engine.batch.reply(connection, writer.encode_suback(connection.version, Suback(record.packet_id, answers)))
         if retained:
             until = engine.retained.number
-            engine.turn.after.append(lambda: self.send_retained(connection, retained, until))
+            engine.batch.after.append(lambda: self.send_retained(connection, retained, until))
 
     def old_refusal(self, connection: Connection, wanted: Subscription) -> int:
         """3.1.1 has 0x80; MQIsdp has no refusal at all: the grant stands and nothing is ever delivered."""
@@ -173,7 +173,7 @@ class Subscribing:
         elif session.durable:
             engine.fan_out.store(session, item)
         else:
-            engine.turn.deliveries.append((session, [item], None, 0))
+            engine.batch.deliveries.append((session, [item], None, 0))
 
     def _pour_on(self, connection: Connection) -> None:
         engine, session = self.engine, connection.session
@@ -201,7 +201,7 @@ class Subscribing:
             answers.append(reasons.SUCCESS if known else reasons.NO_SUBSCRIPTION_EXISTED)
         if session.durable:
             engine.connecting.persist(session)
-        engine.turn.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))
+        engine.batch.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))
 
     def drop_all(self, session: Session) -> None:
         """The session ends."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.broker.turn import WaitingWill
+from gateway.broker.batch import WaitingWill
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Will
 from gateway.ports.state_queues import WILLS
@@ -29,7 +29,7 @@ def keep(engine: Engine, session: Session, will: Will | None) -> None:
     Without one none is published [MQTT3-3.1.2-12]."""
     session.will = will
     if will is not None:
-        engine.turn.replace(WILLS, session.key, encode_json(_record(engine, session, _delay_of(session))))
+        engine.batch.replace(WILLS, session.key, encode_json(_record(engine, session, _delay_of(session))))
 
 
 def schedule(engine: Engine, session: Session) -> None:
@@ -47,7 +47,7 @@ def fire(engine: Engine, session: Session) -> None:
     """Publish the will, in the same unit of work that forgets it [MQTT-3.1.2-10]."""
     if session.will is None:
         return
-    engine.turn.replace(WILLS, session.key, None)
+    engine.batch.replace(WILLS, session.key, None)
     record = _record(engine, session, 0) | {WAITING: True}
     key = key_of(f"{session.client_id}\0{engine.now!r}")  # no client has such a name
     _publish(engine, session, WaitingWill(key, encode_json(record)))
@@ -57,7 +57,7 @@ def drop(engine: Engine, session: Session) -> None:
     """The client left in order [MQTT-3.1.2-10]."""
     if session.will is not None:
         session.will = None
-        engine.turn.replace(WILLS, session.key, None)
+        engine.batch.replace(WILLS, session.key, None)
 
 
 def restore(engine: Engine, session: Session | None, key: bytes, record: dict[str, Any]) -> None:
@@ -70,13 +70,13 @@ def restore(engine: Engine, session: Session | None, key: bytes, record: dict[st
     owner.will = will_from_record(record)
     delay = record["delay"]
     if waited:
-        engine.turn.replace(WILLS, key, None)
+        engine.batch.replace(WILLS, key, None)
         _publish(engine, owner, WaitingWill(key, encode_json(record)), handed_over=True)
     elif delay and session is not None and session.expiry:
         session.will_at = engine.now + min(delay, session.expiry)
         if engine.owning is not None:
             record |= engine.owning.name(session)
-        engine.turn.replace(WILLS, key, encode_json(record))
+        engine.batch.replace(WILLS, key, encode_json(record))
         engine.sessions.watch_until(session, session.will_at)
     else:
         fire(engine, owner)

@@ -121,8 +121,8 @@ def test_every_attempt_leaves_nothing_behind(bench: Bench, already: bool, patien
             assert connack(device).reason == 0x88
         else:
             device.drop()
-    assert not bench.engine.turn.replies
-    assert not bench.engine.turn.after
+    assert not bench.engine.batch.replies
+    assert not bench.engine.batch.after
     answers(bench)
     if patient:
         assert records(bench) == []

@@ -227,7 +227,7 @@ def test_somebody_who_looks_sees_puts():
     scene = Scene()
     scene.publish()
     seen = []
-    scene.bench.engine.trace_commit = lambda turn: seen.extend(puts.queue for puts in turn.runs.values())
+    scene.bench.engine.trace_commit = lambda batch: seen.extend(puts.queue for puts in batch.puts.values())
     scene.release()
     assert seen == ["A"]
     assert scene.bench.queues.moved == 0
