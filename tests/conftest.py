@@ -1,17 +1,13 @@
-"""Shared test set-up: the modules of `tests/support` can be imported; Hypothesis has a CI and a long profile."""
+"""Shared test set-up: Hypothesis has a CI and a long profile."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 # What CI says depends on the change alone; new examples are looked for by the long form, and by MQGATE_EXPLORE=1.
 settings.register_profile(

@@ -8,23 +8,9 @@ from typing import Any
 
 import pytest
 from broker_harness import Bench, Device
+from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 
 from gateway.broker.refused.parking import Parked
-
-MAPPING = """
-version: 1
-to_mq:
-  - {name: both, topic: "both/#", queue: FIRST.Q, continue: true,
-     on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: THEN}}
-  - {name: both again, topic: "both/#", queue: SECOND.Q}
-  - {name: alarm, topic: "mixed", queue: FIRST.Q, when: {json: {alarm: true}}, continue: true,
-     on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: THEN}}
-  - {name: all, topic: "mixed", queue: SECOND.Q}
-  - {name: first, topic: "first", queue: FIRST.Q, on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: THEN}}
-  - {name: second, topic: "second", queue: SECOND.Q, on_failure: {retry: {times: 2, from: 1s, to: 4s}, then: THEN}}
-"""
-FULL = 2053
-PUBACK, PUBREC, PUBREL, PUBCOMP = 4, 5, 6, 7
 
 
 @pytest.fixture
@@ -32,31 +18,8 @@ def bench() -> Bench:
     return Bench(MAPPING.replace("THEN", "dead_letter"))
 
 
-def bodies(bench: Bench, queue: str) -> list[bytes]:
-    """Payloads in the queue's order."""
-    found = []
-    for _, stored in bench.queues.load(queue):
-        data = stored.data
-        if data[:4] == b"DLH ":
-            data = data[172:]
-        found.append(data[int.from_bytes(data[8:12], "little") :])
-    return found
-
-
 def acks(device: Device) -> list[tuple[int, int]]:
     return [(packet[0] >> 4, packet[1]) for packet in device.take() if packet[0] >> 4 in {PUBACK, PUBREC, PUBCOMP}]
-
-
-def balance(bench: Bench) -> None:
-    """Received = put + dead-lettered + dropped + held, for every rule."""
-    counters, held = bench.engine.counters, bench.engine.parking.held()
-    rules = {route.rule.name for route in bench.engine.router.table.routes}
-    for rule in rules:
-        received = sum(n for (one, _), n in counters.mqtt_publish_received.items() if one == rule)
-        put = sum(n for (_, one), n in counters.mq_put_messages.items() if one == rule)
-        dead = sum(n for (one, _), n in counters.dlq_messages.items() if one == rule)
-        dropped = sum(n for (one, _), n in counters.messages_dropped.items() if one == rule)
-        assert received == put + dead + dropped + held[rule], (rule, received, put, dead, dropped, held[rule])
 
 
 def release(device: Device, packet_id: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from broker_harness import Bench, Device
-from test_parking import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
+from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 
 
 def received(device: Device) -> list[bytes]:

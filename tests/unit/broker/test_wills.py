@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from broker_harness import Bench, Device
-from test_parking import FULL, MAPPING, balance, bodies
+from refused_queues import FULL, MAPPING, balance, bodies
 
 from gateway.mqtt import packets as p
 

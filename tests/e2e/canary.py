@@ -4,7 +4,7 @@ The canary publishes at QoS 1 and remembers the longest it waited for an acknowl
 without a gateway: a byte over loopback to a process that writes 4 KiB, calls fdatasync and answers. What keeps both
 waiting is the machine; what keeps only the canary waiting is the gateway.
 
-    python tests/support/canary.py canary PORT     python tests/support/canary.py control DIRECTORY
+    python tests/e2e/canary.py canary PORT     python tests/e2e/canary.py control DIRECTORY
 """
 
 from __future__ import annotations
