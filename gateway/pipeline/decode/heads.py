@@ -7,7 +7,7 @@ everything from there on as payload; nothing raises for what a message holds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
@@ -30,6 +30,7 @@ TYPED = {("mqps", "Top"), ("mqps", "Ret"), ("mqtt", "clientId"), ("mqtt", "qos")
 UNSHOWN = TYPED | {("mqtt", "msgId"), ("mqtt", "dup")}
 """The packet identifier differs in every message and means nothing after the acknowledgement."""
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_ERROR = 200
 MICROS_FROM, MILLIS_FROM = 10**14, 10**11
 """A time written as a number above these counts microseconds or milliseconds, otherwise seconds."""
@@ -206,4 +207,4 @@ def moment(shown: str) -> int | None:
         when = datetime.fromisoformat(shown)
     except ValueError:
         return None
-    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+    return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)

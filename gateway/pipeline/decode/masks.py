@@ -113,7 +113,7 @@ def _differing(shape: Shape, headers: Sequence[bytes], found: dict[bytes, Volati
         for slot, literal in slots.items():
             lengths = matched.lengths(slot)
             fixed = int(lengths.min()) == int(lengths.max()) > 0
-            if fixed and is_shown(slot) and len(matched.text(slot).unique()) * 2 > len(rows):
+            if fixed and is_shown(slot) and len(matched.raw(slot).unique()) * 2 > len(rows):
                 found[literal] = Volatile(slot, literal, int(lengths[0]))
     return rows | {0}
 

@@ -211,10 +211,14 @@ class Matched:
         """How many bytes each value of a slot has."""
         return self._spans[slot][1]
 
-    def text(self, slot: Slot) -> pa.Array:
-        """The values of a slot; ArrowInvalid when one is not UTF-8."""
+    def raw(self, slot: Slot) -> pa.Array:
+        """The values of a slot as bytes."""
         begin, length = self._spans[slot]
         offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
         index = np.repeat(begin - offsets[:-1], length) + np.arange(int(offsets[-1]))
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes[index])]
-        return pa.Array.from_buffers(pa.binary(), len(length), buffers).cast(pa.string())
+        return pa.Array.from_buffers(pa.binary(), len(length), buffers)
+
+    def text(self, slot: Slot) -> pa.Array:
+        """The values of a slot; ArrowInvalid when one is not UTF-8."""
+        return self.raw(slot).cast(pa.string())

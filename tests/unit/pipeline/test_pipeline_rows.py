@@ -150,6 +150,17 @@ def test_damaged_messages_among_good_ones(tmp_path_factory: pytest.TempPathFacto
     damaged_among_good(tmp_path_factory.mktemp("store"), data)
 
 
+@pytest.mark.parametrize("damage", [b"\x80", b"5"])
+def test_a_damaged_value_in_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes) -> None:
+    """The second row is one of those that are looked at to find the values that differ: not UTF-8, or a far year."""
+    monkeypatch.setattr("gateway.pipeline.source.rows.FEW_HEADS", 4)
+    heads, bodies = Fleet(devices=4, varying=True).batch(80)
+    at = heads[1].index(b"<received>") + len(b"<received>")
+    heads[1] = heads[1][:at] + damage + heads[1][at + 1 :]
+    stored(tmp_path, heads, bodies)
+    expect(decoded(tmp_path), heads, bodies)
+
+
 def damaged_among_good(path: Path, data: st.DataObject) -> None:
     heads, bodies = Fleet(devices=4, varying=data.draw(st.booleans())).batch(80)
     for _ in range(data.draw(st.integers(0, 6))):
