@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from gateway.pipeline.source.owner import Owner, QueueManagerJournal
-from gateway.pipeline.source.service import JSON, PipelineService, Reply
+from gateway.pipeline.journal.owner import Owner, QueueManagerJournal
+from gateway.pipeline.journal.service import JSON, PipelineService, Reply
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def pipeline_answers(service: PipelineService) -> Callable[[str, str, Mapping[st
 def pipeline_state(gateway: Gateway, now: float) -> dict[str, Any]:
     """The body of GET /pipeline."""
     service = pipeline_of(gateway)
-    shown = [service.shown(group) for group in service.owner.groups()] if service is not None else []
+    shown = service.groups() if service is not None else []
     queues = [
         {
             "queue": group["queues"],

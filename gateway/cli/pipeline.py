@@ -56,14 +56,20 @@ def _drain(
     from gateway.app.ibm import connect_settings
     from gateway.app.site import private
     from gateway.backends.ibm.driver import load
-    from gateway.pipeline.drain.draining import Draining, connector, open_journal
+    from gateway.pipeline.drain.drainer import QueueDrain
+    from gateway.pipeline.drain.journal_server import open_journal
 
     ibm = settings.queue_manager.ibm
-    connect = connector(load(ibm.driver), connect_settings(settings, ibm))
+    driver, reached = load(ibm.driver), connect_settings(settings, ibm)
     private(folder)
     journal = open_journal(folder)
-    draining = Draining(
-        connect, journal, queues, given["target"], given["batch"], told=lambda text: click.echo(text, err=True)
+    draining = QueueDrain(
+        lambda: driver.connect(reached),
+        journal,
+        queues,
+        given["target"],
+        given["batch"],
+        told=lambda text: click.echo(text, err=True),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: draining.stopping.set())
@@ -85,9 +91,9 @@ def _drain(
 def _served(draining: Any, folder: Path, given: dict[str, Any]) -> Any:
     """The journal over HTTP while this process owns it."""
     from gateway.app.site import own_token
-    from gateway.pipeline.drain.drain_server import serve
-    from gateway.pipeline.source.owner import Owner
-    from gateway.pipeline.source.service import PipelineService
+    from gateway.pipeline.drain.journal_server import serve
+    from gateway.pipeline.journal.owner import Owner
+    from gateway.pipeline.journal.service import PipelineService
 
     token = own_token(folder)
     if given["token_file"] is not None:

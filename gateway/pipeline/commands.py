@@ -22,7 +22,7 @@ def pipeline() -> None:
 
 def job_of(file: Path) -> Job:
     """The job in a file; its errors end the command with 1."""
-    from gateway.pipeline.jobs.job_file import read_job
+    from gateway.pipeline.jobs.job import read_job
 
     try:
         return read_job(file)
@@ -40,15 +40,15 @@ def job_of(file: Path) -> Job:
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report at the end.")
 def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, report: Path | None) -> None:
     """Run a job, here or under spark-submit."""
-    from gateway.pipeline.jobs.metrics_server import serve_metrics
-    from gateway.pipeline.jobs.progress import Shown
+    from gateway.pipeline.jobs.metrics import metrics_text, serve_metrics
+    from gateway.pipeline.jobs.progress import ProgressDisplay
     from gateway.pipeline.jobs.run import run_job
-    from gateway.pipeline.jobs.status import job_status, metrics_text
+    from gateway.pipeline.jobs.status import job_status
 
     job = job_of(file)
     server = serve_metrics(metrics_bind, metrics_port, lambda: metrics_text(job_status(job))) if metrics_port else None
     try:
-        with Shown() as shown:
+        with ProgressDisplay() as shown:
             run_job(job, once=once, watch=shown)
     except MqgateError as error:
         raise click.ClickException(str(error)) from error
@@ -64,7 +64,7 @@ def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, rep
 @click.option("--sql", is_flag=True, help="Show the checks of silver tables as SQL.")
 def check(file: Path, sql: bool) -> None:
     """Validate a job file: every error at once."""
-    from gateway.pipeline.jobs.silver_sql import checks, payload_schema, typed_value
+    from gateway.pipeline.jobs.silver import checks, payload_schema, typed_value
 
     job = job_of(file)
     click.echo(f"{file}: job {job.name}: {len(job.silver)} silver and {len(job.gold)} gold tables")
@@ -110,8 +110,8 @@ def _write_report(job: Job, output: Path) -> None:
 @FILE
 def compact(file: Path) -> None:
     """Merge small files and delete what is older than its retention."""
-    from gateway.pipeline.land.compaction import compact as merge
-    from gateway.pipeline.land.compaction import expire
+    from gateway.pipeline.jobs.compaction import compact as merge
+    from gateway.pipeline.jobs.compaction import expire
 
     job = job_of(file)
     for table, count in merge(job).items():
@@ -161,16 +161,16 @@ def move_group(file: Path, name: str, cursor: int) -> None:
 
 def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
     """Through the gateway, or in its store when it does not run. The same code answers in both cases."""
+    from gateway.pipeline.journal.owner import opened
+    from gateway.pipeline.journal.service import PipelineService
+    from gateway.pipeline.source.http_access import HttpAccess
     from gateway.pipeline.source.options import Options
-    from gateway.pipeline.source.owner import opened
-    from gateway.pipeline.source.remote import RemoteAccess
-    from gateway.pipeline.source.service import PipelineService
 
     source = job.source
     try:
         if source.url:
             options = Options(url=source.url, token_file=source.token_file, ca_file=source.ca_file)
-            return RemoteAccess(options).address.call("POST", call, body=body)
+            return HttpAccess(options).address.call("POST", call, body=body)
         with opened(Path(source.path)) as owner:
             reply = PipelineService(owner, Path(source.path)).handle("POST", call, {}, json.dumps(body).encode())
             told = json.loads(b"".join(reply.body))
@@ -186,7 +186,7 @@ def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("mqgate-pipeline.zip"), show_default=True)
 def package(output: Path) -> None:
     """The data source as one file for spark-submit --py-files."""
-    from gateway.pipeline.source.shipping import write_package
+    from gateway.pipeline.jobs.spark_session import write_package
 
     click.echo(f"wrote {output}: {write_package(output)} modules")
 
@@ -195,6 +195,6 @@ def package(output: Path) -> None:
 @click.option("--indent", default=2)
 def schema(indent: int) -> None:
     """The JSON Schema of job files, for editors."""
-    from gateway.pipeline.jobs.job_file import job_schema
+    from gateway.pipeline.jobs.job import job_schema
 
     click.echo(json.dumps(json.loads(job_schema()), indent=indent))

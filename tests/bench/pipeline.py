@@ -25,14 +25,14 @@ from device_fleet import Fleet, write_journal
 from pipeline_figures import Found, as_json, shown
 from pipeline_live import Ingesting, Serving
 
-from gateway.pipeline.jobs.job_file import parse_job
+from gateway.pipeline.decode.columns import COLUMNS
+from gateway.pipeline.decode.row_decoder import RowDecoder
+from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.jobs.listener import messages_of
 from gateway.pipeline.jobs.run import JobRun
 from gateway.pipeline.jobs.spark_session import make_session
-from gateway.pipeline.source.arrow_stream import read_stream, stream_bytes
-from gateway.pipeline.source.columns import COLUMNS
-from gateway.pipeline.source.reach import LocalAccess
-from gateway.pipeline.source.rows import RowDecoder
+from gateway.pipeline.journal.chunks import read_stream, stream_bytes
+from gateway.pipeline.source.queue_access import JournalAccess
 
 TICKS = os.sysconf("SC_CLK_TCK")
 Case = Callable[[], object]
@@ -215,7 +215,7 @@ class Bench:
         show("Without Spark, one core", measure(cases, self.rows, self.times), "decoded")
 
     def chunks(self, folder: str) -> Any:
-        access = LocalAccess(self.work / folder)
+        access = JournalAccess(self.work / folder)
         end = access.extent("TELEMETRY.*", 0, None)
         for piece in access.pieces("TELEMETRY.*", 0, end.next, 1):
             yield from piece.chunks(20_000)

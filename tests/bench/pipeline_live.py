@@ -16,12 +16,11 @@ from typing import Any, Self
 from device_fleet import Fleet
 from free_ports import free_port
 
-from gateway.pipeline.drain.drain_server import serve
-from gateway.pipeline.drain.draining import LockedJournal, open_journal
-from gateway.pipeline.jobs.job_file import parse_job
+from gateway.pipeline.drain.journal_server import LockedJournal, open_journal, serve
+from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.journal.owner import Owner
+from gateway.pipeline.journal.service import PipelineService
 from gateway.pipeline.land.manifest import Manifest
-from gateway.pipeline.source.owner import Owner
-from gateway.pipeline.source.service import PipelineService
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 TOKEN = "bench"

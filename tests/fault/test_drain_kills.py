@@ -22,12 +22,12 @@ from free_ports import free_port
 from ibm_rig import Rig, ServingProcess
 
 from gateway.mq import mqmd
-from gateway.pipeline.failures import QueueUnreachable
-from gateway.pipeline.land.failpoint import POINTS
-from gateway.pipeline.source.groups import Group
+from gateway.pipeline.errors import QueueUnreachable
+from gateway.pipeline.failpoint import POINTS
+from gateway.pipeline.journal.groups import ConsumerGroup
+from gateway.pipeline.journal.owner import StoreJournal
+from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options
-from gateway.pipeline.source.owner import StoreJournal
-from gateway.pipeline.source.remote import RemoteAccess
 from gateway.ports.batch import Puts, Unit
 from gateway.queue_manager.journal.store import Store
 from gateway.queue_manager.store.unit import StoreUnit
@@ -162,15 +162,15 @@ def test_the_queue_manager_goes_away(source: Source) -> None:
 def read_beside(port: int, source: Source) -> None:
     """Cursors and counts through the process that owns the journal, for whoever has the token."""
     url, token = f"http://127.0.0.1:{port}", source.journal / "admin.token"
-    access = RemoteAccess(Options(url=url, token_file=str(token), queue="APP.Q"))
-    group = access.acquire(Group("spark", "APP.Q"), "driver:1", 60.0)
+    access = HttpAccess(Options(url=url, token_file=str(token), queue="APP.Q"))
+    group = access.acquire(ConsumerGroup("spark", "APP.Q"), "driver:1", 60.0)
     end = access.extent("APP.Q", group.cursor, None)
     assert end.messages == source.sent
     access.acknowledge("spark", group.epoch, end.next, 60.0)
     with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
         assert f'mqgate_drain_messages_total{{queue="APP.Q"}} {source.sent}' in answer.read().decode()
     with pytest.raises(QueueUnreachable, match="refuses the token"):
-        RemoteAccess(Options(url=url, token="guessed", queue="APP.Q")).count("APP.Q", 0, 1)
+        HttpAccess(Options(url=url, token="guessed", queue="APP.Q")).count("APP.Q", 0, 1)
 
 
 @pytest.mark.stress

@@ -26,7 +26,7 @@ MESSAGES = 6000
 DRIVER = """
 import sys
 from pathlib import Path
-from gateway.pipeline.jobs.job_file import read_job
+from gateway.pipeline.jobs.job import read_job
 from gateway.pipeline.jobs.run import JobRun
 from gateway.pipeline.jobs.spark_session import make_session
 
@@ -96,10 +96,9 @@ def master(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture(params=[False])
 def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """The journal over HTTP, or over TLS, as a gateway's administration port or a drainer serves it."""
-    from gateway.pipeline.drain.drain_server import serve
-    from gateway.pipeline.drain.draining import open_journal
-    from gateway.pipeline.source.owner import Owner
-    from gateway.pipeline.source.service import PipelineService
+    from gateway.pipeline.drain.journal_server import open_journal, serve
+    from gateway.pipeline.journal.owner import Owner
+    from gateway.pipeline.journal.service import PipelineService
 
     write_journal(tmp_path / "j", MESSAGES, Fleet(devices=20))
     (tmp_path / "token").write_text("secret\n")
@@ -135,8 +134,8 @@ def seqs(lake: Path, table: str) -> list[int]:
 
 
 def test_executors_are_killed(tmp_path: Path, master: str, served: str) -> None:
+    from gateway.pipeline.jobs.spark_session import write_package
     from gateway.pipeline.land.manifest import Manifest
-    from gateway.pipeline.source.shipping import write_package
 
     lake, package, marker = tmp_path / "lake", tmp_path / "mqgate-pipeline.zip", tmp_path / "fired"
     write_package(package)
@@ -186,7 +185,7 @@ def test_the_packaged_job_is_submitted_and_reads_over_tls(tmp_path: Path, master
     import pyspark
 
     from gateway.pipeline.jobs.java import find_java
-    from gateway.pipeline.source.shipping import write_package
+    from gateway.pipeline.jobs.spark_session import write_package
 
     write_package(tmp_path / "mqgate-pipeline.zip")
     given = {"url": served, "token": tmp_path / "token", "ca": tmp_path / "ca.pem", "lake": tmp_path / "lake"}

@@ -22,7 +22,7 @@ import pytest
 from device_fleet import Fleet, write_journal
 
 from gateway.errors import StoreInUse
-from gateway.pipeline.land.failpoint import POINTS
+from gateway.pipeline.failpoint import POINTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]
 
@@ -35,7 +35,7 @@ STEP = 240
 RUN = """
 from pathlib import Path
 import sys
-from gateway.pipeline.jobs.job_file import read_job
+from gateway.pipeline.jobs.job import read_job
 from gateway.pipeline.jobs.run import run_job
 {patch}
 job = read_job(Path(sys.argv[1]))
@@ -276,7 +276,7 @@ from gateway.pipeline.land import landing
 named, own = landing.range_id, secrets.token_hex(4)
 landing.range_id = lambda pieces: named(pieces) + own
 landing.Landing.clear = lambda self, keep="": []
-from gateway.pipeline.source.ranges import Landed
+from gateway.pipeline.land.ranges import Landed
 Landed.missing = lambda self, pieces: pieces
 Landed.next = lambda self, name: 0
 """

@@ -37,10 +37,9 @@ def job(tmp_path: Path) -> Iterator[Path]:
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
     from free_ports import free_port
 
-    from gateway.pipeline.drain.drain_server import serve
-    from gateway.pipeline.drain.draining import open_journal
-    from gateway.pipeline.source.owner import Owner
-    from gateway.pipeline.source.service import PipelineService
+    from gateway.pipeline.drain.journal_server import open_journal, serve
+    from gateway.pipeline.journal.owner import Owner
+    from gateway.pipeline.journal.service import PipelineService
 
     write_journal(tmp_path / "j", MESSAGES, Fleet(devices=20))
     (tmp_path / "token").write_text("secret\n")
@@ -67,7 +66,7 @@ def submitted(yarn: YarnStandIn, job: Path, mode: str) -> subprocess.Popen[bytes
     """spark-submit, as docs/howto/pipeline.md has it."""
     import pyspark
 
-    from gateway.pipeline.source.shipping import write_package
+    from gateway.pipeline.jobs.spark_session import write_package
 
     folder, home = job.parent, Path(pyspark.__file__).parent
     write_package(folder / "mqgate-pipeline.zip")

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from running_gateway import TOKEN, Running, publish, running
 
-from gateway.pipeline.failures import LeaseHeld, PipelineError
-from gateway.pipeline.source.groups import Group
+from gateway.pipeline.errors import LeaseHeld, PipelineError
+from gateway.pipeline.journal.groups import ConsumerGroup
+from gateway.pipeline.source.http_access import HttpAccess
 from gateway.pipeline.source.options import Options
-from gateway.pipeline.source.remote import RemoteAccess
 
 pytestmark = pytest.mark.ops
 QUEUE = "MQGATE.DEFAULT"
@@ -29,8 +29,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def access(gateway: Running) -> RemoteAccess:
-    return RemoteAccess(Options(url=f"http://127.0.0.1:{gateway.admin}", token=TOKEN, queue=QUEUE))
+def access(gateway: Running) -> HttpAccess:
+    return HttpAccess(Options(url=f"http://127.0.0.1:{gateway.admin}", token=TOKEN, queue=QUEUE))
 
 
 def lag(gateway: Running) -> dict[str, Any]:
@@ -38,13 +38,13 @@ def lag(gateway: Running) -> dict[str, Any]:
     return dict(queue)
 
 
-def test_a_group_reads_acknowledges_and_its_lag_is_shown(gateway: Running, access: RemoteAccess) -> None:
-    group = access.acquire(Group("spark", QUEUE), "driver-1", 60.0)
+def test_a_group_reads_acknowledges_and_its_lag_is_shown(gateway: Running, access: HttpAccess) -> None:
+    group = access.acquire(ConsumerGroup("spark", QUEUE), "driver-1", 60.0)
     extent = access.extent(QUEUE, group.cursor, None)
     assert extent.messages == 300
     assert lag(gateway)["lag_messages"] == 300
     with pytest.raises(LeaseHeld):
-        access.acquire(Group("spark", QUEUE), "driver-2", 60.0)
+        access.acquire(ConsumerGroup("spark", QUEUE), "driver-2", 60.0)
     access.acknowledge("spark", group.epoch, extent.next, 60.0)
     shown = lag(gateway)
     assert (shown["lag_messages"], shown["job"]) == (0, "spark")
@@ -52,7 +52,7 @@ def test_a_group_reads_acknowledges_and_its_lag_is_shown(gateway: Running, acces
     access.release("spark", group.epoch)
 
 
-def test_messages_are_streamed_or_it_is_said_what_is_missing(access: RemoteAccess) -> None:
+def test_messages_are_streamed_or_it_is_said_what_is_missing(access: HttpAccess) -> None:
     (piece,) = access.pieces(QUEUE, 0, access.extent(QUEUE, 0, None).next, 1)
     if find_spec("numpy") is None or find_spec("pyarrow") is None:
         with pytest.raises(PipelineError, match=r"install mqgate\[data\]"), access.address.open("GET", "messages", {}):

@@ -100,7 +100,7 @@ def test_compose_uses_the_rules_dashboard_and_job_that_are_tested_here() -> None
         run(promtool, "check", "config", str(mounted))
     finally:
         mounted.unlink()
-    job = pytest.importorskip("gateway.pipeline.jobs.job_file")
+    job = pytest.importorskip("gateway.pipeline.jobs.job")
     job.parse_job("pipeline.yaml", (COMPOSE / "pipeline.yaml").read_text())
 
 

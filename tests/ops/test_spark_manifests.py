@@ -17,7 +17,7 @@ import pytest
 import yaml
 from free_ports import free_port
 
-from gateway.pipeline.jobs.job_file import parse_job
+from gateway.pipeline.jobs.job import parse_job
 from gateway.pipeline.jobs.spark_session import OLDEST
 
 SPARK = Path(__file__).parents[2] / "deploy/spark"
@@ -135,7 +135,7 @@ def api() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 @pytest.mark.timeout(300)
 def test_spark_submit_makes_the_drivers_pod(tmp_path: Path, api: tuple[str, list[dict[str, Any]]]) -> None:
     pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
-    from gateway.pipeline.failures import JavaMissing
+    from gateway.pipeline.errors import JavaMissing
     from gateway.pipeline.jobs.java import find_java
 
     try:

@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for module in ("pyspark", "pyarrow", "numpy"):
         pytest.importorskip(module, reason=f"{module} is not installed: pip install '.[spark]'")
-    from gateway.pipeline.failures import JavaMissing
+    from gateway.pipeline.errors import JavaMissing
     from gateway.pipeline.jobs.spark_session import make_session
 
     os.environ["TZ"] = "UTC"

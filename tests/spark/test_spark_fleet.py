@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from free_ports import free_port
 
-from gateway.pipeline.jobs.job_file import parse_job
+from gateway.pipeline.jobs.job import parse_job
 
 DEVICES, READINGS = 10, 25
 JOB = """

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from device_fleet import SMALL, Fleet, put, reading
 
-from gateway.pipeline.jobs.job_file import parse_job
+from gateway.pipeline.jobs.job import parse_job
 from gateway.queue_manager.journal.store import Store
 
 MESSAGES = 40_000 if os.environ.get("MQGATE_LONG") else 1_000

@@ -15,9 +15,9 @@ import pytest
 from device_fleet import EPOCH_MS, SMALL, Fleet, descriptor, put, reading, write_journal
 
 from gateway.mq import dlh, mqmd
-from gateway.pipeline.jobs.job_file import parse_job
-from gateway.pipeline.source.owner import Owner, StoreJournal
-from gateway.pipeline.source.service import PipelineService
+from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.journal.owner import Owner, StoreJournal
+from gateway.pipeline.journal.service import PipelineService
 from gateway.queue_manager.journal.store import Store
 
 JOB = """
@@ -151,9 +151,10 @@ def test_silence_dead_letters_and_latency(spark: Any, lake: Path) -> None:
 
 
 def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
+    from gateway.pipeline.jobs.compaction import compact
+    from gateway.pipeline.jobs.metrics import metrics_text
     from gateway.pipeline.jobs.report import make_report
-    from gateway.pipeline.jobs.status import job_status, metrics_text, status_lines
-    from gateway.pipeline.land.compaction import compact
+    from gateway.pipeline.jobs.status import job_status, status_lines
 
     job = parse_job("job.yaml", JOB.format(path=lake.parent / "j", lake=lake))
     page = make_report(job)
@@ -168,7 +169,7 @@ def test_report_status_and_compaction(spark: Any, lake: Path) -> None:
     job = job.model_copy(update={"retention": job.retention.model_copy(update={"compact_files": 1})})
     assert compact(job) == {}, "the newest batches are left alone"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gateway.pipeline.land.compaction.YOUNGEST_KEPT", 0)
+        patched.setattr("gateway.pipeline.jobs.compaction.YOUNGEST_KEPT", 0)
         assert compact(job)["readings"] == 2
     assert sorted(row.seq for row in table(spark, lake, "readings")) == before
 

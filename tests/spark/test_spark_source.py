@@ -11,7 +11,7 @@ import pytest
 from device_fleet import SMALL, Fleet, descriptor, put, reading, write_journal
 
 from gateway.mq import mqmd
-from gateway.pipeline.source.owner import opened
+from gateway.pipeline.journal.owner import opened
 from gateway.queue_manager.journal.store import Store
 
 
@@ -185,10 +185,10 @@ def test_messages_restored_byte_for_byte(spark: Any, tmp_path: Path) -> None:
 def test_a_second_driver_is_refused(spark: Any, tmp_path: Path) -> None:
     journal = tmp_path / "j"
     write_journal(journal, 10)
-    from gateway.pipeline.source.groups import Group
+    from gateway.pipeline.journal.groups import ConsumerGroup
 
     with opened(journal) as owner:
-        owner.acquire(Group("test", "TELEMETRY.*"), "elsewhere:1", 60.0)
+        owner.acquire(ConsumerGroup("test", "TELEMETRY.*"), "elsewhere:1", 60.0)
     with pytest.raises(Exception, match="is read by elsewhere:1"):
         stream(spark, journal, tmp_path / "w").awaitTermination()
 
@@ -197,7 +197,7 @@ def test_messages_taken_by_somebody_else_are_noticed(spark: Any, tmp_path: Path)
     from device_fleet import commit
     from pyspark.sql.streaming.datasource import ReadMaxRows
 
-    from gateway.pipeline.source.columns import COLUMNS, spark_schema
+    from gateway.pipeline.decode.columns import COLUMNS, spark_schema
     from gateway.pipeline.source.options import Options
     from gateway.pipeline.source.source import QueueStreamReader
     from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
@@ -217,7 +217,7 @@ def test_messages_taken_by_somebody_else_are_noticed(spark: Any, tmp_path: Path)
 
 def test_a_logged_batch_that_lies_before_the_beginning_is_empty(spark: Any, tmp_path: Path) -> None:
     """The checkpoint kept its first offset and lost what came after; the job begins behind what it has landed."""
-    from gateway.pipeline.source.columns import COLUMNS, spark_schema
+    from gateway.pipeline.decode.columns import COLUMNS, spark_schema
     from gateway.pipeline.source.options import Options
     from gateway.pipeline.source.source import QueueStreamReader
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gateway.pipeline.decode.columns import MessageColumn, arrow_type
 from gateway.pipeline.decode.heads import Head
-from gateway.pipeline.source.chunks import Chunk
-from gateway.pipeline.source.columns import Column, arrow_type
+from gateway.pipeline.journal.chunks import Chunk
 from gateway.ports.batch import MQMD_LENGTH
 
 Array: TypeAlias = Any
@@ -20,7 +20,7 @@ WHOLE = 2**31 - 1
 """binary_slice wants an end."""
 
 
-def head_column(column: Column, heads: Sequence[Head]) -> pa.Array:
+def head_column(column: MessageColumn, heads: Sequence[Head]) -> pa.Array:
     """One value for each head."""
     kind = arrow_type(column.kind)
     if column.name == "properties":

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from gateway.pipeline.decode.arrays import Array, head_column, repeated, single
+from gateway.pipeline.decode.columns import MessageColumn
 from gateway.pipeline.decode.heads import Head, decode_head
-from gateway.pipeline.source.chunks import Chunk, Numbered, added, met
-from gateway.pipeline.source.columns import Column
+from gateway.pipeline.journal.chunks import Chunk, Numbered, added, met
 from gateway.ports.batch import MQMD_LENGTH
 from gateway.queue_manager.store.known import known
 
@@ -32,7 +32,7 @@ UNDECODED = -1
 
 
 @dataclass(slots=True)
-class Plan:
+class HeadPlan:
     """How the rows of one head are read."""
 
     head: Head
@@ -47,11 +47,11 @@ class Plan:
 class HeadTable:
     """See the module."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[MessageColumn]) -> None:
         self._columns = [column for column in columns if column.part == "head"]
         self._raw = {"mqmd", "headers"} & {column.name for column in columns}
         self.known = known()
-        self.plans: list[Plan] = []
+        self.plans: list[HeadPlan] = []
         self._plan_of = np.empty(0, dtype=np.int32)
         self._kept_for = UNDECODED
         self._clear()
@@ -115,7 +115,7 @@ class HeadTable:
         self.plans += made
         self._make(made, heads)
 
-    def _make(self, plans: Sequence[Plan], heads: Sequence[bytes]) -> None:
+    def _make(self, plans: Sequence[HeadPlan], heads: Sequence[bytes]) -> None:
         """The columns with what has been decoded since."""
         new = columns_over([plan.head for plan in plans], self._columns) | {
             "_skip": np.array([plan.skip for plan in plans], dtype=np.int64),
@@ -168,20 +168,20 @@ class HeadTable:
         self._clear()
 
 
-def plan_of(head: bytes, body: bytes) -> Plan:
+def plan_of(head: bytes, body: bytes) -> HeadPlan:
     """Decode a head with the first body it came with, and see where its headers end."""
     md, inside = head[:MQMD_LENGTH], head[MQMD_LENGTH:]
     decoded = decode_head(md, inside + body)
     if decoded.values["header_error"] is not None:
-        return Plan(decoded, 0, inside, varying=True)  # another body behind the same head may be whole
+        return HeadPlan(decoded, 0, inside, varying=True)  # another body behind the same head may be whole
     skip = decoded.body_at - len(inside)
     if skip <= 0:
-        return Plan(decoded, 0, inside[decoded.body_at :], varying=False)
+        return HeadPlan(decoded, 0, inside[decoded.body_at :], varying=False)
     only_packet_id = PACKET_ID_TAIL.fullmatch(body[:skip]) is not None
-    return Plan(decoded, skip, b"", varying=not only_packet_id)
+    return HeadPlan(decoded, skip, b"", varying=not only_packet_id)
 
 
-def columns_over(heads: Sequence[Head], columns: Sequence[Column]) -> dict[str, Any]:
+def columns_over(heads: Sequence[Head], columns: Sequence[MessageColumn]) -> dict[str, Any]:
     """What the heads say, as columns over them."""
     return {column.name: head_column(column, heads) for column in columns} | identity_columns(heads)
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.pipeline.failures import PipelineError
+from gateway.pipeline.errors import PipelineError
 
 MAX_DEPTH = 8
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gateway.pipeline.failures import JavaMissing
+from gateway.pipeline.errors import JavaMissing
 
 OLDEST = 17
 INSTALL = (

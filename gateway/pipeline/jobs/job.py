@@ -1,19 +1,24 @@
-"""What a pipeline job is: the model behind its YAML file. The one field list for checks, JSON Schema and reference.
+"""What a pipeline job is: the model of its YAML file, the one list of fields for checks, JSON Schema and reference.
 
-Pure: no file, no Spark. `job_file.py` reads the file and gives every error its place.
+`read_job` is the only function that opens a job file. It gives every error its file, line and column.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from gateway.config.findings import Part
+from gateway.config.findings import Part, describe
+from gateway.config.source import read_yaml
 from gateway.config.units import Duration, Size, Wrong
-from gateway.pipeline.decode.decoders import BUILT_IN
-from gateway.pipeline.land.folders import plain_folder
+from gateway.errors import ConfigurationError, Finding
+from gateway.pipeline.decode.payloads import BUILT_IN
+from gateway.pipeline.source.options import plain_folder
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 TYPES = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date", "binary")
@@ -163,6 +168,11 @@ class Gold(Part):
     )
     start: str = Field(default="", description="latency: column with the time of sending; the event time when left out")
 
+    @property
+    def replaced(self) -> bool:
+        """Whether each batch replaces the table, whose rows are the whole state, instead of adding to it."""
+        return self.kind in ("last", "dead_letters")
+
     @model_validator(mode="after")
     def _needs(self) -> Gold:
         if self.kind == "window" and not self.values:
@@ -242,6 +252,61 @@ class Job(Part):
         raise ValueError(f"gold table {gold.table!r}: no silver table {gold.source!r} ({known})")
 
     @property
+    def replaced_tables(self) -> set[str]:
+        """The tables that each batch replaces."""
+        return {gold.table for gold in self.gold if gold.replaced}
+
+    @property
+    def growing_tables(self) -> list[str]:
+        """The tables that each batch adds to."""
+        tables = [silver.table for silver in self.silver] + [gold.table for gold in self.gold if not gold.replaced]
+        return [*([self.bronze.table] if self.bronze else []), *tables]
+
+    @property
     def checkpoint_folder(self) -> str:
         """Where Spark keeps offsets and commits."""
         return self.checkpoint or f"{self.warehouse.rstrip('/')}/_checkpoint/{self.name}"
+
+
+def parse_job(name: str, text: str) -> Job:
+    """The job in `text`; raises ConfigurationError with all findings."""
+    document = read_yaml(name, text)
+    if document.findings:
+        raise ConfigurationError(document.findings)
+    if not isinstance(document.value, dict):
+        raise ConfigurationError([Finding(name, 1, 1, "this is not a job", "begin with `version: 1` and `name:`")])
+    try:
+        return Job.model_validate(document.value)
+    except ValidationError as error:
+        raise ConfigurationError(describe(error, document, Job)) from error
+
+
+def read_job(file: Path) -> Job:
+    """The job in `file`. Relative paths in it are relative to the file."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([Finding(str(file), 1, 1, f"cannot be read: {error}", "give a UTF-8 file")]) from error
+    return _beside(file.resolve().parent, parse_job(str(file), text))
+
+
+def _beside(folder: Path, job: Job) -> Job:
+    """The job with its relative paths resolved beside the file, so that it runs the same from everywhere."""
+    source = job.source.model_copy(
+        update={name: _resolved(folder, getattr(job.source, name)) for name in ("path", "token_file", "ca_file")}
+    )
+    changed: dict[str, Any] = {"source": source, "warehouse": _resolved(folder, job.warehouse)}
+    if job.checkpoint:
+        changed["checkpoint"] = _resolved(folder, job.checkpoint)
+    return job.model_copy(update=changed)
+
+
+def _resolved(folder: Path, path: str) -> str:
+    if not path or "://" in path:
+        return path
+    return os.path.normpath(folder / Path(path).expanduser())
+
+
+def job_schema() -> str:
+    """The JSON Schema of a job file, for editors."""
+    return json.dumps(Job.model_json_schema(by_alias=True), indent=2)

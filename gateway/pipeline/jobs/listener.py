@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql.streaming.listener import (
     JStreamingQueryListener,
@@ -18,8 +18,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-if TYPE_CHECKING:
-    from gateway.pipeline.jobs.run import Progress
+from gateway.pipeline.jobs.progress import JobProgress
 
 
 class _Calls(JStreamingQueryListener):
@@ -34,7 +33,7 @@ class _Calls(JStreamingQueryListener):
 class ProgressListener(StreamingQueryListener):
     """Of the query with this name; a session may have others."""
 
-    def __init__(self, name: str, progress: Progress, tell: Callable[[], None]) -> None:
+    def __init__(self, name: str, progress: JobProgress, tell: Callable[[], None]) -> None:
         self._name = name
         self._progress = progress
         self._tell = tell

@@ -1,8 +1,11 @@
-"""A job's progress on a terminal: one line that changes, or a line for each batch where there is no terminal."""
+"""The progress of a running job, and its display on a terminal: one line that changes, or a line for each batch."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -10,11 +13,49 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gateway.config.counting import counted
-from gateway.pipeline.jobs import run
+from gateway.pipeline.land.manifest import ManifestRecord
 
 
-class Shown:
-    """Called with each new `run.Progress`."""
+@dataclass(slots=True)
+class JobProgress:
+    """State and figures of a running job. Written to the warehouse as they change, for `mqgate pipeline status`."""
+
+    job: str
+    state: str = "starting"
+    batches: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    rows_per_second: float = 0.0
+    backlog: int | None = None
+    """Messages that wait after the last batch, as Spark counts them."""
+    batch: int | None = None
+    trigger_seconds: float = 0.0
+    input_rate: float = 0.0
+    processed_rate: float = 0.0
+    wait_p50: float | None = None
+    """Seconds from the put to the table, of the last batch."""
+    wait_p99: float | None = None
+    last_batch: float | None = None
+    restarts: int = 0
+    error: str = ""
+    started: float = field(default_factory=time.time)
+
+    def add(self, record: ManifestRecord) -> None:
+        """Count one landed batch."""
+        rows = int(record.figures.get("rows", 0))
+        self.batches += 1
+        self.rows += rows
+        self.quarantined += sum(int(n) for name, n in record.figures.items() if name.startswith("quarantined."))
+        self.rows_per_second = rows / max(record.figures.get("seconds", 0.0), 1e-6)
+        self.last_batch = record.landed
+        self.wait_p50, self.wait_p99 = record.figures.get("wait.p50"), record.figures.get("wait.p99")
+
+
+Watch = Callable[[JobProgress], None]
+
+
+class ProgressDisplay:
+    """Shows each new progress on standard error."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -38,7 +79,7 @@ class Shown:
     ) -> None:
         self._bar.stop()
 
-    def __call__(self, progress: run.Progress) -> None:
+    def __call__(self, progress: JobProgress) -> None:
         """Show it."""
         figures = (
             f"{counted(progress.rows, 'row')}, {progress.rows_per_second:,.0f}/s, {progress.quarantined:,} quarantined"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gateway.pipeline.failures import WrongOption
+from gateway.pipeline.errors import WrongOption
 from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.silver_sql import QUARANTINE
+from gateway.pipeline.jobs.silver import QUARANTINE
 from gateway.pipeline.jobs.spark_session import make_session
 from gateway.pipeline.land.manifest import Manifest
 

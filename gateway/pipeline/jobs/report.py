@@ -1,12 +1,14 @@
-"""An HTML page about a warehouse: what landed, how fast, how late, what is missing, what failed. One file, no script.
+"""An HTML page about a warehouse: rates, times, waits, quarantined rows, gaps, dead letters. One file, no script.
 
-Made from the manifest and the gold tables with pyarrow alone, so it needs neither Spark nor a running job.
+It is made from the manifest and the gold tables with pyarrow alone, so neither Spark nor a running job is needed. The
+plots are small SVG drawings, readable in light and dark.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -14,10 +16,9 @@ from typing import Any
 
 from gateway.config.units import show_duration
 from gateway.pipeline.jobs.job import Gold, Job
-from gateway.pipeline.jobs.plots import bar_plot, line_plot
-from gateway.pipeline.land.manifest import Manifest, Record
+from gateway.pipeline.land.manifest import Manifest, ManifestRecord
 
-TOP = 12
+MOST_BARS = 12
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2128; --soft: #57606a; --line: #d7dce2; --card: #fff; --page: #f5f6f8 }
 @media (prefers-color-scheme: dark) {
@@ -60,7 +61,7 @@ def make_report(job: Job) -> str:
     )
 
 
-def _figures(records: list[Record]) -> str:
+def _figures(records: list[ManifestRecord]) -> str:
     rows = sum(record.figures.get("rows", 0) for record in records)
     seconds = sum(record.figures.get("seconds", 0) for record in records)
     bad = sum(value for record in records for name, value in record.figures.items() if name.startswith("quarantined."))
@@ -78,18 +79,18 @@ def _figures(records: list[Record]) -> str:
     )
 
 
-def _rates(records: list[Record]) -> list[tuple[float, float]]:
+def _rates(records: list[ManifestRecord]) -> list[tuple[float, float]]:
     return [
         (record.landed - records[0].landed, record.figures.get("rows", 0) / max(record.figures.get("seconds", 0), 1e-6))
         for record in records
     ]
 
 
-def _seconds(records: list[Record]) -> list[tuple[float, float]]:
+def _seconds(records: list[ManifestRecord]) -> list[tuple[float, float]]:
     return [(record.landed - records[0].landed, record.figures.get("seconds", 0)) for record in records]
 
 
-def _waits(records: list[Record]) -> dict[str, list[tuple[float, float]]]:
+def _waits(records: list[ManifestRecord]) -> dict[str, list[tuple[float, float]]]:
     return {
         name: [
             (record.landed - records[0].landed, record.figures[f"wait.{name}"])
@@ -100,7 +101,7 @@ def _waits(records: list[Record]) -> dict[str, list[tuple[float, float]]]:
     }
 
 
-def _quarantined(records: list[Record]) -> list[tuple[float, float]]:
+def _quarantined(records: list[ManifestRecord]) -> list[tuple[float, float]]:
     return [
         (
             record.landed - records[0].landed,
@@ -120,15 +121,15 @@ def _gold_plot(warehouse: Path, manifest: Manifest, gold: Gold) -> list[tuple[st
         missing: Counter[str] = Counter()
         for row in table:
             missing[_device(row, ("kind", "previous", "next", "missing", "seq"))] += int(row["missing"] or 0)
-        return [(f"Missing messages by device ({gold.table})", bar_plot("Missing", missing.most_common(TOP)))]
+        return [(f"Missing messages by device ({gold.table})", bar_plot("Missing", missing.most_common(MOST_BARS)))]
     if gold.kind == "dead_letters":
         reasons: Counter[str] = Counter()
         for row in table:
             reasons[f"{row['reason']} {row['queue'] or ''}".strip()] += int(row["messages"])
-        return [(f"Dead letters by reason ({gold.table})", bar_plot("Dead letters", reasons.most_common(TOP)))]
+        return [(f"Dead letters by reason ({gold.table})", bar_plot("Dead letters", reasons.most_common(MOST_BARS)))]
     if gold.kind == "silence":
         silent = Counter(_device(row, ("silent_from", "returned_at")) for row in table)
-        return [(f"Silences by device ({gold.table})", bar_plot("Silences", silent.most_common(TOP)))]
+        return [(f"Silences by device ({gold.table})", bar_plot("Silences", silent.most_common(MOST_BARS)))]
     return []
 
 
@@ -153,7 +154,7 @@ def read_table(warehouse: Path, manifest: Manifest, table: str) -> list[dict[str
     return rows
 
 
-def _tables(manifest: Manifest, records: list[Record]) -> str:
+def _tables(manifest: Manifest, records: list[ManifestRecord]) -> str:
     rows: Counter[str] = Counter()
     for record in records:
         for name, table in record.tables.items():
@@ -167,4 +168,122 @@ def _tables(manifest: Manifest, records: list[Record]) -> str:
     return (
         "<section style='margin-top:1rem'><h2>Tables</h2><table><tr><th>table</th><th class='n'>batches</th>"
         f"<th class='n'>rows written</th></tr>{lines}</table></section>"
+    )
+
+
+WIDTH, HEIGHT = 640, 220
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 18, 34
+COLOURS = ("#2a78d6", "#c25a1a", "#2f8f5b", "#8a4fbf")
+
+Series = Sequence[tuple[float, float]]
+
+
+def line_plot(title: str, series: Mapping[str, Series], unit: str = "", x_unit: str = "s") -> str:
+    """Lines over time; x in seconds from the start."""
+    points = [point for each in series.values() for point in each]
+    if not points:
+        return empty_plot(title)
+    right = max(x for x, _ in points) or 1.0
+    top = nice(max(y for _, y in points))
+    parts = [_frame(title, top, unit), *_x_axis(right, x_unit)]
+    for number, (name, values) in enumerate(series.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        path = " ".join(f"{_x(x, right):.1f},{_y(y, top):.1f}" for x, y in values)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts += [
+            f'<circle cx="{_x(x, right):.1f}" cy="{_y(y, top):.1f}" r="2.5" fill="{colour}">'
+            f"<title>{escape(name)}: {y:,.6g} {escape(unit)} at {x:,.0f} {x_unit}</title></circle>"
+            for x, y in values
+        ]
+    return _svg(title, [*parts, *_legend(list(series))])
+
+
+def bar_plot(title: str, values: Sequence[tuple[str, float]], unit: str = "") -> str:
+    """Horizontal bars, as many as there are values."""
+    if not values:
+        return empty_plot(title)
+    most = max(value for _, value in values) or 1.0
+    row, label = 22, 210
+    height = TOP + row * len(values) + 12
+    parts = []
+    for number, (name, value) in enumerate(values):
+        y, length = TOP + row * number, (WIDTH - label - 90) * value / most
+        width, colour = max(length, 1), COLOURS[0]
+        shown = escape(name if len(name) <= 32 else name[:31] + "…")
+        parts += [
+            f'<text x="{label - 8}" y="{y + 14}" text-anchor="end">{shown}</text>',
+            f'<rect x="{label}" y="{y + 3}" width="{width:.1f}" height="{row - 8}" fill="{colour}" rx="2"/>',
+            f'<text x="{label + width + 6:.1f}" y="{y + 14}">{short(value)} {escape(unit)}</text>',
+        ]
+    return _svg(title, parts, height)
+
+
+def empty_plot(title: str) -> str:
+    """A plot with nothing to show says so."""
+    return _svg(title, [f'<text x="{WIDTH / 2}" y="40" text-anchor="middle">nothing to show</text>'], 64)
+
+
+def short(value: float) -> str:
+    """A number as people write it: never with an exponent."""
+    for size, name in ((1e9, "G"), (1e6, "M")):
+        if abs(value) >= size:
+            return f"{value / size:,.4g} {name}"
+    return f"{value:,.6g}"
+
+
+def nice(most: float) -> float:
+    """The next 1, 2, 2.5 or 5 times a power of ten."""
+    if most < 1e-12:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(most))
+    return next(step * power for step in (1, 2, 2.5, 5, 10, 20) if step * power >= most)
+
+
+def _x(x: float, right: float) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * x / right
+
+
+def _y(y: float, top: float) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / top
+
+
+def _frame(title: str, top: float, unit: str) -> str:
+    del title
+    lines = []
+    for part in range(5):
+        value = top * part / 4
+        y = _y(value, top)
+        lines.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{short(value)}</text>')
+    lines.append(f'<text x="{LEFT + 4}" y="{TOP - 4}">{escape(unit)}</text>')
+    return "".join(lines)
+
+
+def _x_axis(right: float, unit: str) -> list[str]:
+    steps = [right * part / 4 for part in range(5)]
+    y = HEIGHT - BOTTOM + 16
+    anchors = ("start", "middle", "middle", "middle", "end")
+    return [
+        f'<text x="{_x(x, right):.1f}" y="{y}" text-anchor="{anchor}">{short(float(f"{x:.3g}"))} {unit}</text>'
+        for x, anchor in zip(steps, anchors, strict=True)
+    ]
+
+
+def _legend(names: list[str]) -> list[str]:
+    if len(names) < 2:
+        return []
+    parts = []
+    for number, name in enumerate(names):
+        x = LEFT + 120 * number
+        parts.append(
+            f'<rect x="{x}" y="{HEIGHT - 12}" width="10" height="10" fill="{COLOURS[number % len(COLOURS)]}"/>'
+        )
+        parts.append(f'<text x="{x + 14}" y="{HEIGHT - 3}">{escape(name)}</text>')
+    return parts
+
+
+def _svg(title: str, parts: list[str], height: float = HEIGHT) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title, quote=True)}" '
+        f'xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
     )

@@ -11,19 +11,19 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.pipeline.failures import PipelineError
-from gateway.pipeline.jobs.batch import BatchWriter, includes_raw, rows_in
+from gateway.pipeline.errors import PipelineError
 from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.jobs.micro_batch import MicroBatchWriter, includes_raw, rows_in
+from gateway.pipeline.jobs.progress import JobProgress, Watch
 from gateway.pipeline.jobs.spark_session import make_session
+from gateway.pipeline.jobs.status import STATUS
 from gateway.pipeline.land.delta import DeltaLog
 from gateway.pipeline.land.durable import read_json, write_json
 from gateway.pipeline.land.landing import TASKS, Landing
-from gateway.pipeline.land.manifest import Record
-from gateway.pipeline.source.ranges import Pieces
+from gateway.pipeline.land.ranges import Ranges
 
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError")
 """Errors that starting again does not mend."""
@@ -33,45 +33,6 @@ TRIES_ONCE = 3
 NAMED_ERROR = re.compile(r"[\w.]+(?:Error|Exception|Exit|Missing|Interrupt)\b.*:")
 HELD_FOR = 90.0
 """Seconds: half as long again as a lease runs without being renewed."""
-STATUS = "_status"
-
-
-@dataclass(slots=True)
-class Progress:
-    """What a run shows while it goes on."""
-
-    job: str
-    state: str = "starting"
-    batches: int = 0
-    rows: int = 0
-    quarantined: int = 0
-    rows_per_second: float = 0.0
-    backlog: int | None = None
-    """Messages behind the last batch, as Spark counts them."""
-    batch: int | None = None
-    trigger_seconds: float = 0.0
-    input_rate: float = 0.0
-    processed_rate: float = 0.0
-    wait_p50: float | None = None
-    """Seconds from the put to the table, of the last batch."""
-    wait_p99: float | None = None
-    last_batch: float | None = None
-    restarts: int = 0
-    error: str = ""
-    started: float = field(default_factory=time.time)
-
-    def add(self, record: Record) -> None:
-        """One landed batch."""
-        rows = int(record.figures.get("rows", 0))
-        self.batches += 1
-        self.rows += rows
-        self.quarantined += sum(int(n) for name, n in record.figures.items() if name.startswith("quarantined."))
-        self.rows_per_second = rows / max(record.figures.get("seconds", 0.0), 1e-6)
-        self.last_batch = record.landed
-        self.wait_p50, self.wait_p99 = record.figures.get("wait.p50"), record.figures.get("wait.p99")
-
-
-Watch = Callable[[Progress], None]
 
 
 class JobRun:
@@ -82,10 +43,10 @@ class JobRun:
         self.job = job
         self.watch = watch
         self.warehouse = Path(job.warehouse)
-        after_rename = DeltaLog(self.warehouse, job) if job.format == "delta" else None
+        after_rename = DeltaLog(self.warehouse, job.name, job.replaced_tables) if job.format == "delta" else None
         self.landing = Landing(self.warehouse, job.name, rows_in, after_rename)
-        self.writer = BatchWriter(spark, job, self.landing)
-        self.progress = Progress(job.name)
+        self.writer = MicroBatchWriter(spark, job, self.landing)
+        self.progress = JobProgress(job.name)
         self.checkpoint = Path(job.checkpoint_folder)
         self._held_since: float | None = None
         self._telling = threading.Lock()
@@ -151,7 +112,7 @@ class JobRun:
         """Spark's name of the checkpoint."""
         return str((read_json(self.checkpoint / "metadata") or {}).get("id", ""))
 
-    def pieces(self, number: int) -> Pieces:
+    def pieces(self, number: int) -> Ranges:
         """The range of a batch, from the offset log."""
         end = self._offset(number)
         start = self._offset(number - 1) if number else None
@@ -170,20 +131,20 @@ class JobRun:
 
     def _tell(self) -> None:
         with self._telling:  # Spark's listener has a thread of its own
-            shown = {name: getattr(self.progress, name) for name in Progress.__slots__}
+            shown = {name: getattr(self.progress, name) for name in JobProgress.__slots__}
             write_json(self.warehouse / STATUS / f"{self.job.name}.json", shown, durable=False)
             self.watch(self.progress)
 
     # ---- from start to end
 
-    def run(self, *, once: bool, wait: Callable[[float], None] = time.sleep) -> Progress:
+    def run(self, *, once: bool, wait: Callable[[float], None] = time.sleep) -> JobProgress:
         """Until the queue is empty (`once`) or for ever. Failures are told and tried again with growing pauses."""
         try:
             return self._run(once=once, wait=wait)
         finally:
             self.close()
 
-    def _run(self, *, once: bool, wait: Callable[[float], None]) -> Progress:
+    def _run(self, *, once: bool, wait: Callable[[float], None]) -> JobProgress:
         failures = 0
         while True:
             began = time.time()
@@ -232,7 +193,7 @@ def first_cause(text: str) -> str:
     return next(reversed(ours or named or lines[:1]), "")[:500]
 
 
-def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> Progress:
+def run_job(job: Job, *, once: bool, watch: Watch = lambda _progress: None) -> JobProgress:
     """Run a job in a session of its own."""
     spark = make_session(job.name, job.spark)
     try:

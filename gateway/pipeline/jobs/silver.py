@@ -1,25 +1,144 @@
-"""Bronze rows to silver rows: decoded, typed, checked; good and bad ones in one write, told apart by `status`."""
+"""Silver tables: payloads decoded, values typed and checked, as Spark SQL text, then applied to bronze rows.
+
+The checks are text rather than Column objects, so that `mqgate pipeline check --sql` can show them and tests need no
+Spark. Good and bad rows are written together and told apart by `status`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gateway.pipeline.decode.decoders import decoder
-from gateway.pipeline.jobs.job import Silver
-from gateway.pipeline.jobs.silver_sql import (
-    CORRUPT,
-    DECODE_ERROR,
-    DOCUMENT,
-    OK,
-    PARSED,
-    QUARANTINE,
-    carried_columns,
-    error_expression,
-    payload_fields,
-    payload_schema,
-    typed_value,
-    value_name,
-)
+from gateway.pipeline.decode.payloads import decoder
+from gateway.pipeline.jobs.job import CARRIED, Column, Silver
+
+DOCUMENT = "_document"
+DECODE_ERROR = "_decode_error"
+PARSED = "_parsed"
+CORRUPT = "_corrupt"
+OK, QUARANTINE = "ok", "quarantine"
+
+
+def quote(name: str) -> str:
+    """An identifier as Spark SQL wants it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A string literal; r'' keeps backslashes of patterns."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def payload_fields(silver: Silver) -> list[tuple[tuple[str, ...], Column]]:
+    """The payload's fields in use, as paths."""
+    return [
+        (tuple(column.path.removeprefix("payload.").split(".")), column)
+        for column in silver.columns
+        if column.path.startswith("payload.")
+    ]
+
+
+def payload_schema(silver: Silver) -> str:
+    """The DDL for `from_json`: only the fields in use, so that others cost nothing."""
+    tree: dict[str, Any] = {}
+    for path, column in payload_fields(silver):
+        at = tree
+        for step in path[:-1]:
+            at = at.setdefault(step, {})
+        at[path[-1]] = wire_type(column)
+    tree[CORRUPT] = "string"
+    return ", ".join(f"{quote(name)} {_ddl(kind)}" for name, kind in tree.items())
+
+
+def _ddl(kind: object) -> str:
+    if isinstance(kind, dict):
+        return "struct<" + ", ".join(f"{quote(name)}: {_ddl(below)}" for name, below in kind.items()) + ">"
+    return str(kind)
+
+
+def wire_type(column: Column) -> str:
+    """The type a value has in JSON before it becomes the column's."""
+    if column.type == "timestamp":
+        return "string" if column.unit == "iso" else "double"
+    if column.type in ("date", "binary"):
+        return "string"
+    return column.type
+
+
+def raw_value(column: Column) -> str:
+    """Where the value is read from, before conversion."""
+    if column.path.startswith("payload."):
+        steps = column.path.removeprefix("payload.").split(".")
+        return ".".join([PARSED, *map(quote, steps)])
+    head, _, rest = column.path.partition(".")
+    return f"{quote(head)}[{literal(rest)}]" if rest else quote(head)
+
+
+def typed_value(column: Column) -> str:
+    """The value in the column's type; NULL where it cannot be converted."""
+    raw = raw_value(column)
+    from_payload = column.path.startswith("payload.")
+    if column.type == "timestamp":
+        return _timestamp(raw, column, from_payload)
+    if column.type == "binary":
+        return f"try_to_binary({raw}, 'base64')" if from_payload else raw
+    if from_payload and column.type != "date":
+        return raw
+    return f"try_cast({raw} AS {column.type})"
+
+
+def _timestamp(raw: str, column: Column, from_payload: bool) -> str:
+    if column.unit == "iso":
+        return f"try_cast({raw} AS timestamp)"
+    number = raw if from_payload else f"try_cast({raw} AS double)"
+    factor = {"s": 1_000_000, "ms": 1_000, "us": 1}[column.unit]
+    return f"timestamp_micros(CAST(round({number} * {factor}) AS bigint))"
+
+
+def checks(silver: Silver) -> list[tuple[str, str]]:
+    """(error code, SQL condition that is true for a bad row), in the order they are tried."""
+    listed = [("not_json", f"{PARSED} IS NULL OR {PARSED}.{CORRUPT} IS NOT NULL")]
+    for column in silver.columns:
+        listed += _column_checks(column)
+    return listed
+
+
+def value_name(column: Column) -> str:
+    """The typed value while rows are checked: a column may have the name of the message column it is read from."""
+    return f"_v_{column.name}"
+
+
+def _column_checks(column: Column) -> list[tuple[str, str]]:
+    value = quote(value_name(column))
+    found = []
+    if column.required:
+        found.append((f"missing:{column.name}", f"{raw_value(column)} IS NULL"))
+    if typed_value(column) != raw_value(column):
+        found.append((f"type:{column.name}", f"{value} IS NULL AND {raw_value(column)} IS NOT NULL"))
+    if column.type in ("float", "double"):
+        found.append((f"not_a_number:{column.name}", f"isnan({value})"))
+    if column.min is not None:
+        found.append((f"below_min:{column.name}", f"{value} < {column.min!r}"))
+    if column.max is not None:
+        found.append((f"above_max:{column.name}", f"{value} > {column.max!r}"))
+    if column.pattern is not None:
+        found.append((f"pattern:{column.name}", f"NOT ({value} RLIKE {literal(column.pattern)})"))
+    if column.values is not None:
+        allowed = ", ".join(map(literal, column.values))
+        found.append((f"not_allowed:{column.name}", f"NOT (CAST({value} AS string) IN ({allowed}))"))
+    return found
+
+
+def error_expression(silver: Silver) -> str:
+    """The first check that fails, as a code; NULL for a good row."""
+    cases = [f"WHEN {DECODE_ERROR} IS NOT NULL THEN concat('decode: ', {DECODE_ERROR})"]
+    cases += [f"WHEN {condition} THEN {literal(code)}" for code, condition in checks(silver)]
+    return "CASE " + " ".join(cases) + " END"
+
+
+def carried_columns(silver: Silver) -> list[str]:
+    """Message columns that the table does not define itself."""
+    own = {column.name for column in silver.columns}
+    return [name for name in CARRIED if name not in own]
 
 
 def silver_rows(bronze: Any, silver: Silver) -> Any:

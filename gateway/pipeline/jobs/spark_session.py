@@ -1,4 +1,9 @@
-"""A Spark session that fits: Java found, executors find our modules, settings that a long-running job wants."""
+"""A Spark session that fits: Java found, settings for long-running jobs, and our modules where executors find them.
+
+`write_package` makes the file for `spark-submit --py-files`, so that executors need not have mqgate installed. It has
+Python modules only; what they import (pyarrow, numpy, xxhash, pydantic, pyyaml) must be on the hosts. The same sources
+give the same bytes, so that a cluster's cache recognises the file.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,13 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gateway.pipeline.failures import SparkMissing
+from gateway.pipeline.errors import SparkMissing
 from gateway.pipeline.jobs.java import find_java
 
 OLDEST = (4, 2)
@@ -116,3 +122,26 @@ def worker_path(current: str) -> str:
     """PYTHONPATH on which Spark's Python processes find the package that registers the data source."""
     wanted = [str(AUTOLOAD), *filter(None, current.split(os.pathsep))]
     return os.pathsep.join(dict.fromkeys(wanted))
+
+
+PACKAGE = Path(__file__).parents[2]
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def write_package(target: Path) -> int:
+    """Write the file; how many modules are in it."""
+    count = 0
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in modules():
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+            count += 1
+    return count
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Names in the file, and sources: the package, and at the top the one by which Spark finds the data source."""
+    for root in (PACKAGE, AUTOLOAD):
+        for path in sorted(root.rglob("*.py")):
+            yield str(path.relative_to(root.parent if root is PACKAGE else root)), path

@@ -9,16 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gateway.pipeline.failures import SparkMissing
-from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.errors import SparkMissing
 from gateway.pipeline.land.landing import STATE
-from gateway.pipeline.land.manifest import Table
+from gateway.pipeline.land.manifest import LandedTable
 
 
 class DeltaLog:
     """Called by the landing after the files have their names."""
 
-    def __init__(self, warehouse: Path, job: Job) -> None:
+    def __init__(self, warehouse: Path, job: str, replaced: set[str]) -> None:
         try:
             import deltalake
         except ImportError as error:
@@ -27,16 +26,16 @@ class DeltaLog:
             ) from error
         del deltalake
         self.warehouse = warehouse
-        self.app = f"mqgate/{job.name}"
-        self.replaced = {gold.table for gold in job.gold if gold.kind in ("last", "dead_letters")}
+        self.app = f"mqgate/{job}"
+        self.replaced = replaced
 
-    def __call__(self, number: int, tables: dict[str, Table]) -> None:
+    def __call__(self, number: int, tables: dict[str, LandedTable]) -> None:
         """One version for each table of a batch."""
         for name, table in tables.items():
             if not name.startswith(f"{STATE}/") and table.files:
                 self._commit(name, table, number)
 
-    def _commit(self, name: str, table: Table, number: int) -> None:
+    def _commit(self, name: str, table: LandedTable, number: int) -> None:
         from deltalake import CommitProperties, DeltaTable, Transaction
 
         root = self.warehouse / name

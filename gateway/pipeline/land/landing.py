@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from gateway.pipeline.failpoint import failpoint
 from gateway.pipeline.land.durable import move_folder, sync_tree
-from gateway.pipeline.land.failpoint import failpoint
-from gateway.pipeline.land.manifest import Manifest, Record, Table
-from gateway.pipeline.source.ranges import Pieces, range_id
+from gateway.pipeline.land.manifest import LandedTable, Manifest, ManifestRecord
+from gateway.pipeline.land.ranges import Ranges, range_id
 
 STAGING = "_staging"
 TASKS = f"{STAGING}/tasks"
@@ -29,7 +29,7 @@ STATE = "_state"
 class AfterRename(Protocol):
     """What else must know of a batch's files before the record is written: a Delta log."""
 
-    def __call__(self, number: int, tables: dict[str, Table]) -> None:
+    def __call__(self, number: int, tables: dict[str, LandedTable]) -> None:
         """Must do nothing for a number it has seen."""
 
 
@@ -41,13 +41,13 @@ class RowCounter(Protocol):
 
 
 @dataclass(slots=True)
-class Batch:
+class MicroBatch:
     """A batch that is being landed."""
 
     landing: Landing
     query: str
     number: int
-    pieces: Pieces
+    pieces: Ranges
     trimmed: bool
     """Whether a part of the planned range had landed before."""
     figures: dict[str, float] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Batch:
         """Where the rows are now: for stages that read what an earlier stage of the same batch wrote."""
         return self.final(table) if self.final(table).exists() else self.staging(table)
 
-    def land(self) -> Record:
+    def land(self) -> ManifestRecord:
         """Make the batch visible and record it."""
         failpoint("land.stage.after")
         self.landing.manifest.check_alone()
@@ -111,12 +111,12 @@ class Landing:
         self._first = True
         self.manifest.reload()
 
-    def begin(self, query: str, number: int, pieces: Pieces) -> Batch | None:
+    def begin(self, query: str, number: int, pieces: Ranges) -> MicroBatch | None:
         """The batch to land; None when all of it has landed before."""
         if self._first:
             self.manifest.reload()
         missing = self.manifest.landed.missing(pieces)
-        batch = Batch(self, query, number, missing, trimmed=missing != pieces)
+        batch = MicroBatch(self, query, number, missing, trimmed=missing != pieces)
         if self._first:
             self._first = False
             self.clear(keep=batch.id)
@@ -137,14 +137,14 @@ class Landing:
                 gone.append(folder)
         return gone
 
-    def record(self, batch: Batch) -> Record:
+    def record(self, batch: MicroBatch) -> ManifestRecord:
         """Write the manifest's record; drop state that nothing needs any more."""
         tables = {table: self._describe(batch.final(table)) for table in batch.tables}
         number = self.manifest.next_number
         if self.after_rename:
             self.after_rename(number, tables)
         failpoint("land.manifest.before")
-        record = Record(
+        record = ManifestRecord(
             number, batch.id, self.job, batch.query, batch.number, batch.pieces, tables, time.time(), batch.figures
         )
         self.manifest.append(record)
@@ -158,15 +158,15 @@ class Landing:
         last = self.manifest.last
         return self.warehouse / last.tables[table].folder if last and table in last.tables else None
 
-    def _describe(self, folder: Path) -> Table:
+    def _describe(self, folder: Path) -> LandedTable:
         files = sorted(folder.rglob("*.parquet"))
-        return Table(
+        return LandedTable(
             str(folder.relative_to(self.warehouse)),
             sum(map(self.rows, files)),
             [(str(file.relative_to(folder)), file.stat().st_size) for file in files],
         )
 
-    def _drop_state(self, now: Record) -> None:
+    def _drop_state(self, now: ManifestRecord) -> None:
         """State is needed from the last record only."""
         for table in now.tables:
             if not table.startswith(f"{STATE}/") and table not in self.replaced:

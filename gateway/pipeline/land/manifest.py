@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.pipeline.failures import LeaseLost, PipelineError
+from gateway.pipeline.errors import LeaseLost, PipelineError
 from gateway.pipeline.land.durable import read_json, write_json
-from gateway.pipeline.source.ranges import Landed, Pieces
+from gateway.pipeline.land.ranges import Landed, Ranges
 
 FOLDER = "_manifest"
 SUMMARY = "summary.json"
@@ -27,7 +27,7 @@ FOLD_AT, FOLD_KEEPS = 4096, 1024
 
 
 @dataclass(slots=True)
-class Table:
+class LandedTable:
     """What one batch added to one table."""
 
     folder: str
@@ -38,7 +38,7 @@ class Table:
 
 
 @dataclass(slots=True)
-class Record:
+class ManifestRecord:
     """One landed batch."""
 
     number: int
@@ -46,18 +46,18 @@ class Record:
     job: str
     query: str
     batch: int
-    pieces: Pieces
-    tables: dict[str, Table]
+    pieces: Ranges
+    tables: dict[str, LandedTable]
     landed: float
     """Seconds since the epoch."""
     figures: dict[str, float] = field(default_factory=dict)
     """What the run measured: rows, quarantined, latencies, seconds."""
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Record:
+    def from_json(cls, value: dict[str, Any]) -> ManifestRecord:
         """What `write` wrote."""
         tables = {
-            name: Table(table["folder"], table["rows"], [(file, size) for file, size in table["files"]])
+            name: LandedTable(table["folder"], table["rows"], [(file, size) for file, size in table["files"]])
             for name, table in value["tables"].items()
         }
         pieces = [(name, low, high) for name, low, high in value["pieces"]]
@@ -70,9 +70,9 @@ class Manifest:
     def __init__(self, warehouse: Path) -> None:
         self.folder = warehouse / FOLDER
         self.landed = Landed()
-        self.last: Record | None = None
+        self.last: ManifestRecord | None = None
         self.folders: dict[str, set[str]] = {}
-        """Table to the batch folders that belong to it."""
+        """LandedTable to the batch folders that belong to it."""
         self._read()
 
     @property
@@ -80,7 +80,7 @@ class Manifest:
         """The number of the next record."""
         return self.last.number + 1 if self.last else 1
 
-    def append(self, record: Record) -> None:
+    def append(self, record: ManifestRecord) -> None:
         """Write one record; the batch is landed when this returns."""
         self.check_alone()
         write_json(self.folder / f"{record.number:012d}-{record.id}.json", asdict(record))
@@ -109,7 +109,7 @@ class Manifest:
             self.reload()
             yield
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[ManifestRecord]:
         """The records that were not folded yet, oldest first."""
         return [self._load(path) for path in self._files()]
 
@@ -156,21 +156,21 @@ class Manifest:
             self.landed.add([(name, low, high) for low, high in spans])
         self.folders = {table: set(folders) for table, folders in summary.get("folders", {}).items()}
         if summary.get("last"):
-            self.last = Record.from_json(summary["last"])
+            self.last = ManifestRecord.from_json(summary["last"])
         known_to = summary.get("known_to", 0)
         for path in self._files():
             if int(path.name.partition("-")[0]) > known_to:
                 self._add(self._load(path))
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: ManifestRecord) -> None:
         self.landed.add(record.pieces)
         for name, table in record.tables.items():
             self.folders.setdefault(name, set()).add(table.folder)
         self.last = record
 
-    def _load(self, path: Path) -> Record:
+    def _load(self, path: Path) -> ManifestRecord:
         try:
-            return Record.from_json(json.loads(path.read_text(encoding="utf-8")))
+            return ManifestRecord.from_json(json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, KeyError, TypeError) as error:
             raise PipelineError(
                 f"{path} is damaged ({error}): restore it from a backup, or move the warehouse away and land again "

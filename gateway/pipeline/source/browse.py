@@ -8,14 +8,15 @@ One task for each queue, over a connection of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from gateway.errors import MQError
 from gateway.mq import constants as mq
-from gateway.pipeline.failures import QueueUnreachable, WrongOption
+from gateway.pipeline.errors import QueueUnreachable, WrongOption
 from gateway.pipeline.source.options import Options
-from gateway.pipeline.source.reach import Extent, Piece
+from gateway.pipeline.source.queue_access import BatchExtent, Piece
 from gateway.queue_manager.store.known import Known
 
 EVERYTHING = 1 << 62
@@ -67,11 +68,11 @@ class BrowsePiece(NamedTuple):
     def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
         """Its messages in the queue's order, as they are at this moment."""
         del heads
-        from gateway.pipeline.drain.drained_queue import Got, browsed
+        from gateway.pipeline.drain.ibm_queue import GotMessage, browsed
 
         session = self.server.connect()
         try:
-            messages: list[Got] = []
+            messages: list[GotMessage] = []
             first = size = 0
             for message in browsed(session, self.queue):
                 if first + len(messages) >= self.high:
@@ -92,41 +93,29 @@ def chunk_of(queue: str, messages: list[Any], first: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from gateway.pipeline.drain.drainer import blanked, header_length, priority_of
-    from gateway.pipeline.source.chunks import Chunk
+    from gateway.pipeline.journal.chunks import Chunk
 
-    heads, bodies, micros, priorities = [], [], [], []
-    for md, data in messages:
-        cut = header_length(md, data)
-        head, put = blanked(md)
-        heads.append(head + data[:cut])
-        bodies.append(data[cut:])
-        micros.append(put)
-        priorities.append(priority_of(md))
-    encoded = pa.array(heads, pa.binary()).dictionary_encode()
-    ids = np.frombuffer(b"".join(md[48:96] for md, _ in messages), dtype=np.uint8).reshape(-1, 48)
+    parts = [message.parts() for message in messages]
+    encoded = pa.array([head for head, _, _ in parts], pa.binary()).dictionary_encode()
+    ids = np.frombuffer(b"".join(message.msg_id + message.correl_id for message in messages), dtype=np.uint8).reshape(
+        -1, 48
+    )
     return Chunk(
-        _stretches(queue, priorities),
+        _runs(queue, [message.priority for message in messages]),
         np.arange(first, first + len(messages), dtype=np.int64),
-        np.array(micros, dtype=np.int64),
+        np.array([micros for _, _, micros in parts], dtype=np.int64),
         encoded.dictionary,
         encoded.indices.to_numpy().astype(np.int64),
-        pa.array(bodies, pa.binary()),
+        pa.array([body for _, body, _ in parts], pa.binary()),
         np.ascontiguousarray(ids[:, :24]),
         np.ascontiguousarray(ids[:, 24:]),
         {},
     )
 
 
-def _stretches(queue: str, priorities: list[int]) -> list[tuple[str, int, int]]:
-    """Neighbours of the same priority together."""
-    found: list[tuple[str, int, int]] = []
-    for priority in priorities:
-        if found and found[-1][1] == priority:
-            found[-1] = (queue, priority, found[-1][2] + 1)
-        else:
-            found.append((queue, priority, 1))
-    return found
+def _runs(queue: str, priorities: list[int]) -> list[tuple[str, int, int]]:
+    """Queue, priority and rows of consecutive messages with the same priority."""
+    return [(queue, priority, len(list(same))) for priority, same in groupby(priorities)]
 
 
 class BrowseAccess:
@@ -141,12 +130,14 @@ class BrowseAccess:
         if any("*" in name for name in self.queues):
             raise WrongOption(f"option 'queue' is {options.queue!r}: name the queues of IBM MQ one by one, with commas")
 
-    def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> Extent:
+    def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> BatchExtent:
         """How many there are: asked of the queue manager, which also says whether the queues exist."""
         del queues, low, rows, size
         session = self.server.connect()
         try:
-            return Extent(EVERYTHING, sum(int(session.inquire(one, mq.MQIA_CURRENT_Q_DEPTH)) for one in self.queues))
+            return BatchExtent(
+                EVERYTHING, sum(int(session.inquire(one, mq.MQIA_CURRENT_Q_DEPTH)) for one in self.queues)
+            )
         except MQError as error:
             raise QueueUnreachable(str(error)) from error
         finally:

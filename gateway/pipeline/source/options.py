@@ -1,14 +1,14 @@
-"""The options of the data source `mqqueue`, read once, with errors that name the option. Pure."""
+"""The options of the data source `mqqueue`, with errors that name the option. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gateway.config.units import Wrong, parse_duration, parse_size
-from gateway.pipeline.failures import WrongOption
-from gateway.pipeline.land.folders import plain_folder
+from gateway.pipeline.errors import WrongOption
 
 NAMES = (
     "path", "url", "token", "tokenFile", "caFile", "queueManager", "queue", "consumerGroup", "consume", "startingSeq",
@@ -190,3 +190,21 @@ def _moment(text: Mapping[str, str], name: str) -> int | None:
     except ValueError as error:
         raise WrongOption(f"option {name!r} is {value!r}: write ISO 8601, such as 2026-11-21T12:00:00Z") from error
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+")
+
+
+def plain_folder(given: str) -> str:
+    """The folder's path, also of file:///path. Wrong for what lies behind another scheme."""
+    found = _SCHEME.match(given)
+    if found is None:
+        return given
+    if found[1].lower() == "file" and (given[5:8] == "///" or given[5:7] != "//"):
+        return "/" + given[found.end() :]
+    raise Wrong(
+        f"{given!r} is not a folder: a batch becomes visible by renaming it, and cursors rely on that, which "
+        f"{found[1]}: does not give",
+        "give a path on a file system that all processes share (local, NFS, CephFS, a mounted volume) and copy landed "
+        'batches from there; or write the rows of format("mqqueue") with one of Spark\'s own sinks',
+    )

@@ -3,11 +3,16 @@
 Order of calls that the protocol rests on (Spark 4.2 and later): `latestOffset(start)` is called only when the batch
 that ended at `start` is in the commit log, `commit` only when a further batch has data. So the cursor moves in both,
 and the depth of a queue reaches zero without further messages. `read` runs in other processes, any number of times.
+
+Writing: tasks build messages, the driver puts a batch in one unit of work together with its number. A batch that Spark
+repeats after a crash finds its number there and adds nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
 import socket
 import time
 from collections.abc import Iterable, Iterator
@@ -15,7 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -24,13 +38,17 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from gateway.pipeline.failures import DataLost, WrongOption
-from gateway.pipeline.land.failpoint import failpoint
-from gateway.pipeline.source.columns import FILES, select_columns, spark_schema
-from gateway.pipeline.source.filters import Bounds, push
-from gateway.pipeline.source.groups import Group
+from gateway.pipeline.decode.columns import FILES, select_columns, spark_schema
+from gateway.pipeline.errors import DataLost, QueueUnreachable, WrongOption
+from gateway.pipeline.failpoint import failpoint
+from gateway.pipeline.journal.groups import ConsumerGroup
+from gateway.pipeline.journal.puts import PutTarget, encode_part, write_part
+from gateway.pipeline.source.bounds import Bounds, push
+from gateway.pipeline.source.browse import BrowseAccess
+from gateway.pipeline.source.http_access import HttpAccess, MixedAccess
 from gateway.pipeline.source.options import Options
-from gateway.pipeline.source.reach import Access, Extent, Piece, access_of
+from gateway.pipeline.source.queue_access import BatchExtent, JournalAccess, Piece, QueueAccess
+from gateway.pipeline.source.tasks import TaskReader
 
 Offset = dict[str, int]
 LEAST_ROWS = 2_000
@@ -67,16 +85,33 @@ class MqQueueDataSource(DataSource):
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         """Rows to a queue."""
-        from gateway.pipeline.source.sink import QueueWriter
+        from gateway.pipeline.source.source import QueueWriter
 
         return QueueWriter(self.parsed, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
         """The batches of a stream to a queue, each once."""
-        from gateway.pipeline.source.sink import QueueStreamWriter
+        from gateway.pipeline.source.source import QueueStreamWriter
 
         checkpoint = dict(self.options).get("checkpointlocation", "")
         return QueueStreamWriter(self.parsed, schema, overwrite=overwrite, checkpoint=checkpoint)
+
+
+def access_of(options: Options) -> QueueAccess:
+    """The access that the options ask for: with `path` messages are read from files, with `url` cursors are kept by the
+    gateway; with `connection` or `ccdt` queues of IBM MQ are browsed."""
+    if options.connection or options.ccdt:
+        return BrowseAccess(options)
+    if options.url and options.path:
+        return MixedAccess(HttpAccess(options), JournalAccess(Path(options.path)))
+    if options.url:
+        return HttpAccess(options)
+    if options.path:
+        return JournalAccess(Path(options.path))
+    raise QueueUnreachable(
+        "say where the queue is: option path (data folder of an embedded queue manager), url (administration address "
+        "of a running gateway, with tokenFile), or connection and channel (IBM MQ, to look at)"
+    )
 
 
 class QueuePartition(InputPartition):
@@ -88,65 +123,18 @@ class QueuePartition(InputPartition):
         self.bounds = bounds
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What tasks need, pickled once at the start of a query."""
-
-    options: Options
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, options: Options, schema: Any) -> Reading:
-        """With the columns of the schema that Spark was told, or of the files."""
-        names = tuple(schema.fieldNames())
-        if not options.staging:
-            return cls(options, names)
-        if names != tuple(column.name for column in FILES):
-            raise WrongOption("with option staging Spark is handed files: leave the schema out and name `columns`")
-        chosen = select_columns(options.columns, include_raw=options.include_raw)
-        return cls(options, tuple(column.name for column in chosen))
-
-    def handed_over(self, partition: QueuePartition) -> Iterator[Any]:
-        """Record batches, rows with transfer=rows, or with staging what is told of the file they are in."""
-        batches = self._batches(partition)
-        if self.options.staging:
-            from gateway.pipeline.source.row_files import write_rows
-
-            yield from write_rows(Path(self.options.staging), batches)
-        elif self.options.transfer == "rows":
-            for batch in batches:
-                yield from zip(*(column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns), strict=True)
-        else:
-            yield from batches
-
-    def _batches(self, partition: QueuePartition) -> Iterator[Any]:
-        from gateway.pipeline.source.rows import decoder_of
-
-        if partition.piece is None:
-            return
-        decoder = decoder_of(self.options.queue_manager, self.names)
-        for chunk in partition.piece.chunks(self.options.arrow_batch_size, decoder.heads):
-            batch = decoder.batch(chunk)
-            if partition.bounds is not None:
-                batch = partition.bounds.apply(batch, chunk)
-            if batch.num_rows:
-                yield batch
-            failpoint("read.middle")
-        decoder.keep()
-
-
 class QueueReader(DataSourceReader):
     """Backfill and replay: all that lies between two numbers or times."""
 
     def __init__(self, options: Options, schema: Any) -> None:
-        self.reading = Reading.of(options, schema)
+        self.tasks = TaskReader.of(options, schema)
         self.bounds = Bounds(
             options.starting_seq or 0, options.ending_seq, options.starting_micros, options.ending_micros
         )
 
     def partitions(self) -> list[QueuePartition]:
         """The plan is a snapshot: what comes later is not read."""
-        options, access = self.reading.options, access_of(self.reading.options)
+        options, access = self.tasks.options, access_of(self.tasks.options)
         end = access.extent(options.queue, self.bounds.low, None)
         high = end.next if self.bounds.high is None else min(self.bounds.high, end.next)
         pieces = access.pieces(options.queue, self.bounds.low, high, parts_for(options, end.messages))
@@ -155,7 +143,7 @@ class QueueReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Runs in a task."""
-        return self.reading.handed_over(partition)
+        return self.tasks.read(partition.piece, partition.bounds)
 
 
 class PushdownReader(QueueReader):
@@ -171,7 +159,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module for the order of calls."""
 
     def __init__(self, options: Options, schema: Any) -> None:
-        self.reading = Reading.of(options, schema)
+        self.tasks = TaskReader.of(options, schema)
         self.options = options
         self.group = options.consumer_group or "spark"
         if options.ending_seq is not None or options.ending_micros is not None:
@@ -179,10 +167,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "a stream has no end: leave endingSeq and endingTimestamp out, or read in batch (spark.read)"
             )
         self.owner = f"{socket.gethostname()}:{os.getpid()}"
-        self._access: Access | None = None
-        self._lease: Group | None = None
+        self._access: QueueAccess | None = None
+        self._lease: ConsumerGroup | None = None
         self._end: Offset | None = None
-        self._until: Extent | None = None
+        self._until: BatchExtent | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get a reader too, and need nothing of the driver's."""
@@ -191,15 +179,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- the driver's side
 
     @property
-    def access(self) -> Access:
+    def access(self) -> QueueAccess:
         """Opened when first needed, in the process that plans."""
         if self._access is None:
             self._access = access_of(self.options)
         return self._access
 
-    def _leased(self) -> Group:
+    def _leased(self) -> ConsumerGroup:
         if self._lease is None:
-            wanted = Group(self.group, self.options.queue, self.options.consume, self.options.purge_delay)
+            wanted = ConsumerGroup(self.group, self.options.queue, self.options.consume, self.options.purge_delay)
             self._lease = self.access.acquire(wanted, self.owner, self.options.lease_ttl)
         return self._lease
 
@@ -240,12 +228,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         high = found.next
         if self._until is not None and high > self._until.next:
             high = max(start["next"], self._until.next)
-            found = Extent(high, self.access.count(self.options.queue, start["next"], high))
+            found = BatchExtent(high, self.access.count(self.options.queue, start["next"], high))
             if not found.messages:
                 return start
         return {"messages": start["messages"] + found.messages, "next": high}
 
-    def _waited(self, start: Offset, rows: int | None, size: int | None) -> Extent:
+    def _waited(self, start: Offset, rows: int | None, size: int | None) -> BatchExtent:
         """Look again for a bounded time, so that an idle query need not run empty triggers."""
         until = time.monotonic() + self.options.idle_wait
         while True:
@@ -296,7 +284,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Runs in a task, without removing anything."""
-        return self.reading.handed_over(partition)
+        return self.tasks.read(partition.piece, partition.bounds)
 
 
 def limits(limit: ReadLimit, options: Options) -> tuple[int | None, int | None]:
@@ -313,3 +301,89 @@ def limits(limit: ReadLimit, options: Options) -> tuple[int | None, int | None]:
 def parts_for(options: Options, rows: int) -> int:
     """As many partitions as asked for, fewer for few rows."""
     return max(1, min(options.partitions, rows // LEAST_ROWS))
+
+
+@dataclass
+class TaskMessages(WriterCommitMessage):
+    """What one task has made."""
+
+    data: bytes
+    file: str = ""
+    """Where the messages lie instead, with option staging."""
+
+    def read(self) -> bytes:
+        """The messages."""
+        return Path(self.file).read_bytes() if self.file else self.data
+
+
+def staged(folder: str, data: bytes) -> TaskMessages:
+    """A task's messages as a file on a folder that driver and executors share, so that they need not travel through
+    Spark's messages."""
+    target = Path(folder) / f"{secrets.token_hex(8)}.arrow"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+    return TaskMessages(b"", str(target))
+
+
+def drop(messages: list[Any]) -> None:
+    """Staged files have served."""
+    for message in messages:
+        if message is not None and message.file:
+            Path(message.file).unlink(missing_ok=True)
+
+
+class _Writing:
+    """What both writers share."""
+
+    def __init__(self, options: Options, schema: Any, *, overwrite: bool, checkpoint: str = "") -> None:
+        if overwrite:
+            raise WrongOption('mode "overwrite" would clear the queue: write with mode "append"')
+        if any(mark in options.queue for mark in "*,"):
+            raise WrongOption(f"option 'queue' is {options.queue!r}: rows are written to one queue")
+        if "payload" not in schema.fieldNames():
+            raise WrongOption("rows written to mqqueue need a column `payload` (binary or string)")
+        self.options = options
+        self.txn = options.txn or (
+            hashlib.blake2b(checkpoint.encode(), digest_size=8).hexdigest() if checkpoint else ""
+        )
+
+    def write(self, iterator: Iterator[Any]) -> TaskMessages:
+        """In a task: rows to messages."""
+        options = self.options
+        template = {
+            "persistence": options.persistence,
+            "priority": options.priority,
+            "expiry": options.expiry,
+            "format": options.format,
+        }
+        data = write_part(encode_part(batch, template) for batch in iterator)
+        return staged(options.staging, data) if options.staging else TaskMessages(data)
+
+    def put(self, messages: list[Any], batch: int) -> int:
+        """In the driver: all parts at once."""
+        options = self.options
+        sending = PutTarget(options.queue, options.priority, options.expiry, options.persistence == 1)
+        parts = [message.read() for message in messages if message is not None]
+        done = access_of(options).put(sending, parts, self.txn, batch)
+        drop(messages)
+        return done
+
+    def abort(self, messages: list[Any], batchId: int = 0) -> None:  # noqa: N803, ARG002
+        """Nothing has been put yet."""
+        drop(messages)
+
+
+class QueueWriter(_Writing, DataSourceArrowWriter):
+    """`df.write.format("mqqueue")`: with option txn a repetition adds nothing."""
+
+    def commit(self, messages: list[Any]) -> None:
+        """All tasks are done."""
+        self.put(messages, 0)
+
+
+class QueueStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("mqqueue")`: batches by the query's checkpoint, or option txn."""
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """All tasks of the batch are done."""
+        self.put(messages, batchId)

@@ -16,7 +16,7 @@ from gateway.ports.batch import Puts, Unit
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install '.[spark]'")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
 
-from gateway.pipeline.failures import QueueUnreachable, WrongOption
+from gateway.pipeline.errors import QueueUnreachable, WrongOption
 from gateway.pipeline.source.source import MqQueueDataSource
 
 pytestmark = [pytest.mark.mqi, pytest.mark.filterwarnings("default")]

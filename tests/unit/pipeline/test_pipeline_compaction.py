@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline.jobs.batch import rows_in
-from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.job_file import parse_job
-from gateway.pipeline.land import compaction
+from gateway.pipeline.jobs import compaction
+from gateway.pipeline.jobs.job import Job, parse_job
+from gateway.pipeline.jobs.micro_batch import rows_in
 from gateway.pipeline.land.landing import Landing
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")

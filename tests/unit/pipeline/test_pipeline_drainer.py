@@ -13,10 +13,10 @@ from device_fleet import SMALL
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.pipeline.drain import drainer
-from gateway.pipeline.drain.drained_queue import Got
 from gateway.pipeline.drain.drainer import Drainer
-from gateway.pipeline.land.failpoint import POINTS
-from gateway.pipeline.source.owner import StoreJournal
+from gateway.pipeline.drain.ibm_queue import GotMessage
+from gateway.pipeline.failpoint import POINTS
+from gateway.pipeline.journal.owner import StoreJournal
 from gateway.queue_manager.journal.store import Store
 
 
@@ -28,14 +28,14 @@ class Queue:
     """A queue with a unit of work: what was got and not committed comes again."""
 
     def __init__(self, count: int) -> None:
-        self.waiting = [Got(mqmd.build(msg_id=bytes([at % 250 + 1]) * 24), b"%d" % at) for at in range(count)]
-        self.open: list[Got] = []
+        self.waiting = [GotMessage(mqmd.build(msg_id=bytes([at % 250 + 1]) * 24), b"%d" % at) for at in range(count)]
+        self.open: list[GotMessage] = []
 
-    def get(self, limit: int, wait: float) -> list[Got]:
+    def get(self, limit: int, wait: float) -> list[GotMessage]:
         self.open = list(self.waiting[:limit])
         return self.open
 
-    def get_by_id(self, msg_id: bytes) -> Got | None:
+    def get_by_id(self, msg_id: bytes) -> GotMessage | None:
         for each in self.waiting:
             if each.md[48:72] == msg_id and not any(each is other for other in self.open):
                 self.open.append(each)
@@ -60,7 +60,10 @@ def bodies(path: Path) -> list[bytes]:
 def drain(queue: Queue, path: Path) -> drainer.Drained:
     store = Store.open(path, clock=time.time, options=SMALL)
     try:
-        return Drainer(queue, StoreJournal(store), "Q", batch=10).run(stop_when_empty=True, wait=0.0)
+        draining = Drainer(queue, StoreJournal(store), "Q", batch=10)
+        while draining.step(0.0):
+            pass
+        return draining.drained
     finally:
         store.close()
 
@@ -113,12 +116,12 @@ def test_another_message_with_the_msgid_of_one_in_doubt(tmp_path: Path, monkeypa
     """Only the message that was appended is dropped, each copy as often as it was there."""
     same = mqmd.build(msg_id=b"S" * 24)
     queue = Queue(0)
-    queue.waiting = [Got(same, b"one"), Got(same, b"one"), Got(same, b"two")]
+    queue.waiting = [GotMessage(same, b"one"), GotMessage(same, b"one"), GotMessage(same, b"two")]
     with monkeypatch.context() as patched:
         patched.setattr(drainer, "failpoint", dying("drain.append.after", 1))
         with pytest.raises(Killed):
             drain(queue, tmp_path)
-    queue.waiting = [Got(same, b"three"), *queue.waiting, *[Got(same, b"one") for _ in range(15)]]
+    queue.waiting = [GotMessage(same, b"three"), *queue.waiting, *[GotMessage(same, b"one") for _ in range(15)]]
     done = drain(queue, tmp_path)
     assert done.repeated == 3
     assert sorted(bodies(tmp_path)) == sorted([b"one"] * 17 + [b"two", b"three"])
@@ -127,9 +130,9 @@ def test_another_message_with_the_msgid_of_one_in_doubt(tmp_path: Path, monkeypa
 def test_what_differs_in_every_message_stands_in_columns(tmp_path: Path) -> None:
     """Heads are shared, and the message is what it was when it is read back."""
     pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
-    from gateway.pipeline.source.columns import COLUMNS
-    from gateway.pipeline.source.reach import LocalAccess
-    from gateway.pipeline.source.rows import RowDecoder
+    from gateway.pipeline.decode.columns import COLUMNS
+    from gateway.pipeline.decode.row_decoder import RowDecoder
+    from gateway.pipeline.source.queue_access import JournalAccess
 
     front = rfh2.build([folder("usr", {"site": "lima"})], format_name=b"MQSTR   ")
     queue = Queue(0)
@@ -138,10 +141,10 @@ def test_what_differs_in_every_message_stands_in_columns(tmp_path: Path) -> None
             format=rfh2.FORMAT, encoding=546, msg_id=bytes([at + 1]) * 24, correl_id=bytes([at + 7]) * 24,
             put_date=b"20261121", put_time=b"204501%02d" % at, priority=at % 2 * 4,
         )  # fmt: skip
-        queue.waiting.append(Got(md, front + b"%d" % at))
+        queue.waiting.append(GotMessage(md, front + b"%d" % at))
     sent = {each.md[48:72]: each for each in queue.waiting}
     drain(queue, tmp_path)
-    found = [chunk for piece in LocalAccess(tmp_path).pieces("Q", 0, 1 << 40, 1) for chunk in piece.chunks(1000)]
+    found = [chunk for piece in JournalAccess(tmp_path).pieces("Q", 0, 1 << 40, 1) for chunk in piece.chunks(1000)]
     assert sum(chunk.rows for chunk in found) == 20
     assert sum(len(chunk.heads) for chunk in found) == 2, "one for each priority"
     for chunk in found:

@@ -6,10 +6,9 @@ import pytest
 
 from gateway.config.units import Wrong
 from gateway.errors import ConfigurationError
-from gateway.pipeline.failures import WrongOption
-from gateway.pipeline.jobs.job_file import parse_job
-from gateway.pipeline.land.folders import plain_folder
-from gateway.pipeline.source.options import Options
+from gateway.pipeline.errors import WrongOption
+from gateway.pipeline.jobs.job import parse_job
+from gateway.pipeline.source.options import Options, plain_folder
 
 JOB = """version: 1
 name: plant

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from gateway.pipeline.failures import LeaseHeld, LeaseLost, WrongOption
-from gateway.pipeline.source import groups
-from gateway.pipeline.source.groups import Group
+from gateway.pipeline.errors import LeaseHeld, LeaseLost, WrongOption
+from gateway.pipeline.journal import groups
+from gateway.pipeline.journal.groups import ConsumerGroup
 
-WANTED = Group("g", "A.*", consume=True, delay=600.0)
+WANTED = ConsumerGroup("g", "A.*", consume=True, delay=600.0)
 
 
 def test_a_second_driver_waits_until_the_lease_has_run_out() -> None:
@@ -38,7 +38,7 @@ def test_a_dead_driver_of_the_same_host_is_not_waited_for() -> None:
 def test_a_group_keeps_its_queues() -> None:
     held = groups.acquire(None, WANTED, "one:1", 60.0, 1000.0)
     with pytest.raises(WrongOption, match=r"reads 'A\.\*', not 'B'"):
-        groups.acquire(held, Group("g", "B"), "one:1", 60.0, 1000.0)
+        groups.acquire(held, ConsumerGroup("g", "B"), "one:1", 60.0, 1000.0)
 
 
 def test_a_cursor_never_goes_back_unless_moved_by_hand() -> None:
@@ -64,8 +64,8 @@ def test_purge_waits_for_two_further_batches_and_the_delay() -> None:
 
 
 def test_the_slowest_group_decides_and_readers_alone_purge_nothing() -> None:
-    fast = Group("fast", "A.*", cursor=300, marks=[(0.0, 300)], delay=1.0)
-    slow = Group("slow", "A.X", consume=False, cursor=50)
+    fast = ConsumerGroup("fast", "A.*", cursor=300, marks=[(0.0, 300)], delay=1.0)
+    slow = ConsumerGroup("slow", "A.X", consume=False, cursor=50)
     assert groups.due([fast, slow], ["A.X", "A.Y", "B"], 100.0) == {"A.X": 50, "A.Y": 300}
     assert groups.due([slow], ["A.X"], 100.0) == {}
 
@@ -76,4 +76,4 @@ def test_a_record_survives_and_marks_stay_bounded() -> None:
         group = groups.acknowledge(group, 1, at + 1, 60.0, float(at))
     assert len(group.marks) <= groups.MARKS
     assert group.marks[-1] == (999.0, 1000)
-    assert Group.decode(group.encode()) == group
+    assert ConsumerGroup.decode(group.encode()) == group

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline.failures import JavaMissing
+from gateway.pipeline.errors import JavaMissing
 from gateway.pipeline.jobs import java
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigurationError
-from gateway.pipeline.jobs.job import Job
-from gateway.pipeline.jobs.job_file import job_schema, parse_job, read_job
-from gateway.pipeline.jobs.silver_sql import checks, error_expression, payload_schema, typed_value
+from gateway.pipeline.jobs.job import Job, job_schema, parse_job, read_job
+from gateway.pipeline.jobs.silver import checks, error_expression, payload_schema, typed_value
 
 GOOD = """
 version: 1

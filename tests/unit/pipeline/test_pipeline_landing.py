@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.pipeline.failures import LeaseLost
-from gateway.pipeline.land.landing import Batch, Landing
+from gateway.pipeline.errors import LeaseLost
+from gateway.pipeline.land.landing import Landing, MicroBatch
 from gateway.pipeline.land.manifest import Manifest
-from gateway.pipeline.source.ranges import Pieces
+from gateway.pipeline.land.ranges import Ranges
 
 
 def rows(file: Path) -> int:
@@ -20,7 +20,7 @@ def landing(folder: Path) -> Landing:
     return Landing(folder, "job", rows)
 
 
-def write(batch: Batch | None, table: str = "bronze") -> None:
+def write(batch: MicroBatch | None, table: str = "bronze") -> None:
     assert batch is not None
     target = batch.stage(table)
     if target is not None:
@@ -33,7 +33,7 @@ def visible(folder: Path) -> list[int]:
     return sorted(int(n) for file in folder.glob("bronze/batch=*/*.parquet") for n in file.read_text().split())
 
 
-def piece(low: int, high: int) -> Pieces:
+def piece(low: int, high: int) -> Ranges:
     return [("job:Q", low, high)]
 
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pipeline.source.ranges import Landed, condition, merged, range_id, split_range, without
+from gateway.pipeline.land.ranges import Landed, condition, merged, range_id, without
+from gateway.pipeline.source.http_access import split_range
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda pair: (min(pair), max(pair) + 1)))
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.pipeline.jobs.plots import bar_plot, line_plot, nice, short
-from gateway.pipeline.jobs.status import metrics_text, status_lines
+from gateway.pipeline.jobs.metrics import metrics_text
+from gateway.pipeline.jobs.report import bar_plot, line_plot, nice, short
+from gateway.pipeline.jobs.status import status_lines
 
 STATUS: dict[str, Any] = {
     "job": "plant",

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from device_fleet import SMALL, write_journal
 
-from gateway.pipeline.source.owner import Owner, StoreJournal
-from gateway.pipeline.source.service import PipelineService
+from gateway.pipeline.journal.owner import Owner, StoreJournal
+from gateway.pipeline.journal.service import PipelineService
 from gateway.queue_manager.journal.store import Store
 
 

@@ -1,0 +1,108 @@
+"""Payload formats to JSON text, one function over a column each. Pure; needs neither Spark nor pyarrow.
+
+Everything becomes JSON text because one typed path behind it (Spark's `from_json` and the checks of silver.py) then
+serves every format. A payload that cannot be decoded gives an error text instead of a document, never an exception:
+the row goes to quarantine with its raw payload.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import importlib
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gateway.pipeline.decode.sparkplug import decode_payload
+from gateway.pipeline.errors import PipelineError, WrongOption
+
+Decoded = tuple[list[str | None], list[str | None]]
+"""Documents and errors, parallel; exactly one of the two is given for each payload."""
+
+Hook = Callable[[bytes], Any]
+
+BUILT_IN = ("json", "cbor", "sparkplug_b", "text", "raw")
+MAX_ERROR = 200
+
+
+def decoder(name: str) -> Callable[[Iterable[bytes]], Decoded]:
+    """The function for `json`, `cbor`, `sparkplug_b`, `text`, `raw` or `python:module:function`."""
+    return lambda payloads: decode_column(_one(name), payloads)
+
+
+def decode_column(one: Hook, payloads: Iterable[bytes]) -> Decoded:
+    """Apply `one` to every payload. What it raises is that row's error: a hook is somebody else's code."""
+    documents: list[str | None] = []
+    errors: list[str | None] = []
+    for payload in payloads:
+        try:
+            documents.append(json.dumps(one(payload), default=_plain, allow_nan=False))
+            errors.append(None)
+        except Exception as error:  # noqa: BLE001 - whatever a payload does to a decoder, the row must land
+            documents.append(None)
+            errors.append(f"{type(error).__name__}: {error}"[:MAX_ERROR])
+    return documents, errors
+
+
+def _one(name: str) -> Hook:
+    if name.startswith("python:"):
+        return load_hook(name.removeprefix("python:"))
+    if name == "cbor":
+        return _cbor()
+    known: dict[str, Hook] = {"json": json.loads, "sparkplug_b": decode_payload, "text": decode_text, "raw": decode_raw}
+    if name not in known:
+        raise WrongOption(f"no decoder {name!r}: use one of {', '.join(BUILT_IN)} or python:module:function")
+    return known[name]
+
+
+def load_hook(reference: str) -> Hook:
+    """`package.module:function`, which takes the payload and returns anything JSON can hold."""
+    module, _, function = reference.partition(":")
+    try:
+        hook = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise WrongOption(f"decoder python:{reference} cannot be loaded ({error}): write python:module:function, "
+                          "and put the module on PYTHONPATH of driver and executors") from error  # fmt: skip
+    if not callable(hook):
+        raise WrongOption(f"decoder python:{reference} is not a function")
+    return hook  # type: ignore[no-any-return]
+
+
+def decode_text(payload: bytes) -> dict[str, str]:
+    """UTF-8 text as the field `text`."""
+    return {"text": payload.decode()}
+
+
+def decode_raw(payload: bytes) -> dict[str, Any]:
+    """Any bytes: their length and Base64."""
+    return {"length": len(payload), "base64": base64.b64encode(payload).decode()}
+
+
+def _cbor() -> Hook:
+    try:
+        import cbor2
+    except ImportError as error:
+        raise PipelineError("decode: cbor needs the package cbor2: pip install 'mqgate[spark]'") from error
+
+    def decode(payload: bytes) -> Any:
+        import io
+
+        source = io.BytesIO(payload)
+        document = cbor2.CBORDecoder(source).decode()
+        if source.tell() != len(payload) and source.read(1):
+            raise PipelineError("bytes follow the CBOR item")
+        return document
+
+    return decode
+
+
+def _plain(value: Any) -> Any:
+    """What CBOR and hooks return and JSON lacks."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, (dt.datetime, dt.date)):
+        return value.isoformat()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
+    return str(value)

@@ -1,0 +1,238 @@
+"""Decodes chunks into record batches with exactly the columns asked for. This is the data source's fast path.
+
+Each distinct head is decoded once (`head_table.py`) and its values are taken by number; identifiers and times that the
+queue manager derives are computed as columns. Three cases: heads repeat (`_static`); they differ only in values of
+fixed length, which are cut out first (`volatile_values.py`); or they differ altogether (`varying_headers.py`). Header
+bytes at the start of a body are expected to be the packet identifier, which has no column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gateway.pipeline.decode.arrays import WHOLE, Array, front, groups, identifiers, in_place, override, whole_data
+from gateway.pipeline.decode.columns import MessageColumn, arrow_schema, arrow_type, columns_of
+from gateway.pipeline.decode.head_table import REMEMBERED, UNDECODED, HeadTable, identity_columns, said_by_any
+from gateway.pipeline.decode.varying_headers import decode_varying
+from gateway.pipeline.decode.volatile_values import VolatileValues, restored
+from gateway.pipeline.journal.chunks import Chunk
+from gateway.ports.batch import MQMD_LENGTH
+from gateway.queue_manager.store.place import id_prefix
+
+Found = dict[str, Any]
+"""Columns by name; those that begin with _ are numpy arrays for the row columns."""
+
+DECODERS = 4
+FEW_HEADS = 256
+"""So many are decoded one by one without looking for what they share."""
+OVERRIDDEN = {"msg_id": "_msg_id", "correl_id": "_correl_id", "put_ts": "_put_micros", "backout_count": "_backouts"}
+"""Columns for which a row's own value counts more than its head's."""
+PACKET_ID_CLOSE = b"</msgId></mqtt>"
+
+
+class RowDecoder:
+    """Makes the batches of one task."""
+
+    def __init__(self, queue_manager: str, columns: Sequence[MessageColumn]) -> None:
+        self.columns = tuple(columns)
+        self.schema = arrow_schema(self.columns)
+        self.queue_manager = queue_manager
+        self._prefix = np.frombuffer(id_prefix(queue_manager), dtype=np.uint8)
+        self._table = HeadTable(self.columns)
+        self._masks = VolatileValues()
+        self._cut_out = False
+        self._names = {column.name for column in self.columns}
+        self._raw = bool({"mqmd", "headers"} & self._names)
+        self._looks_inside = any(column.part != "place" for column in self.columns)
+        self.heads = self._table.known
+        self.keep = self._table.keep
+
+    def batch(self, chunk: Chunk) -> pa.RecordBatch:
+        """The rows of a chunk; best of one whose reader was given `heads`."""
+        found = self._found(chunk) if self._looks_inside else {}
+        made = pa.RecordBatch.from_arrays(
+            [self._column(column, chunk, found) for column in self.columns], schema=self.schema
+        )
+        self._table.forget()
+        return made
+
+    def _found(self, chunk: Chunk) -> Found:
+        known, waiting = self._table.known_before
+        numbers = self._table.numbers(chunk)
+        new = self._table.undecoded(numbers)
+        if len(new) > max(FEW_HEADS, chunk.rows // 4):
+            found = self._masked(chunk) if self._cut_out else None
+            if found is None and not come_back(len(new), int((new < known).sum()), waiting, REMEMBERED):
+                found = self._masked(chunk) if not self._cut_out else None
+                self._cut_out = found is not None
+                return found or self._varying(chunk)
+            if found is not None:
+                return found
+        return self._static(chunk, numbers) or self._varying(chunk)
+
+    def _masked(self, chunk: Chunk) -> Found | None:
+        """The columns when heads differ only in values that can be cut out of them."""
+        masked = self._masks.apply(chunk)
+        if masked is None:
+            return None
+        numbers = self._table.numbers(masked.chunk)
+        found = self._static(masked.chunk, numbers)
+        if found is None:
+            return None
+        of_row = self._table.decoded(masked.chunk, numbers)[masked.chunk.head_of]
+        heads = [plan.head for plan in self._table.plans]
+        found.pop("_index", None)  # of heads that had something cut out
+        return found if restored(found, masked, heads, of_row) else None
+
+    def _static(self, chunk: Chunk, numbers: Array) -> Found | None:
+        """The columns when each head says all there is to say; None when header bytes of a row are not as expected."""
+        table, plans = self._table, self._table.decoded(chunk, numbers)
+        if table.array("_slow")[plans[plans != UNDECODED]].any():
+            return None
+        of_row = plans[chunk.head_of]
+        found: Found = {}
+        if {"payload", "headers"} & self._names:
+            skips = table.array("_skip")[of_row]
+            payload = cut(chunk.bodies, skips) if skips.any() else chunk.bodies
+            if payload is None:
+                return None
+            found["payload"] = payload
+            found["_skips"] = skips
+        index = pa.array(of_row)
+        for column in self.columns:
+            if column.part == "head":
+                found[column.name] = table.column(column.name, index)
+        for own, name in OVERRIDDEN.items():
+            if own in self._names:
+                values = table.array(name)
+                found[name] = values[of_row] if values is not None else None
+        if self._raw:
+            found["_index"] = index
+        return found
+
+    def _varying(self, chunk: Chunk) -> Found:
+        found = decode_varying(chunk, self.columns, np.arange(chunk.rows))
+        heads, of_row = found["_heads"]
+        said = said_by_any(identity_columns(heads))
+        return found | {name: None if values is None else values[of_row] for name, values in said.items()}
+
+    # ---- columns
+
+    def _column(self, column: MessageColumn, chunk: Chunk, found: Found) -> pa.Array:
+        if column.name in found:
+            return found[column.name]
+        make = getattr(self, f"_make_{column.name}")
+        return make(chunk, found)
+
+    def _make_qmgr(self, chunk: Chunk, _found: Found) -> pa.Array:
+        return pa.repeat(pa.scalar(self.queue_manager, pa.string()), chunk.rows)
+
+    def _make_queue(self, chunk: Chunk, _found: Found) -> pa.Array:
+        names = sorted({queue for queue, _, _ in chunk.places})
+        number = {name: at for at, name in enumerate(names)}
+        index = np.repeat([number[queue] for queue, _, _ in chunk.places], [rows for _, _, rows in chunk.places])
+        return pa.array(names, pa.string()).take(pa.array(index))
+
+    def _make_priority(self, chunk: Chunk, _found: Found) -> pa.Array:
+        rows = [rows for _, _, rows in chunk.places]
+        return pa.array(np.repeat(np.array([each for _, each, _ in chunk.places], dtype=np.int8), rows))
+
+    def _make_seq(self, chunk: Chunk, _found: Found) -> pa.Array:
+        return pa.array(chunk.numbers)
+
+    def _make_msg_id(self, chunk: Chunk, found: Found) -> pa.Array:
+        """The row's own, else the head's, else the one that names the number."""
+        ids = np.empty((chunk.rows, 24), dtype=np.uint8)
+        ids[:, :16] = self._prefix
+        ids[:, 16:] = chunk.numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
+        override(ids, found["_msg_id"])
+        override(ids, chunk.msg_ids)
+        return identifiers(ids)
+
+    def _make_correl_id(self, chunk: Chunk, found: Found) -> pa.Array:
+        ids = found["_correl_id"]
+        if ids is None:
+            ids = np.zeros((chunk.rows, 24), dtype=np.uint8)
+        override(ids, chunk.correl_ids)
+        return identifiers(ids)
+
+    def _make_put_ts(self, chunk: Chunk, found: Found) -> pa.Array:
+        own = found["_put_micros"]
+        times = chunk.put_micros if own is None else np.where(own >= 0, own, chunk.put_micros)
+        return pa.array(times).cast(arrow_type("timestamp"))
+
+    def _make_backout_count(self, chunk: Chunk, found: Found) -> pa.Array:
+        counts = found["_backouts"]
+        if counts is None:
+            counts = np.zeros(chunk.rows, dtype=np.int32)
+        for number, count in chunk.backouts.items():
+            counts[chunk.numbers == number] = count
+        return pa.array(counts)
+
+    def _make_mqmd(self, chunk: Chunk, found: Found) -> pa.Array:
+        if "_index" in found:
+            return self._table.column("mqmd", found["_index"])
+        return pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).take(pa.array(chunk.head_of))
+
+    def _inside(self, chunk: Chunk, found: Found) -> pa.Array:
+        """What of the heads is behind the descriptor, row by row."""
+        if "_index" in found:
+            return self._table.column("_inside", found["_index"])
+        return pc.binary_slice(chunk.heads, MQMD_LENGTH, WHOLE).take(pa.array(chunk.head_of))
+
+    def _make_headers(self, chunk: Chunk, found: Found) -> pa.Array:
+        """Everything between descriptor and payload: where the heads say how much that is, nothing is looked at."""
+        if "_skips" in found:
+            inside = self._inside(chunk, found)
+            skips = found["_skips"]
+            return pc.binary_join_element_wise(inside, front(chunk.bodies, skips), b"") if skips.any() else inside
+        data = whole_data(chunk, np.arange(chunk.rows))
+        lengths = pc.subtract(pc.binary_length(data), pc.binary_length(found["payload"])).to_numpy()
+        return front(data, lengths)
+
+
+@lru_cache(DECODERS)
+def decoder_of(queue_manager: str, names: tuple[str, ...]) -> RowDecoder:
+    """The decoder of this process for these columns. Spark keeps its workers from batch to batch, and a fleet's heads
+    are the same in each of them: decoding a thousand of them costs as much as reading a hundred thousand rows."""
+    return RowDecoder(queue_manager, columns_of(names))
+
+
+def cut(bodies: pa.Array, skips: Array) -> pa.Array | None:
+    """Bodies without their first bytes, which must be a packet identifier's; None when one is something else."""
+    if skips.min() == skips.max():
+        skip = int(skips[0])
+        return pc.binary_slice(bodies, skip, WHOLE) if only_packet_ids(pc.binary_slice(bodies, 0, skip)) else None
+    parts, order = [], []
+    for skip, rows in groups(skips):
+        some = bodies if len(rows) == len(bodies) else bodies.take(pa.array(rows))
+        if skip and not only_packet_ids(pc.binary_slice(some, 0, skip)):
+            return None
+        parts.append(pc.binary_slice(some, skip, WHOLE) if skip else some)
+        order.append(rows)
+    return in_place(parts, order)
+
+
+def only_packet_ids(tails: pa.Array) -> bool:
+    """Whether all of these end a header with nothing but the packet identifier in it."""
+    try:
+        left = pc.ascii_trim(tails.cast(pa.string()), characters="0123456789 ")
+    except pa.ArrowInvalid:
+        return False
+    return bool(pc.unique(left).to_pylist() == [PACKET_ID_CLOSE.decode()])
+
+
+LEAST_SEEN = 8
+"""Fewer that were seen before say nothing."""
+
+
+def come_back(met: int, again: int, seen: int, remembered: int) -> bool:
+    """Whether all heads there are would fit what is remembered, twice over. `met`: heads of a chunk; `again`: those of
+    them that were among the `seen` ones before it."""
+    return again >= LEAST_SEEN and 2 * met * seen <= again * remembered

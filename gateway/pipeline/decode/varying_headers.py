@@ -1,0 +1,474 @@
+"""Headers that differ in every message: decoded a column at a time by their shape, row by row where none fits.
+
+The shape of an MQRFH2 is its tags and their order; the values differ. The positions of all tags of all rows are one
+numpy matrix: tags, lengths and padding are compared, and values cut out, column by column. A row that is not exactly of
+the shape is decoded by itself, so nothing is accepted here that the header codec would refuse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gateway.errors import HeaderError
+from gateway.mq import chain
+from gateway.pipeline.decode.arrays import (
+    WHOLE,
+    Array,
+    front,
+    groups,
+    head_column,
+    in_place,
+    single,
+    spread,
+    whole_data,
+)
+from gateway.pipeline.decode.columns import MessageColumn, arrow_type
+from gateway.pipeline.decode.heads import (
+    MICROS_FROM,
+    MILLIS_FROM,
+    UNSHOWN,
+    Head,
+    decode_head,
+    folders_of,
+    head_of,
+    leaves,
+)
+from gateway.pipeline.journal.chunks import Chunk
+from gateway.ports.batch import MQMD_LENGTH
+
+FIRST_FOLDER = 40
+"""36 fixed bytes and the length of the first folder."""
+MAX_PADDING = 64
+LESS, SLASH, AMPERSAND = 60, 47, 38
+BLANK = np.isin(np.arange(256), (32, 0))
+_NIL = re.compile(rb"xsi:nil")
+
+
+@dataclass(frozen=True, slots=True)
+class ElementName:
+    """A value: its folder and its name within it."""
+
+    folder: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """One tag with the text behind it that never differs."""
+
+    literal: bytes
+    slot: ElementName | None
+    """The value that follows it."""
+    opens: bool
+    """It begins a folder."""
+    closes: bool
+    """It ends one: padding and the next length follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """See the module."""
+
+    fixed: bytes
+    """The first 36 bytes; StrucLength in them does not count."""
+    tags: tuple[Tag, ...]
+    sample: Head
+
+    @property
+    def slots(self) -> list[ElementName]:
+        """The values in order."""
+        return [tag.slot for tag in self.tags if tag.slot is not None]
+
+
+def shape_of(header: bytes, md: bytes) -> Shape | None:
+    """The shape of one header; None when it has none that can be compared."""
+    names = _names(header, md)
+    if names is None:
+        return None
+    starts = [at for at in range(FIRST_FOLDER, len(header) - 1) if header[at] == LESS and header[at + 1] >= SLASH]
+    tags: list[Tag] = []
+    depth, ends = 0, [*starts[1:], len(header)]
+    for begin, end in zip(starts, ends, strict=True):
+        tag = header[begin : header.find(b">", begin, end) + 1]
+        if not tag or tag.endswith(b"/>"):
+            return None
+        closing = tag.startswith(b"</")
+        opens, depth = depth == 0, depth + (-1 if closing else 1)
+        leaf = not closing and header.startswith(b"</", end)
+        if leaf and not names:
+            return None
+        if leaf:
+            tags.append(Tag(tag, names.pop(0), opens=opens, closes=False))
+        else:
+            literal = tag if depth == 0 else header[begin:end]
+            tags.append(Tag(literal, None, opens=opens, closes=depth == 0))
+    return None if names or depth else Shape(header[:36], tuple(tags), decode_head(md, header))
+
+
+def _names(header: bytes, md: bytes) -> list[ElementName] | None:
+    """The values of one header in order; None for what has no plain shape."""
+    try:
+        walked = chain.walk(md, header)
+        if (
+            [each.name for each in walked.headers] != ["MQRFH2"]
+            or walked.headers[0].order != "<"
+            or _NIL.search(header)
+        ):
+            return None
+        folders = [(folder.name, leaves(folder)) for folder in folders_of(walked.headers[0])]
+    except HeaderError:
+        return None
+    names = [ElementName(folder, ".".join(path)) for folder, found in folders for path, _ in found]
+    return names if len(set(names)) == len(names) else None
+
+
+class ShapedRows:
+    """Rows of a column that have a shape, and their values."""
+
+    def __init__(self, shape: Shape, headers: pa.Array, read: set[ElementName]) -> None:
+        self.shape = shape
+        self.read = read
+        """The values that will be asked for: those are checked to be UTF-8 then, the others here."""
+        offsets = np.frombuffer(headers.buffers()[1], dtype=np.int32)[
+            headers.offset : headers.offset + len(headers) + 1
+        ]
+        room = max(len(tag.literal) for tag in shape.tags) + MAX_PADDING
+        whole = np.frombuffer(headers.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
+        self._bytes = np.concatenate([whole, np.zeros(room, dtype=np.uint8)])
+        begins = offsets[:-1].astype(np.int64) - offsets[0]
+        ends = offsets[1:].astype(np.int64) - offsets[0]
+        self.rows = self._place(begins, ends)
+        self._begins, self._ends = begins[self.rows], ends[self.rows]
+        self._spans: dict[ElementName, tuple[Array, Array]] = {}
+        for check in (self._fixed_part, self._tags, self._folders, self._values):
+            self._keep(check())
+
+    def _place(self, begins: Array, ends: Array) -> Array:
+        """The rows with the right number of tags; where these stand becomes a matrix."""
+        is_tag = (self._bytes[:-1] == LESS) & (self._bytes[1:] >= SLASH)
+        tags = np.flatnonzero(is_tag)
+        row_of = np.searchsorted(ends, tags, side="right")
+        tags = tags[tags - begins[np.minimum(row_of, len(begins) - 1)] >= FIRST_FOLDER]
+        first = np.searchsorted(tags, begins)
+        count = len(self.shape.tags)
+        rows = np.flatnonzero(np.searchsorted(tags, ends) - first == count)
+        self._at = [tags[first[rows] + number] for number in range(count)]
+        return rows
+
+    def _keep(self, good: Array) -> None:
+        if good.all():
+            return
+        self.rows, self._at = self.rows[good], [positions[good] for positions in self._at]
+        self._begins, self._ends = self._begins[good], self._ends[good]
+        self._spans = {slot: (begin[good], length[good]) for slot, (begin, length) in self._spans.items()}
+
+    def _same(self, positions: Array, literal: bytes) -> Array:
+        """Whether these bytes stand there."""
+        return self._items(f"S{len(literal)}", len(literal))[positions] == literal
+
+    def _items(self, dtype: str, size: int) -> Array:
+        """The bytes as overlapping items, one from each position on."""
+        return np.ndarray((len(self._bytes) - size + 1,), dtype, buffer=self._bytes, strides=(1,))
+
+    def _fixed_part(self) -> Array:
+        fixed = self.shape.fixed
+        return self._same(self._begins, fixed[:8]) & self._same(self._begins + 12, fixed[12:])
+
+    def _tags(self) -> Array:
+        good = np.ones(len(self.rows), dtype=bool)
+        for number, tag in enumerate(self.shape.tags):
+            begin = self._at[number]
+            good &= self._same(begin, tag.literal)
+            end = self._at[number + 1] if number + 1 < len(self.shape.tags) else self._ends
+            length = end - begin - len(tag.literal)
+            if tag.slot is not None:
+                self._spans[tag.slot] = begin + len(tag.literal), length
+                good &= length >= 0
+            elif not tag.closes:
+                good &= length == 0
+        return good
+
+    def _folders(self) -> Array:
+        """NameValueLength of each folder, and nothing but blanks between them."""
+        good = np.ones(len(self.rows), dtype=bool)
+        opening = [number for number, tag in enumerate(self.shape.tags) if tag.opens]
+        closing = [number for number, tag in enumerate(self.shape.tags) if tag.closes]
+        for at, (first, last) in enumerate(zip(opening, closing, strict=True)):
+            begin = self._at[first]
+            end = self._at[opening[at + 1]] - 4 if at + 1 < len(opening) else self._ends
+            said = self._items("<i4", 4)[begin - 4]
+            good &= said == end - begin
+            if at == 0:
+                good &= begin == self._begins + FIRST_FOLDER
+            good &= self._blank(self._at[last] + len(self.shape.tags[last].literal), end)
+        return good
+
+    def _blank(self, begin: Array, end: Array) -> Array:
+        length = end - begin
+        good = (length >= 0) & (length <= MAX_PADDING)
+        for at in range(int(length[good].max(initial=0))):
+            some = np.flatnonzero(good & (length > at))
+            good[some] = BLANK[self._bytes[begin[some] + at]]
+        return good
+
+    def _values(self) -> Array:
+        """No value holds markup: an entity is for the slow way, a tag would be an error."""
+        good = np.ones(len(self.rows), dtype=bool)
+        if not len(self.rows):
+            return good
+        following = np.append(self._bytes[1:], np.uint8(0))
+        markup = np.flatnonzero((self._bytes == AMPERSAND) | ((self._bytes == LESS) & (following < SLASH)))
+        foreign = np.flatnonzero(self._bytes >= 128)
+        for slot, (begin, length) in self._spans.items():
+            for places in (markup,) if slot in self.read else (markup, foreign):
+                if len(places):
+                    good &= np.searchsorted(places, begin) == np.searchsorted(places, begin + length)
+        return good
+
+    def lengths(self, slot: ElementName) -> Array:
+        """How many bytes each value of a slot has."""
+        return self._spans[slot][1]
+
+    def raw(self, slot: ElementName) -> pa.Array:
+        """The values of a slot as bytes."""
+        begin, length = self._spans[slot]
+        offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
+        index = np.repeat(begin - offsets[:-1], length) + np.arange(int(offsets[-1]))
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes[index])]
+        return pa.Array.from_buffers(pa.binary(), len(length), buffers)
+
+    def text(self, slot: ElementName) -> pa.Array:
+        """The values of a slot; ArrowInvalid when one is not UTF-8."""
+        return self.raw(slot).cast(pa.string())
+
+
+Found = dict[str, Any]
+LEAST = 32
+"""Fewer rows are not worth a shape."""
+DESCRIBED = slice(24, 40)
+"""Encoding, CodedCharSetId and Format in the descriptor."""
+MAX_SHAPES = 8
+FIXED = 36
+
+
+def decode_varying(chunk: Chunk, columns: Sequence[MessageColumn], rows: Array) -> Found:
+    """The columns of `rows` (all of a chunk) that depend on headers, with `_heads` for identifiers and times."""
+    data = whole_data(chunk, rows)
+    lengths = header_lengths(data)
+    fits = np.flatnonzero((lengths >= FIXED) & (lengths <= pc.binary_length(data).to_numpy()))
+    parts: list[tuple[Array, Found]] = []
+    left = np.setdiff1d(rows, fits, assume_unique=True)
+    if len(fits) > LEAST:
+        matched, unmatched = _by_shape(chunk, columns, data, lengths, fits)
+        parts += matched
+        left = np.sort(np.concatenate([left, unmatched]))
+    else:
+        left = rows
+    if len(left):
+        parts.append((left, _one_by_one(chunk, columns, data, left)))
+    return _joined(columns, parts)
+
+
+def header_lengths(data: pa.Array) -> Array:
+    """StrucLength where an MQRFH2 in our byte order begins the data, otherwise -1."""
+    long_enough = pc.greater_equal(pc.binary_length(data), FIXED).to_numpy(zero_copy_only=False)
+    starts = pc.starts_with(data, pattern="RFH ").to_numpy(zero_copy_only=False)
+    lengths = np.full(len(data), -1, dtype=np.int64)
+    usable = np.flatnonzero(long_enough & starts)
+    if len(usable):
+        four = pc.binary_slice(data.take(pa.array(usable)), 8, 12)
+        lengths[usable] = np.frombuffer(b"".join(four.to_pylist()), dtype="<i4")
+    return lengths
+
+
+# ---- row by row
+
+
+def _one_by_one(chunk: Chunk, columns: Sequence[MessageColumn], data: pa.Array, rows: Array) -> Found:
+    """The slow way, which reads everything: chains of several headers, damaged ones, other byte orders."""
+    heads: list[Head] = []
+    payloads: list[bytes] = []
+    descriptors = pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).to_pylist()
+    for row in rows.tolist():
+        whole = data[row].as_py()
+        decoded = decode_head(descriptors[chunk.head_of[row]], whole)
+        heads.append(decoded)
+        payloads.append(whole[decoded.body_at :])
+    found: Found = {column.name: head_column(column, heads) for column in columns if column.part == "head"}
+    found["payload"] = pa.array(payloads, pa.binary())
+    found["_heads"] = heads, np.arange(len(heads))
+    return found
+
+
+# ---- by shape
+
+
+def _by_shape(
+    chunk: Chunk, columns: Sequence[MessageColumn], data: pa.Array, lengths: Array, rows: Array
+) -> tuple[list[tuple[Array, Found]], Array]:
+    """Rows that a shape fits, and those that none does."""
+    mds = pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).take(pa.array(chunk.head_of[rows])).dictionary_encode()
+    md_of = np.zeros(chunk.rows, dtype=np.int64)
+    md_of[rows] = mds.indices.to_numpy()
+    descriptors = mds.dictionary.to_pylist()
+    headers = front(data.take(pa.array(rows)), lengths[rows])
+    parts: list[tuple[Array, Found]] = []
+    wanted = {column.name for column in columns}
+    for _ in range(MAX_SHAPES):
+        if not len(rows):
+            break
+        first = descriptors[md_of[rows[0]]]
+        shape = shape_of(headers[0].as_py(), first)
+        if shape is None:
+            break
+        described = np.array([md[DESCRIBED] == first[DESCRIBED] for md in descriptors])[md_of[rows]]
+        read = {slot for slot in shape.slots if is_read(slot, wanted)}
+        matched = ShapedRows(shape, headers, read)
+        good = np.zeros(len(rows), dtype=bool)
+        good[matched.rows] = True
+        if not good.all() or not described.all():
+            good &= described
+            matched = ShapedRows(shape, headers.filter(pa.array(good)), read)
+        if not good.any():
+            break
+        chosen = rows[good]
+        used, indexes = np.unique(md_of[chosen], return_inverse=True)
+        known = _Descriptors([descriptors[number] for number in used], indexes)
+        found = _columns(matched, columns, known)
+        if found is None:
+            break
+        found["payload"] = behind(data, lengths, chosen)
+        parts.append((chosen, found))
+        rows, headers = rows[~good], headers.filter(pa.array(~good))
+    return parts, rows
+
+
+def behind(data: pa.Array, lengths: Array, rows: Array) -> pa.Array:
+    """The payloads."""
+    parts, order = [], []
+    for length, at in groups(lengths[rows]):
+        parts.append(pc.binary_slice(data.take(pa.array(rows[at])), length, WHOLE))
+        order.append(at)
+    return in_place(parts, order)
+
+
+# ---- the columns of rows that a shape fits
+
+
+@dataclass(frozen=True, slots=True)
+class _Descriptors:
+    """The distinct descriptors of some rows."""
+
+    distinct: list[bytes]
+    of_row: Array
+
+
+def _columns(matched: ShapedRows, columns: Sequence[MessageColumn], known: _Descriptors) -> Found | None:
+    """The columns; None when a value is not what its column holds."""
+    sample = matched.shape.sample
+    heads = [head_of(md, dict(sample.values), sample.properties, sample.body_at) for md in known.distinct]
+    found: Found = {"_heads": (heads, known.of_row)}
+    index = pa.array(known.of_row)
+    names = {column.name: column for column in columns if column.part == "head"}
+    captured: dict[ElementName, pa.Array] = {}
+    try:
+        for slot in matched.shape.slots:
+            if slot in matched.read:
+                captured[slot] = matched.text(slot)
+        _typed(found, captured, columns)
+        if "properties" in names:
+            found["properties"] = _properties(sample, captured, len(matched.rows))
+    except pa.ArrowInvalid:
+        return None
+    for name, column in names.items():
+        if name not in found:
+            found[name] = spread(single(head_column(column, heads)), index)
+    return found
+
+
+def is_read(slot: ElementName, names: set[str]) -> bool:
+    """Whether a value goes into one of these columns."""
+    return ("properties" in names and is_shown(slot)) or _TYPED_SLOTS.get((slot.folder, slot.name)) in names
+
+
+def is_shown(slot: ElementName) -> bool:
+    """Whether the value is one of the properties."""
+    return slot.folder != "mcd" and (slot.folder, slot.name) not in UNSHOWN
+
+
+_TYPED_SLOTS = {
+    ("mqps", "Top"): "topic",
+    ("mqtt", "clientId"): "client_id",
+    ("mqtt", "contentType"): "content_type",
+    ("mqtt", "qos"): "qos",
+    ("mqps", "Ret"): "retain",
+    ("usr", "received"): "recv_ts",
+}
+
+
+def _typed(found: Found, captured: dict[ElementName, pa.Array], columns: Sequence[MessageColumn]) -> None:
+    wanted = {column.name: column for column in columns}
+    for slot, texts in captured.items():
+        name = _TYPED_SLOTS.get((slot.folder, slot.name))
+        if name not in wanted:
+            continue
+        if name == "retain":
+            found[name] = pc.is_in(texts, pa.array(["1", "true"]))
+        elif name == "recv_ts":
+            found[name] = received_times(texts)
+        else:
+            found[name] = texts.cast(arrow_type(wanted[name].kind))
+
+
+def received_times(texts: pa.Array) -> pa.Array:
+    """A column of times as `heads.moment` reads one: ISO 8601 with its zone, or a number whose size says its unit.
+    ArrowInvalid for anything else."""
+    if not pc.all(pc.utf8_is_digit(texts)).as_py():
+        return texts.cast(arrow_type("timestamp"))
+    numbers = texts.cast(pa.int64())
+    factors = pc.if_else(pc.greater(numbers, MICROS_FROM), 1, pc.if_else(pc.greater(numbers, MILLIS_FROM), 1000, 10**6))
+    return pc.multiply(numbers, factors).cast(arrow_type("timestamp"))
+
+
+def _properties(sample: Head, captured: dict[ElementName, pa.Array], rows: int) -> pa.MapArray:
+    """The map column: values of one property behind one another, brought into the order of rows by one take."""
+    own = {shown_name(slot): texts for slot, texts in captured.items() if is_shown(slot)}
+    names = [name for name, _ in sample.properties]
+    keys = pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(len(names)), rows)))
+    index = (np.arange(len(names)) * rows)[None, :] + np.arange(rows)[:, None]
+    items = [own[name] for name in names] or [pa.array([], pa.string())]
+    values = pa.concat_arrays(items).take(pa.array(index.reshape(-1)))
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * len(names), pa.int32())
+    return pa.MapArray.from_arrays(offsets, keys, values).cast(arrow_type("map"))
+
+
+def shown_name(slot: ElementName) -> str:
+    """The property's name: usr by itself, others with their folder."""
+    return slot.name if slot.folder == "usr" else f"{slot.folder}.{slot.name}"
+
+
+def _joined(columns: Sequence[MessageColumn], parts: list[tuple[Array, Found]]) -> Found:
+    """The parts as one set of columns in the order of rows."""
+    if len(parts) == 1 and (np.diff(parts[0][0]) > 0).all():
+        return parts[0][1]
+    order = [rows for rows, _ in parts]
+    names = [column.name for column in columns if column.part == "head"] + ["payload"]
+    joined: Found = {name: in_place([found[name] for _, found in parts], order) for name in names}
+    heads: list[Head] = []
+    indexes = []
+    for _, found in parts:
+        some, index = found["_heads"]
+        indexes.append(index + len(heads))
+        heads += some
+    numbers = np.concatenate(indexes)
+    placed = np.empty_like(numbers)
+    placed[np.concatenate(order)] = numbers
+    joined["_heads"] = heads, placed
+    return joined

@@ -1,0 +1,142 @@
+"""Merging small batches into larger files, and deleting old ones. Plain files and pyarrow; beside a running job or not.
+
+A merge is written and synced under `_staging`, its intent recorded, then old folders leave and the new one gets its
+name. Whatever happens in between, `finish` brings it to its end; readers that follow the manifest see one or the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from gateway.pipeline.jobs.job import Job
+from gateway.pipeline.land.durable import move_folder, read_json, sync_file, sync_tree, write_json
+from gateway.pipeline.land.landing import STATE
+from gateway.pipeline.land.manifest import FOLDER, Manifest
+
+INTENT = "compaction.json"
+MERGED = "merged-"
+TRASH = "_trash"
+YOUNGEST_KEPT = 2
+"""The newest batches stay as they are: the job may look at them again."""
+
+
+def compact(job: Job) -> dict[str, int]:
+    """Merge where there is enough to merge; how many folders went into one, by table."""
+    warehouse = Path(job.warehouse)
+    finish(warehouse)
+    if job.format == "delta":
+        return _compact_delta(warehouse, job)
+    done: dict[str, int] = {}
+    for table in job.growing_tables:
+        small = _small_folders(warehouse, Manifest(warehouse), table, job.retention.compact_bytes)
+        if len(small) >= job.retention.compact_files:
+            _merge(warehouse, table, small)
+            done[table] = len(small)
+    return done
+
+
+def _small_folders(warehouse: Path, manifest: Manifest, table: str, size: int) -> list[str]:
+    """Batches to merge: small ones, oldest first, as many as make one file of the wanted size."""
+    records = manifest.records()
+    youngest = records[max(0, len(records) - YOUNGEST_KEPT) :]
+    newest = [record.tables[table].folder for record in youngest if table in record.tables]
+    chosen: list[str] = []
+    for folder in sorted(manifest.folders.get(table, ()), key=lambda name: _age(warehouse / name)):
+        if folder in newest or not (warehouse / folder).exists():
+            continue
+        found = _size(warehouse / folder)
+        if found >= size // 2:
+            continue
+        chosen.append(folder)
+        size -= found
+        if size <= 0:
+            break
+    return chosen
+
+
+def _age(folder: Path) -> float:
+    return folder.stat().st_mtime if folder.exists() else 0.0
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+
+
+def _merge(warehouse: Path, table: str, folders: list[str]) -> None:
+    name = MERGED + hashlib.blake2b("".join(folders).encode(), digest_size=6).hexdigest()
+    staged = warehouse / "_staging" / "compaction" / table / f"batch={name}"
+    shutil.rmtree(staged, ignore_errors=True)
+    _write_merged(warehouse, folders, staged)
+    sync_tree(staged)
+    new = f"{table}/batch={name}"
+    intent = {"table": table, "old": folders, "new": new, "staged": str(staged.relative_to(warehouse))}
+    write_json(warehouse / FOLDER / INTENT, intent)
+    finish(warehouse)
+
+
+def _write_merged(warehouse: Path, folders: list[str], target: Path) -> None:
+    """One file for each partition below the batches (status=ok and the like)."""
+    import pyarrow.parquet as pq
+
+    parts: dict[str, list[Path]] = defaultdict(list)
+    for folder in folders:
+        for file in sorted((warehouse / folder).rglob("*.parquet")):
+            parts[str(file.parent.relative_to(warehouse / folder))].append(file)
+    target.mkdir(parents=True)
+    for below, files in parts.items():
+        (target / below).mkdir(parents=True, exist_ok=True)
+        schema = pq.read_schema(files[0])
+        with pq.ParquetWriter(target / below / "part-merged.parquet", schema, compression="zstd") as writer:
+            for file in files:
+                for batch in pq.ParquetFile(file).iter_batches():
+                    writer.write_batch(batch.cast(schema) if batch.schema != schema else batch)
+
+
+def finish(warehouse: Path) -> bool:
+    """Bring a merge that was begun to its end; whether there was one."""
+    intent: dict[str, Any] | None = read_json(warehouse / FOLDER / INTENT)
+    if intent is None:
+        return False
+    trash = warehouse / TRASH
+    trash.mkdir(exist_ok=True)
+    for number, folder in enumerate(intent["old"]):
+        if (warehouse / folder).exists():
+            (warehouse / folder).rename(trash / f"{number}-{(warehouse / folder).name}")
+    if not (warehouse / intent["new"]).exists():
+        move_folder(warehouse / intent["staged"], warehouse / intent["new"])
+    sync_file(warehouse / intent["table"])
+    Manifest(warehouse).replace_folders(intent["table"], set(intent["old"]), intent["new"])
+    (warehouse / FOLDER / INTENT).unlink()
+    shutil.rmtree(trash, ignore_errors=True)
+    return True
+
+
+def expire(job: Job, now: float | None = None) -> dict[str, int]:
+    """Delete batches older than their table's retention; how many, by table."""
+    warehouse, now = Path(job.warehouse), time.time() if now is None else now
+    done: dict[str, int] = {}
+    for table, age in job.retention.keep.items():
+        manifest = Manifest(warehouse)
+        old = {name for name in manifest.folders.get(table, ()) if 0 < _age(warehouse / name) < now - age}
+        if old and not table.startswith(STATE):
+            manifest.replace_folders(table, old, None)
+            for name in old:
+                shutil.rmtree(warehouse / name, ignore_errors=True)
+            done[table] = len(old)
+    return done
+
+
+def _compact_delta(warehouse: Path, job: Job) -> dict[str, int]:
+    """Delta's own way: the log says which files count; `vacuum` removes the others when nobody reads them any more."""
+    from deltalake import DeltaTable
+
+    done: dict[str, int] = {}
+    for table in job.growing_tables:
+        if DeltaTable.is_deltatable(str(warehouse / table)):
+            done[table] = int(DeltaTable(str(warehouse / table)).optimize.compact()["numFilesRemoved"])
+    return done

@@ -1,0 +1,125 @@
+"""Rows to messages: what the sink puts. A head for each distinct descriptor and properties, bodies as they are.
+
+Bytes in, bytes out: parts travel from Spark's tasks to its driver, and to a gateway, as small Arrow streams.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gateway.mq import mqmd, rfh2
+from gateway.mq.rfh2_folder import folder
+from gateway.pipeline.errors import WrongOption
+
+
+class PutTarget(NamedTuple):
+    """Where a batch goes, and how."""
+
+    queue: str
+    priority: int
+    expiry: float
+    persistent: bool
+
+
+@dataclass(slots=True)
+class PutColumns:
+    """Parallel columns, as the store takes them."""
+
+    heads: list[bytes] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+
+def encode_part(batch: Any, template: Mapping[str, Any]) -> Any:
+    """Rows as a batch of heads (by dictionary) and bodies. Columns used: payload; and if there mqmd with headers (the
+    message as it was), otherwise properties, topic, correl_id, format."""
+    import pyarrow as pa
+
+    names = set(batch.schema.names)
+    if "payload" not in names:
+        raise WrongOption("rows written to mqqueue need a column `payload` (binary or string)")
+    payload = batch.column("payload").cast(pa.binary()).fill_null(b"")
+    if {"mqmd", "headers"} <= names:
+        pairs = zip(batch.column("mqmd").to_pylist(), batch.column("headers").to_pylist(), strict=True)
+        heads = [md + (headers or b"") for md, headers in pairs]
+    else:
+        heads = _built(batch, names, template)
+    return pa.RecordBatch.from_arrays([pa.array(heads, pa.binary()).dictionary_encode(), payload], ["head", "body"])
+
+
+def _built(batch: Any, names: set[str], template: Mapping[str, Any]) -> list[bytes]:
+    used = [name for name in ("properties", "topic", "correl_id", "format") if name in names]
+    if not used:
+        return [build_head(template, {})] * batch.num_rows
+    known: dict[Any, bytes] = {}
+    heads = []
+    for values in zip(*(batch.column(name).to_pylist() for name in used), strict=True):
+        key = tuple(tuple(value) if isinstance(value, list) else value for value in values)
+        head = known.get(key)
+        if head is None:
+            head = known[key] = build_head(template, dict(zip(used, values, strict=True)))
+        heads.append(head)
+    return heads
+
+
+def build_head(template: Mapping[str, Any], row: Mapping[str, Any]) -> bytes:
+    """Descriptor, and an MQRFH2 where there are properties or a topic."""
+    body_format = str(row.get("format") or template["format"]).encode()[:8].ljust(8)
+    fields: dict[str, Any] = {"persistence": template["persistence"], "priority": template["priority"]}
+    if template.get("expiry", -1) >= 0:
+        fields["expiry"] = int(template["expiry"] * 10)
+    if row.get("correl_id"):
+        fields["correl_id"] = bytes(row["correl_id"])[:24].ljust(24, b"\0")
+    folders = list(_folders(row))
+    fields |= {"encoding": 546, "coded_char_set_id": 1208, "put_appl_name": "mqgate pipeline"}
+    if not folders:
+        return mqmd.build(format=body_format, **fields)
+    md = mqmd.build(format=rfh2.FORMAT, **fields)
+    return md + rfh2.build(folders, format_name=body_format)
+
+
+def _folders(row: Mapping[str, Any]) -> Iterable[str]:
+    properties = dict(row.get("properties") or [])
+    own = {name: value for name, value in properties.items() if "." not in name}
+    if own:
+        yield folder("usr", own)
+    if row.get("topic"):
+        yield folder("mqps", [("Top", row["topic"])])
+
+
+def write_part(batches: Iterable[Any]) -> bytes:
+    """Batches of `encode_part` as one stream."""
+    import pyarrow as pa
+
+    sink = io.BytesIO()
+    schema = pa.schema([("head", pa.dictionary(pa.int32(), pa.binary())), ("body", pa.binary())])
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def joined_parts(parts: Iterable[bytes]) -> bytes:
+    """Several streams as one."""
+    import pyarrow as pa
+
+    listed = list(parts)
+    if len(listed) == 1:
+        return listed[0]
+    return write_part(batch for part in listed for batch in pa.ipc.open_stream(part))
+
+
+def read_parts(parts: Iterable[bytes]) -> PutColumns:
+    """The messages of some parts, in order. Rows with the same head share one object."""
+    import pyarrow as pa
+
+    messages = PutColumns()
+    for part in parts:
+        for batch in pa.ipc.open_stream(part):
+            heads = batch.column("head")
+            distinct = heads.dictionary.to_pylist()
+            messages.heads.extend(map(distinct.__getitem__, heads.indices.to_pylist()))
+            messages.bodies.extend(batch.column("body").to_pylist())
+    return messages

@@ -1,0 +1,163 @@
+"""A running gateway's queues through its administration port: cursors by JSON, messages as an Arrow stream."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gateway.pipeline.errors import DataLost, LeaseHeld, LeaseLost, PipelineError, QueueUnreachable, WrongOption
+from gateway.pipeline.journal.groups import ConsumerGroup
+from gateway.pipeline.journal.puts import PutTarget, joined_parts
+from gateway.pipeline.source.options import Options
+from gateway.pipeline.source.queue_access import BatchExtent, Piece, QueueAccess
+from gateway.queue_manager.store.known import Known
+
+TIMEOUT = 60.0
+_ERRORS = {kind.__name__: kind for kind in (LeaseHeld, LeaseLost, DataLost, WrongOption)}
+
+
+class Address(NamedTuple):
+    """Where a gateway is and what to show it. The token is read from its file where it is used, never logged."""
+
+    url: str
+    token: str
+    token_file: str
+    ca_file: str
+
+    def open(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Any:
+        """The open answer. Its errors are told as what they are."""
+        url = f"{self.url}/api/pipeline/{path}?{urllib.parse.urlencode(query)}"
+        data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(url, data=data, method=method)  # noqa: S310 - http and https only, see below
+        if request.type not in ("http", "https"):
+            raise WrongOption(f"option 'url' is {self.url!r}: write http://host:port or https://host:port")
+        token = self._token()
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            return urllib.request.urlopen(request, timeout=TIMEOUT, context=self._tls())  # noqa: S310
+        except urllib.error.HTTPError as error:
+            raise _told(self.url, error) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise QueueUnreachable(f"{self.url} does not answer ({error}): is the gateway running there?") from error
+
+    def call(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
+        """The JSON answer."""
+        with self.open(method, path, query or {}, body) as answer:
+            return json.load(answer)
+
+    def _token(self) -> str:
+        return self.token or (Path(self.token_file).read_text(encoding="utf-8").strip() if self.token_file else "")
+
+    def _tls(self) -> ssl.SSLContext | None:
+        return ssl.create_default_context(cafile=self.ca_file or None) if self.url.startswith("https") else None
+
+
+def _told(url: str, error: urllib.error.HTTPError) -> PipelineError:
+    if error.code in (401, 403):
+        return QueueUnreachable(f"{url} refuses the token: give the gateway's admin token with option tokenFile")
+    try:
+        told = json.loads(error.read())
+        return _ERRORS.get(told.get("kind", ""), PipelineError)(told["error"])
+    except (ValueError, KeyError, AttributeError):
+        return QueueUnreachable(f"{url} answers {error.code} {error.reason}: is this a gateway's administration port?")
+
+
+class HttpPiece(NamedTuple):
+    """A range of numbers to be fetched."""
+
+    address: Address
+    queues: str
+    low: int
+    high: int
+
+    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
+        """As the gateway sends them; it chooses the size."""
+        from gateway.pipeline.journal.chunks import read_stream
+
+        del rows, heads
+        query = {"queues": self.queues, "from": self.low, "to": self.high}
+        with self.address.open("GET", "messages", query) as answer:
+            yield from read_stream(answer)
+
+
+class HttpAccess:
+    """Everything through the gateway."""
+
+    def __init__(self, options: Options) -> None:
+        self.address = Address(options.url, options.token, options.token_file, options.ca_file)
+
+    def acquire(self, wanted: ConsumerGroup, owner: str, ttl: float) -> ConsumerGroup:
+        """Take the group's lease."""
+        given = {"name": wanted.name, "queues": wanted.queues, "consume": wanted.consume, "delay": wanted.delay}
+        return ConsumerGroup(**self.address.call("POST", "acquire", body={**given, "owner": owner, "ttl": ttl}))
+
+    def acknowledge(self, name: str, epoch: int, cursor: int, ttl: float, *, last: bool = False) -> None:
+        """Everything below `cursor` has landed."""
+        del last
+        self.address.call("POST", "acknowledge", body={"name": name, "epoch": epoch, "cursor": cursor, "ttl": ttl})
+
+    def release(self, name: str, epoch: int) -> None:
+        """Give the lease back."""
+        self.address.call("POST", "release", body={"name": name, "epoch": epoch})
+
+    def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> BatchExtent:
+        """As the gateway's own index has it."""
+        query = {"queues": queues, "from": low, "rows": rows or 0, "bytes": size or 0}
+        told = self.address.call("GET", "extent", query)
+        return BatchExtent(told["next"], told["messages"])
+
+    def number_at(self, queues: str, micros: int) -> int:
+        """As the gateway finds it in its files."""
+        return int(self.address.call("GET", "since", {"queues": queues, "micros": micros})["next"])
+
+    def count(self, queues: str, low: int, high: int) -> int:
+        """Messages that are there between two numbers."""
+        return int(self.address.call("GET", "count", {"queues": queues, "from": low, "to": high})["messages"])
+
+    def pieces(self, queues: str, low: int, high: int, parts: int) -> list[Piece]:
+        """Equal ranges of numbers."""
+        return [HttpPiece(self.address, queues, first, end) for first, end in split_range(low, high, parts)]
+
+    def put(self, target: PutTarget, parts: list[bytes], txn: str, batch: int) -> int:
+        """One request, so that it is one unit of work."""
+        query = {
+            "queue": target.queue,
+            "priority": target.priority,
+            "expiry": target.expiry,
+            "persistent": "true" if target.persistent else "false",
+            "txn": txn,
+            "batch": batch,
+        }
+        return int(self.address.call("POST", "put", query, joined_parts(parts))["messages"])
+
+
+def split_range(low: int, high: int, parts: int, least: int = 1) -> list[tuple[int, int]]:
+    """`parts` nearly equal pieces, none under `least` rows unless it is the only one."""
+    rows = high - low
+    parts = max(1, min(parts, rows // max(1, least)))
+    cuts = [low + rows * part // parts for part in range(parts + 1)]
+    return [(first, last) for first, last in pairwise(cuts) if last > first]
+
+
+class MixedAccess:
+    """Cursors through a running gateway, messages from its files."""
+
+    def __init__(self, remote: HttpAccess, local: QueueAccess) -> None:
+        self._local = local
+        self.acquire = remote.acquire
+        self.acknowledge = remote.acknowledge
+        self.release = remote.release
+        self.put = remote.put
+        self.extent = local.extent
+        self.count = local.count
+        self.number_at = local.number_at
+        self.pieces = local.pieces

@@ -1,0 +1,88 @@
+"""A drainer's journal over HTTP and HTTPS: for whoever has the token, and nobody else. A silent client holds
+nobody up.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from certificates import Authority
+from device_fleet import write_journal
+from free_ports import free_port
+
+from gateway.pipeline.drain.journal_server import MAX_BODY, open_journal, serve
+from gateway.pipeline.errors import LeaseHeld, QueueUnreachable
+from gateway.pipeline.journal.groups import ConsumerGroup
+from gateway.pipeline.journal.owner import Owner
+from gateway.pipeline.journal.service import PipelineService
+from gateway.pipeline.source.http_access import HttpAccess
+from gateway.pipeline.source.options import Options
+
+Started = Callable[..., str]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    write_journal(tmp_path / "j", 100)
+    with ExitStack() as ending:
+        journal = open_journal(tmp_path / "j")
+        ending.callback(journal.store.close)
+
+        def start(certificate: tuple[Path, Path] | None = None) -> str:
+            handle = journal.guarded(PipelineService(Owner(journal), tmp_path / "j").handle)
+            server = serve("127.0.0.1", free_port(), handle, "secret", lambda: "figures 1\n", certificate)
+            ending.callback(server.server_close)
+            ending.callback(server.shutdown)
+            return f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}"
+
+        yield start
+
+
+def access(url: str, **more: Any) -> HttpAccess:
+    return HttpAccess(Options(url=url, token=more.pop("token", "secret"), queue="TELEMETRY.*", **more))
+
+
+def test_groups_and_counts(started: Started) -> None:
+    there = access(started())
+    group = there.acquire(ConsumerGroup("g", "TELEMETRY.*"), "one:1", 60.0)
+    assert there.extent("TELEMETRY.*", group.cursor, None).messages == 100
+    with pytest.raises(LeaseHeld):
+        there.acquire(ConsumerGroup("g", "TELEMETRY.*"), "two:2", 60.0)
+    there.release("g", group.epoch)
+
+
+def test_https(started: Started, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    url = started(authority.issue("127.0.0.1"))
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):  # connects and says nothing
+        assert access(url, ca_file=str(authority.path)).extent("TELEMETRY.*", 0, None).messages == 100
+    with pytest.raises(QueueUnreachable, match="does not answer"):
+        access(url).extent("TELEMETRY.*", 0, None)
+
+
+def status_of(url: str, token: str = "secret", **headers: str) -> int:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return int(error.code) if json.load(error)["error"] else 0
+
+
+def test_who_gets_what(started: Started) -> None:
+    url = started()
+    assert status_of(f"{url}/api/pipeline/groups") == 200
+    assert status_of(f"{url}/api/pipeline/groups", "guessed") == 401
+    assert status_of(f"{url}/api/pipeline/nothing") == 404
+    assert status_of(f"{url}/elsewhere") == 404
+    assert status_of(f"{url}/metrics", "") == 200
+    assert status_of(f"{url}/api/pipeline/groups", **{"Content-Length": str(MAX_BODY + 1)}) == 413

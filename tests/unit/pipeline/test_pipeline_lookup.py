@@ -1,0 +1,149 @@
+"""A follower beside the store's owner: the same messages, wherever they are put, taken, moved or carried on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from device_fleet import SMALL, Fleet, commit, put, write_journal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import StoreInUse
+from gateway.pipeline.errors import QueueUnreachable
+from gateway.pipeline.journal.groups import ConsumerGroup
+from gateway.pipeline.journal.lookup import Follower, Lookup, MessageRun, matching
+from gateway.pipeline.journal.owner import opened
+from gateway.pipeline.journal.pieces import shares
+from gateway.pipeline.source.queue_access import JournalAccess
+from gateway.queue_manager.journal.store import Store
+from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
+
+
+def numbers(lookup: Lookup, queues: str = "*", low: int = 0, high: int | None = None) -> list[int]:
+    return [number for run in lookup.runs(queues, low, high) for number in range(run.first, run.first + run.rows)]
+
+
+def test_it_sees_what_the_owner_sees(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    follower, fleet = Follower(tmp_path), Fleet(devices=5)
+    follower.poll()
+    first = put(store, "A", *fleet.batch(10))
+    put(store, "B", *fleet.batch(5), priority=7)
+    commit(store, StoreUnit(takes=[LaneTakes("A", b"", first[2:5])]))
+    commit(store, StoreUnit(moves=[LaneMoves("A", b"", first[7:9], "B")]))
+    follower.poll()
+    for queues in ("A", "B", "A,B", "*"):
+        assert numbers(follower, queues) == numbers(Lookup(store.index), queues)
+    assert follower.queues("*") == ["A", "B"]
+    assert [run.priority for run in follower.runs("B", 0)] == [7, 0]
+    store.close()
+    again = Follower(tmp_path)
+    again.poll()
+    assert numbers(again) == numbers(follower)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.sampled_from("ptm"), st.integers(1, 40)), min_size=1, max_size=30), st.integers(0, 5))
+def test_any_history(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], every: int) -> None:
+    path = tmp_path_factory.mktemp("store")
+    store = Store.open(path, clock=time.time, options=SMALL)
+    follower, tokens = Follower(path), list[int]()
+    for at, (step, count) in enumerate(steps):
+        if step == "p":
+            tokens += put(store, "A", [b"h" * 364] * count, [b"b"] * count)
+        elif step == "t":
+            commit(store, StoreUnit(takes=[LaneTakes("A", b"", tokens[:count])]))
+            tokens = tokens[count:]
+        else:
+            commit(store, StoreUnit(moves=[LaneMoves("A", b"", tokens[-count:], "B")]))
+            tokens = tokens[:-count]
+        if every and at % every == 0:
+            follower.poll()
+    follower.poll()
+    assert numbers(follower) == numbers(Lookup(store.index))
+    store.close()
+
+
+def test_segments_that_are_used_again(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, clock=time.time, options=SMALL)
+    follower = Follower(tmp_path)
+    for round_ in range(40):
+        tokens = put(store, "A", [b"h" * 364] * 10, [bytes(100_000)] * 10)
+        commit(store, StoreUnit(takes=[LaneTakes("A", b"", tokens[:-1] if round_ % 7 else tokens)]))
+        if round_ % 5 == 0:
+            follower.poll()
+    follower.poll()
+    assert numbers(follower) == numbers(Lookup(store.index))
+    store.close()
+
+
+def test_a_batch_has_at_most_so_many_messages_and_bytes(tmp_path: Path) -> None:
+    write_journal(tmp_path, 1000, frame=50)
+    access = JournalAccess(tmp_path)
+    end = access.extent("TELEMETRY.*", 0, 120)
+    assert end.messages == 120
+    assert access.count("TELEMETRY.*", 0, end.next) == 120
+    assert access.extent("TELEMETRY.*", end.next, 5000).messages == 880
+    few = access.extent("TELEMETRY.*", 0, 1000, 20_000)
+    assert 50 <= few.messages < 200
+    assert access.extent("NONE", 0, 10).messages == 0
+
+
+def test_the_first_message_since_a_time(tmp_path: Path) -> None:
+    now = [1000.0]
+    store = Store.open(tmp_path, clock=lambda: now[0], options=SMALL)
+    fleet = Fleet(devices=5)
+    for second in range(20):
+        now[0] = 1000.0 + second
+        heads, bodies = fleet.batch(10)
+        prepared = store.prepare(StoreUnit(puts=[LanePuts("A", heads=heads, bodies=bodies)]), now[0])
+        store.write(prepared)
+        store.apply(prepared)
+    store.close()
+    access = JournalAccess(tmp_path)
+    access.follower.poll()
+    runs = numbers(access.follower)
+    assert access.number_at("A", 0) == runs[0]
+    assert access.number_at("A", 1_007_000_000) == runs[70]
+    assert access.number_at("A", 1_007_000_001) == runs[80]
+    assert access.number_at("A", 2_000_000_000) > runs[-1]
+
+
+def test_shares_are_equal_and_whole() -> None:
+    runs = [MessageRun("A", 0, 10, 7, 100), MessageRun("A", 0, 30, 5, 200)]
+    parts = list(shares(runs, 4))
+    assert [[(run.first, run.rows, run.place) for run in part] for part in parts] == [
+        [(10, 4, 100)], [(14, 3, 104), (30, 1, 200)], [(31, 4, 201)],
+    ]  # fmt: skip
+
+
+def test_names_and_patterns() -> None:
+    assert matching("A.*, B", ["A.X", "B", "B.Y", "a.x"]) == ["A.X", "B"]
+
+
+def test_leases_and_purges_in_a_stopped_store(tmp_path: Path) -> None:
+    write_journal(tmp_path, 100, frame=10)
+    access = JournalAccess(tmp_path)
+    lease = access.acquire(ConsumerGroup("g", "TELEMETRY.*", consume=True, delay=0.0), "here:0", 60.0)
+    end = access.extent("TELEMETRY.*", 0, 40)
+    access.acknowledge("g", lease.epoch, end.next, 60.0, last=True)
+    with opened(tmp_path, lambda: time.time() + 1) as owner:
+        owner.purge()
+        assert owner.lookup.count("TELEMETRY.*", 0) == 60
+        with pytest.raises(StoreInUse), opened(tmp_path):
+            pass
+        with pytest.raises(QueueUnreachable, match="a gateway is running"):
+            access.release("g", lease.epoch)
+    access.release("g", lease.epoch)
+    assert numbers_after(access) == 60
+
+
+def numbers_after(access: JournalAccess) -> int:
+    return access.extent("TELEMETRY.*", 0, None).messages
+
+
+def test_not_a_data_folder(tmp_path: Path) -> None:
+    with pytest.raises(QueueUnreachable, match="give the data folder"):
+        Follower(tmp_path / "absent").poll()

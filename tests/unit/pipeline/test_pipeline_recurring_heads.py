@@ -1,0 +1,45 @@
+"""Fleets are told from heads that never come back."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gateway.pipeline.decode.row_decoder import come_back
+
+REMEMBERED = 32_768
+
+
+def told(chunks: list[set[int]]) -> list[bool]:
+    """What is said of each chunk, given those before it."""
+    seen: set[int] = set()
+    found = []
+    for chunk in chunks:
+        found.append(come_back(len(chunk), len(chunk & seen), len(seen), REMEMBERED))
+        seen |= chunk
+    return found
+
+
+def fleet(devices: int, chunks: int) -> list[set[int]]:
+    chance = random.Random(devices)
+    return [{chance.randrange(devices) for _ in range(1000)} for _ in range(chunks)]
+
+
+@pytest.mark.parametrize("devices", [300, 1_000, 3_000, 10_000])
+def test_a_fleet_is_known_by_its_third_chunk(devices: int) -> None:
+    first, _second, *later = told(fleet(devices, 6))
+    assert not first
+    assert all(later)
+
+
+def test_heads_that_all_differ_never_come_back() -> None:
+    assert not any(told([set(range(1000 * n, 1000 * n + 1000)) for n in range(200)]))
+
+
+def test_a_fleet_too_large_to_be_remembered() -> None:
+    assert not any(told(fleet(60_000, 100)))
+
+
+def test_few_heads_seen_again_by_chance_say_nothing() -> None:
+    assert told([set(range(256)), set(range(7))]) == [False, False]

@@ -1,0 +1,86 @@
+"""Files that reading tasks write: the same rows, nothing left of a task that failed, and no others are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_fleet import Fleet, write_journal
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install '.[spark]'")
+pytest.importorskip("numpy", reason="numpy is not installed: pip install '.[spark]'")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gateway.pipeline.decode.columns import COLUMNS, RAW_COLUMNS
+from gateway.pipeline.decode.row_decoder import RowDecoder
+from gateway.pipeline.errors import PipelineError
+from gateway.pipeline.jobs.micro_batch import take_files
+from gateway.pipeline.source import tasks as task_files
+from gateway.pipeline.source.queue_access import JournalAccess
+from gateway.pipeline.source.tasks import write_rows
+
+
+def batches(journal: Path, rows: int = 200) -> list[Any]:
+    access, decoder = JournalAccess(journal), RowDecoder("QM1", (*COLUMNS, *RAW_COLUMNS))
+    pieces = access.pieces("*", 0, access.extent("*", 0, None).next, 1)
+    return [decoder.batch(chunk) for piece in pieces for chunk in piece.chunks(rows)]
+
+
+@pytest.mark.parametrize("varying", [False, True])
+def test_a_file_has_the_rows_with_their_types(tmp_path: Path, varying: bool) -> None:
+    write_journal(tmp_path / "j", 500, Fleet(devices=20, varying=varying))
+    made = batches(tmp_path / "j")
+    (told,) = write_rows(tmp_path / "s", iter(made))
+    (row,) = told.to_pylist()
+    file = tmp_path / "s" / row["file"]
+    assert (row["rows"], row["bytes"]) == (500, file.stat().st_size)
+    found = pq.ParquetFile(file).read()
+    assert found.to_pylist() == pa.Table.from_batches(made).to_pylist()
+    assert found.schema.equals(made[0].schema)
+    assert pq.read_metadata(file).num_row_groups == 1
+    ends = pq.read_metadata(file).row_group(0)
+    seq = next(ends.column(at) for at in range(ends.num_columns) if ends.column(at).path_in_schema == "seq")
+    assert (seq.statistics.min, seq.statistics.max) == (1, 500)
+
+
+def test_a_task_holds_so_many_bytes_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_journal(tmp_path / "j", 500)
+    made = batches(tmp_path / "j", 100)
+    monkeypatch.setattr(task_files, "GROUP_BYTES", made[0].nbytes)
+    (told,) = write_rows(tmp_path / "s", iter(made))
+    found = pq.ParquetFile(tmp_path / "s" / told.to_pylist()[0]["file"])
+    assert found.metadata.num_row_groups > 1
+    assert found.read().to_pylist() == pa.Table.from_batches(made).to_pylist()
+
+
+def test_nothing_to_read_is_no_file(tmp_path: Path) -> None:
+    assert list(write_rows(tmp_path / "s", iter([]))) == []
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_task_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    write_journal(tmp_path / "j", 300)
+    made = batches(tmp_path / "j")
+
+    def failing() -> Iterator[Any]:
+        yield made[0]
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        list(write_rows(tmp_path / "s", failing()))
+    assert list((tmp_path / "s").iterdir()) == []
+
+
+def test_only_files_that_were_told_of_are_taken(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    for name in ("b.parquet", "a.parquet", "of-a-killed-task.parquet"):
+        (tasks / name).write_text(name)
+    take_files([tasks / "b.parquet", tasks / "a.parquet"], tmp_path / "table")
+    assert [file.read_text() for file in sorted((tmp_path / "table").iterdir())] == ["b.parquet", "a.parquet"]
+    with pytest.raises(PipelineError, match="share the warehouse"):
+        take_files([tasks / "elsewhere.parquet"], tmp_path / "other")
