@@ -126,7 +126,6 @@ The MQI library is in {folder}
   any program       LD_LIBRARY_PATH={folder} program ...
   Python, no setup  ctypes.CDLL("{built.library}", mode=ctypes.RTLD_GLOBAL) before `import ibmmq` or `import pymqi`
   build pymqi       MQ_FILE_PATH={built.root} pip install --no-cache-dir --no-binary pymqi pymqi
-It connects to the socket of a running gateway; MQGATE_MQI says where:
-  MQGATE_MQI=/path/to/mqi.sock   the embedded queue manager (default: mqgate-data/mqi.sock)
-  MQGATE_MQI=memory              a queue manager inside the program, for measuring; nothing outlives the process
+It connects to the socket of a running embedded queue manager:
+  MQGATE_MQI=/path/to/mqi.sock   which one (default: mqgate-data/mqi.sock)
 For development and test: it is not a client for IBM MQ over a network."""

@@ -1,6 +1,7 @@
 """QoS 1 from MQTT to the MQI: the gateway on `ibm` beside mosquitto with mq-bridge, over the same library, in one run.
 
-`python tests/bench/bridge_to_mq.py [--seconds 5]`. Both put into a queue manager in their own process's memory. For
+`python tests/bench/bridge_to_mq.py [--seconds 5]`. Both put into a queue manager in their own process's memory
+(`c/memory_queue_manager.c`), which costs both the same and next to nothing. For
 the gateway a message counts when its PUBACK is there, which is after MQCMIT; for mosquitto with mq-bridge when it is
 on the queue, because mosquitto acknowledges before anything has been put. Both figures are given for the latter.
 Rounds alternate and medians are compared; beside them stands the processor time a message costs, all processes of a
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import memory_library
 import mqi_clients
 from free_ports import free_port
 from run import load_generator
@@ -145,8 +147,7 @@ def gateway(folder: Path) -> Iterator[tuple[int, int]]:
         "log": {"level": "warning"},
     }
     (folder / "gateway.yaml").write_text(json.dumps(settings))
-    environment = mqi_clients.program_environment("memory:QM1", *mqi_clients.BINDINGS)
-    del environment["MQGATE_MQI_QUEUES"]
+    environment = memory_library.program_environment(*mqi_clients.BINDINGS)
     environment["PYTHONPATH"] += f":{Path(__file__).parents[2]}"
     command = [sys.executable, "-m", "gateway", "run", "-c", str(folder / "gateway.yaml")]
     with serving(port, command, env=environment, cwd=folder) as process:
@@ -199,8 +200,7 @@ def _measured(port: int, processes: list[int], load: Load) -> Measured:
 
 def bridged(folder: Path, load: Load) -> Measured:
     """Both processes between the devices and the queue."""
-    environment = mqi_clients.program_environment("memory:QM1", *mqi_clients.BRIDGE)
-    del environment["MQGATE_MQI_QUEUES"]
+    environment = memory_library.program_environment(*mqi_clients.BRIDGE)
     with mosquitto(folder) as (port, process):
         command = [sys.executable, "-c", BRIDGE_PROGRAM, str(port), str(load.seconds)]
         bridge = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -1,12 +1,14 @@
 """What MQI calls cost through the library, in microseconds and as ratios: `python tests/bench/mqi.py [--driver NAME]`.
 
-In memory, over the socket one by one, over the socket asynchronously; then batches of the IBM backend, in messages a
-second. The bindings are installed into a cache on first use.
+With a queue manager inside the process (`c/memory_queue_manager.c`: what the binding and the library cost), over the
+socket one by one, over the socket asynchronously; then batches of the IBM backend, in messages a second. The bindings
+are installed into a cache on first use.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import memory_library
 import mqi_clients
 from ibm_rig import HEAD, OBJECTS, Rig
 
@@ -88,8 +91,7 @@ def process(folder: Path) -> Iterator[None]:
         server.wait()
 
 
-def calls(driver: str, where: str) -> dict[str, float]:
-    os.environ["MQGATE_MQI"] = where
+def calls(driver: str) -> dict[str, float]:
     program = Program(driver)
     found = {"synchronous put": timed(program.put(mq.MQPMO_NO_SYNCPOINT, persistent=False), COUNT)}
     found["synchronous put, persistent"] = timed(program.put(mq.MQPMO_NO_SYNCPOINT, persistent=True), COUNT // 8)
@@ -101,9 +103,9 @@ def calls(driver: str, where: str) -> dict[str, float]:
     return found
 
 
-def batches(driver: str, where: str, size: int, seconds: float = 2.0) -> float:
+def batches(driver: str, size: int, seconds: float = 2.0) -> float:
     """Messages a second through the IBM backend when each unit has `size` persistent puts."""
-    rig = Rig(driver, where)
+    rig = Rig(driver, os.environ["MQGATE_MQI"])
     done, ended = [0], threading.Event()
     until = time.perf_counter() + seconds
 
@@ -126,23 +128,45 @@ def batches(driver: str, where: str, size: int, seconds: float = 2.0) -> float:
     return rate
 
 
+SIZES = (1, 10, 100, 500)
+
+
+def measure(driver: str) -> tuple[dict[str, float], list[float]]:
+    """Microseconds of each call, and messages a second of each size of unit."""
+    return calls(driver), [batches(driver, size) for size in SIZES]
+
+
+def in_memory(driver: str) -> tuple[dict[str, float], list[float]]:
+    """The same in a process of its own, with the queue manager inside it."""
+    environment = memory_library.program_environment(*mqi_clients.BINDINGS)
+    environment["PYTHONPATH"] += f":{Path(__file__).parents[2]}"
+    command = [sys.executable, __file__, "--driver", driver, "--in-this-process"]
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    costs, rates = json.loads(done.stdout)
+    return costs, rates
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--driver", default="ibmmq", choices=["ibmmq", "pymqi"])
-    driver = parser.parse_args().driver
+    parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.in_this_process:
+        print(json.dumps(measure(given.driver)))
+        return
+    memory, memory_rates = in_memory(given.driver)
     mqi_clients.load_bindings()
     with tempfile.TemporaryDirectory() as folder, process(Path(folder)):
-        socket = str(Path(folder) / "mqi.sock")
-        in_memory, remote = calls(driver, "memory:QM1"), calls(driver, socket)
-        print(f"{'':42}{'in memory':>12}{'socket':>12}   us, {driver}")
-        for name, cost in in_memory.items():
-            print(f"{name:42}{cost:12.1f}{remote[name]:12.1f}")
-        asynchronous = remote["asynchronous put, a commit every 500"]
-        for name in ("synchronous put", "synchronous put, persistent"):
-            print(f"asynchronous over the socket: {remote[name] / asynchronous:.1f} times as many as {name}")
-        for size in (1, 10, 100, 500):
-            rates = batches(driver, "memory:QM1", size), batches(driver, socket, size)
-            print(f"units of {size:4} puts: {rates[0]:10.0f} a second in memory, {rates[1]:10.0f} over the socket")
+        os.environ["MQGATE_MQI"] = str(Path(folder) / "mqi.sock")
+        socket, socket_rates = measure(given.driver)
+    print(f"{'':42}{'in memory':>12}{'socket':>12}   us, {given.driver}")
+    for name, cost in memory.items():
+        print(f"{name:42}{cost:12.1f}{socket[name]:12.1f}")
+    asynchronous = socket["asynchronous put, a commit every 500"]
+    for name in ("synchronous put", "synchronous put, persistent"):
+        print(f"asynchronous over the socket: {socket[name] / asynchronous:.1f} times as many as {name}")
+    for size, inside, outside in zip(SIZES, memory_rates, socket_rates, strict=True):
+        print(f"units of {size:4} puts: {inside:10.0f} a second in memory, {outside:10.0f} over the socket")
 
 
 if __name__ == "__main__":

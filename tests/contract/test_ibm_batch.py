@@ -29,8 +29,6 @@ pytestmark = pytest.mark.mqi
         "pymqi-socket",
         "ibmmq-posted",
         "pymqi-posted",
-        "ibmmq-memory",
-        "pymqi-memory",
         "ibmmq-buffer",
         "pymqi-buffer",
     ]

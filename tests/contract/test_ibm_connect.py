@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import mqi_clients
 import pytest
+from ibm_rig import served
 
 from gateway.mq import constants as mq
 from gateway.mq.layout import unpack
@@ -51,11 +53,19 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The socket of a queue manager that accepts any user."""
+    where = tmp_path_factory.mktemp("manager") / "mqi.sock"
+    with served(None, where, "ALTER AUTHINFO(SYSTEM.DEFAULT.AUTHINFO.IDPWOS) CHCKCLNT(NONE)"):
+        yield str(where)
+
+
 @pytest.fixture(params=["ibmmq", "pymqi"])
-def connect(request: pytest.FixtureRequest, recorder: Path, tmp_path: Path):
+def connect(request: pytest.FixtureRequest, recorder: Path, manager: str, tmp_path: Path):
     def connected(**settings: str) -> Recorded:
         record = tmp_path / "record"
-        environment = mqi_clients.program_environment("memory:QM1", *mqi_clients.BINDINGS)
+        environment = mqi_clients.program_environment(manager, *mqi_clients.BINDINGS)
         environment |= {"LD_PRELOAD": str(recorder), "MQ_RECORD": str(record)}
         environment["PYTHONPATH"] += os.pathsep + str(Path(__file__).parents[2])
         environment.pop("MQCCDTURL", None)

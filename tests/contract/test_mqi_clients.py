@@ -1,4 +1,4 @@
-"""The published MQ clients, unchanged, through the MQI library: against the embedded queue manager and in memory.
+"""The published MQ clients, unchanged, through the MQI library: against the embedded queue manager.
 
 Each program runs once in a process of its own and reports on its parts; each part is a test here.
 """
@@ -18,7 +18,6 @@ from ibm_rig import OBJECTS, served
 pytestmark = pytest.mark.mqi
 
 PROGRAMS = Path(__file__).with_name("mqi_programs")
-NOT_IN_MEMORY = {"administration"}  # the queue manager inside the library has no command server
 
 
 def _parts(program: str) -> list[str]:
@@ -30,31 +29,27 @@ def _parts(program: str) -> list[str]:
 
 
 CASES = [
-    pytest.param(program, where, part, id=f"{program}-{where}-{part}")
+    pytest.param(program, part, id=f"{program}-{part}")
     for program in ("with_ibmmq", "with_pymqi", "with_mq_bridge")
-    for where in ("socket", "memory")
     for part in _parts(program)
-    if not (where == "memory" and part in NOT_IN_MEMORY)
 ]
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory):
     """Runs a program where it is asked for, the first time somebody asks."""
-    results: dict[tuple[str, str], dict[str, str]] = {}
+    results: dict[str, dict[str, str]] = {}
 
-    def run(program: str, where: str) -> dict[str, str]:
-        if (program, where) not in results:
-            results[program, where] = _run(program, where, tmp_path_factory.mktemp("mqi"))
-        return results[program, where]
+    def run(program: str) -> dict[str, str]:
+        if program not in results:
+            results[program] = _run(program, tmp_path_factory.mktemp("mqi"))
+        return results[program]
 
     return run
 
 
-def _run(program: str, where: str, folder: Path) -> dict[str, str]:
+def _run(program: str, folder: Path) -> dict[str, str]:
     wanted = mqi_clients.BRIDGE if "bridge" in program else mqi_clients.BINDINGS
-    if where == "memory":
-        return _process(program, mqi_clients.program_environment("memory:QM1", *wanted))
     with served(None, folder / "mqi.sock", OBJECTS):
         return _process(program, mqi_clients.program_environment(str(folder / "mqi.sock"), *wanted))
 
@@ -68,6 +63,6 @@ def _process(program: str, environment: dict[str, str]) -> dict[str, str]:
     return results
 
 
-@pytest.mark.parametrize(("program", "where", "part"), CASES)
-def test_client(ran, program: str, where: str, part: str) -> None:
-    assert ran(program, where)[part] == "ok"
+@pytest.mark.parametrize(("program", "part"), CASES)
+def test_client(ran, program: str, part: str) -> None:
+    assert ran(program)[part] == "ok"

@@ -36,7 +36,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "mq" / "headers.json"
 @pytest.fixture(scope="module")
 def ask():
     """Ask the classes to read bytes; they answer with values and the bytes they write."""
-    environment = mqi_clients.program_environment("memory", *mqi_clients.BINDINGS)
+    environment = mqi_clients.program_environment("", *mqi_clients.BINDINGS)
 
     def call(cases):
         run = subprocess.run(

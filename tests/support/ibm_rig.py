@@ -27,7 +27,7 @@ from gateway.backends.ibm.worker import Backoff
 from gateway.mq import mqmd
 from gateway.mqi.server import MqiServer
 from gateway.mqi.threads import ThreadScheduler
-from gateway.ports.batch import BatchQueueManager, Outcome, Takes, Unit
+from gateway.ports.batch import BatchQueueManager, Outcome, Unit
 from gateway.ports.counters import Counters
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
@@ -250,13 +250,6 @@ def over(backend: str, path: Path, objects: str = OBJECTS) -> Iterator[BatchRig]
         return
     mqi_clients.load_bindings()
     driver, _, where = backend.partition("-")
-    if where == "memory":
-        made = Rig(driver, "memory:QM1")
-        for queue in ("APP.Q", "OTHER.Q", "MQGATE.STATE", "MQGATE.STAGED"):
-            _empty(made, queue)
-        yield made
-        made.close()
-        return
     socket = str(path / "mqi.sock")
     with served(None, path / "mqi.sock", objects):
         made = BufferRig(driver, socket, None) if where == "buffer" else Rig(driver, socket, posted=where == "posted")
@@ -264,10 +257,3 @@ def over(backend: str, path: Path, objects: str = OBJECTS) -> Iterator[BatchRig]
             made.until("connected")
         yield made
         made.close()
-
-
-def _empty(rig: BatchRig, queue: str) -> None:
-    """The library's own queue manager lives as long as the process: what an earlier test left goes."""
-    tokens = [stored.token for _, stored in rig.queue_manager.load(queue)]
-    if tokens:
-        assert not rig.commit(Unit(takes=[Takes(queue, b"", tokens)])).failures

@@ -108,7 +108,6 @@ def program_environment(where: str, *wanted: str) -> dict[str, str]:
         "PYTHONPATH": str(packages(*wanted)),
         "MQB_IBM_MQ_LIB": str(library),
         "MQGATE_MQI": where,
-        "MQGATE_MQI_QUEUES": "APP.Q",
     }
 
 

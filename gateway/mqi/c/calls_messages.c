@@ -53,7 +53,7 @@ static outcome put_any(MQHCONN hconn, put_call *call, MQOD *od, MQMD *md, MQPMO 
         o = failed(RC_HOBJ);
     }
     if (!is_failed(o)) o = put_in(md, pmo, length, data, call);
-    if (!is_failed(o)) o = c->backend->put(c, call);
+    if (!is_failed(o)) o = qm_put(c, call);
     leave(c);
     if (!is_failed(o)) put_out(call, md, pmo);
     buffer_free(&call->properties);
@@ -133,7 +133,7 @@ static outcome get_any(MQHCONN hconn, get_call *call, MQMD *md, MQGMO *gmo, MQLO
     if (is_failed(o)) return o;
     o = call->hobj > 0 ? get_in(md, gmo, size, room, call) : failed(RC_HOBJ);
     if (!is_failed(o) && !data_length) o = failed(RC_DATA_LENGTH);
-    if (!is_failed(o)) o = c->backend->get(c, call);
+    if (!is_failed(o)) o = qm_get(c, call);
     leave(c);
     if (is_failed(o)) return o;
     *data_length = call->data_length;

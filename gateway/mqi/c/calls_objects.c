@@ -40,7 +40,7 @@ EXPORT void MQOPEN(MQHCONN hconn, PMQVOID od, MQLONG options, PMQHOBJ hobj, PMQL
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
     o = hobj ? open_in(od, options, &call) : failed(RC_HOBJ);
-    if (!is_failed(o)) o = c->backend->open(c, &call);
+    if (!is_failed(o)) o = qm_open(c, &call);
     leave(c);
     if (!is_failed(o)) {
         *hobj = call.hobj;
@@ -57,7 +57,7 @@ EXPORT void MQCLOSE(MQHCONN hconn, PMQHOBJ hobj, MQLONG options, PMQLONG cc, PMQ
     o = hobj && *hobj > 0 ? done : failed(RC_HOBJ);
     if (!is_failed(o)) {
         consumer_close(c, *hobj);
-        o = c->backend->close(c, *hobj, options);
+        o = qm_close(c, *hobj, options);
     }
     leave(c);
     if (!is_failed(o)) *hobj = MQHO_UNUSABLE_HOBJ;
@@ -83,7 +83,7 @@ EXPORT void MQINQ(MQHCONN hconn, MQHOBJ hobj, MQLONG count, PMQLONG selectors, M
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
     o = attributes_in(&call);
-    if (!is_failed(o)) o = c->backend->inquire(c, &call);
+    if (!is_failed(o)) o = qm_inquire(c, &call);
     leave(c);
     report(o, cc, rc);
 }
@@ -95,7 +95,7 @@ EXPORT void MQSET(MQHCONN hconn, MQHOBJ hobj, MQLONG count, PMQLONG selectors, M
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
     o = attributes_in(&call);
-    if (!is_failed(o)) o = c->backend->set(c, &call);
+    if (!is_failed(o)) o = qm_set(c, &call);
     leave(c);
     report(o, cc, rc);
 }
@@ -125,7 +125,7 @@ EXPORT void MQSUB(MQHCONN hconn, PMQVOID descriptor, PMQHOBJ hobj, PMQHOBJ hsub,
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
     o = hobj && hsub ? subscribe_in(sd, *hobj, &call) : failed(RC_HOBJ);
-    if (!is_failed(o)) o = c->backend->subscribe(c, &call);
+    if (!is_failed(o)) o = qm_subscribe(c, &call);
     leave(c);
     if (!is_failed(o)) {
         *hobj = call.hobj;
@@ -145,7 +145,7 @@ EXPORT void MQSUBRQ(MQHCONN hconn, MQHOBJ hsub, MQLONG action, PMQVOID options, 
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
     o = sro ? check_structure(sro, "SRO ", MQSRO_CURRENT_VERSION, RC_SRO) : done;
-    if (!is_failed(o)) o = c->backend->subscription_request(c, hsub, action, &publications);
+    if (!is_failed(o)) o = qm_subscription_request(c, hsub, action, &publications);
     leave(c);
     if (!is_failed(o) && sro) sro->NumPubs = publications;
     report(o, cc, rc);

@@ -6,7 +6,7 @@ EXPORT void MQBEGIN(MQHCONN hconn, PMQVOID options, PMQLONG cc, PMQLONG rc) {
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
     o = options ? check_structure(options, "BO  ", MQBO_CURRENT_VERSION, RC_BO) : done;
-    if (!is_failed(o)) o = c->backend->begin(c);
+    if (!is_failed(o)) o = qm_begin(c);
     leave(c);
     report(o, cc, rc);
 }
@@ -15,7 +15,7 @@ EXPORT void MQCMIT(MQHCONN hconn, PMQLONG cc, PMQLONG rc) {
     connection *c;
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
-    o = c->backend->commit(c);
+    o = qm_commit(c);
     leave(c);
     report(o, cc, rc);
 }
@@ -24,7 +24,7 @@ EXPORT void MQBACK(MQHCONN hconn, PMQLONG cc, PMQLONG rc) {
     connection *c;
     outcome o = enter(hconn, &c);
     if (is_failed(o)) return report(o, cc, rc);
-    o = c->backend->back_out(c);
+    o = qm_back_out(c);
     leave(c);
     report(o, cc, rc);
 }
@@ -52,7 +52,7 @@ EXPORT void MQSTAT(MQHCONN hconn, MQLONG type, PMQVOID status, PMQLONG cc, PMQLO
     if (is_failed(o)) return report(o, cc, rc);
     o = check_structure(status, "STAT", MQSTS_CURRENT_VERSION, RC_STS);
     if (!is_failed(o) && (type < MQSTAT_TYPE_ASYNC_ERROR || type > MQSTAT_TYPE_RECONNECTION_ERROR)) o = failed(2430);
-    if (!is_failed(o)) o = c->backend->status(c, &call);
+    if (!is_failed(o)) o = qm_status(c, &call);
     leave(c);
     if (!is_failed(o)) status_out(&call, status);
     report(o, cc, rc);

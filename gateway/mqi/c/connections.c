@@ -28,7 +28,7 @@ static void after_fork_in_child(void) {
         pthread_mutex_init(&c->lock, NULL);
         pthread_cond_init(&c->stopped, NULL);
         c->consuming = 0;
-        if (c->handle && c->backend) c->backend->abandon(c);
+        if (c->handle) qm_abandon(c);
         c->handle = 0;
         c->session = NULL;
     }
@@ -183,16 +183,10 @@ static const char *program_name(void) {
     return program_invocation_short_name ? program_invocation_short_name : "";
 }
 
-static const backend *chosen_backend(void) {
-    const char *where = getenv("MQGATE_MQI");
-    return where && !strncmp(where, "memory", 6) ? &memory_backend : &socket_backend;
-}
-
 static outcome establish(connection *c, connect_call *call) {
     c->share = call->options & share_options;
     if (!c->share) c->share = MQCNO_HANDLE_SHARE_NONE;
     c->owner = pthread_self();
-    c->backend = chosen_backend();
     c->consumers = NULL;
     c->consuming = 0;
     if (!call->application.length) {
@@ -201,7 +195,7 @@ static outcome establish(connection *c, connect_call *call) {
     }
     field_set(c->application, sizeof c->application, call->application);
     field_set(c->asked, sizeof c->asked, call->qmgr);
-    outcome o = c->backend->connect(c, call);
+    outcome o = qm_connect(c, call);
     memcpy(c->qmgr, call->qmgr_name, sizeof c->qmgr);
     memcpy(c->id, call->connection_id, sizeof c->id);
     return o;
@@ -258,7 +252,7 @@ EXPORT void MQDISC(PMQHCONN hconn, PMQLONG cc, PMQLONG rc) {
     } else if (!is_failed(o)) {
         consumers_end(c);
         o = c->broken ? failed(RC_CONNECTION_BROKEN) : done;
-        outcome ended = c->backend->disconnect(c);
+        outcome ended = qm_disconnect(c);
         if (!is_failed(o)) o = ended;
         give_back(c);
         *hconn = MQHC_UNUSABLE_HCONN;

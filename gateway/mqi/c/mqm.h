@@ -1,5 +1,6 @@
 /* What the parts of the library share: an outcome, borrowed and owned bytes, a connection, and the calls with every pointer and
-   offset already resolved. The entry points (calls_*.c) check and resolve; a backend (memory_*.c, socket_*.c) sees only this. */
+   offset already resolved. The entry points (calls_*.c) check and resolve; what talks to the queue manager (socket_*.c) sees only
+   this. */
 #ifndef MQGATE_MQM_H
 #define MQGATE_MQM_H
 
@@ -99,12 +100,11 @@ outcome value_convert(const property *from, MQLONG type, buffer *out);
 /* rfh2.c */
 outcome rfh2_parse(view data, MQLONG encoding, property_list *list, size_t *header_length, MQMD *follows);
 outcome rfh2_build(const property_list *list, const MQMD *follows, buffer *out);
-bool rfh2_wanted(const property_list *list);
 
 /* convert.c */
 outcome convert_text(MQLONG from, view text, MQLONG to, buffer *out);
 
-/* ---- the calls a backend answers ------------------------------------------------------------------------------------------- */
+/* ---- socket_calls.c: the calls that the queue manager answers ------------------------------------------------------------------------------------------- */
 
 typedef struct connect_call {
     view qmgr, user, password, application, channel, address;
@@ -172,25 +172,21 @@ typedef struct status_call {
 
 typedef struct connection connection;
 
-typedef struct backend {
-    outcome (*connect)(connection *c, connect_call *call);
-    outcome (*disconnect)(connection *c);
-    void (*abandon)(connection *c);                    /* in a forked child: let go without telling anybody */
-    outcome (*open)(connection *c, open_call *call);
-    outcome (*close)(connection *c, MQHOBJ hobj, MQLONG options);
-    outcome (*put)(connection *c, put_call *call);
-    outcome (*get)(connection *c, get_call *call);
-    outcome (*begin)(connection *c);
-    outcome (*commit)(connection *c);
-    outcome (*back_out)(connection *c);
-    outcome (*inquire)(connection *c, inquire_call *call);
-    outcome (*set)(connection *c, inquire_call *call);
-    outcome (*subscribe)(connection *c, subscribe_call *call);
-    outcome (*subscription_request)(connection *c, MQHOBJ hsub, MQLONG action, MQLONG *publications);
-    outcome (*status)(connection *c, status_call *call);
-} backend;
-
-extern const backend memory_backend, socket_backend;
+outcome qm_connect(connection *c, connect_call *call);
+outcome qm_disconnect(connection *c);
+void qm_abandon(connection *c);                        /* in a forked child: close it without telling the queue manager */
+outcome qm_open(connection *c, open_call *call);
+outcome qm_close(connection *c, MQHOBJ hobj, MQLONG options);
+outcome qm_put(connection *c, put_call *call);
+outcome qm_get(connection *c, get_call *call);
+outcome qm_begin(connection *c);
+outcome qm_commit(connection *c);
+outcome qm_back_out(connection *c);
+outcome qm_inquire(connection *c, inquire_call *call);
+outcome qm_set(connection *c, inquire_call *call);
+outcome qm_subscribe(connection *c, subscribe_call *call);
+outcome qm_subscription_request(connection *c, MQHOBJ hsub, MQLONG action, MQLONG *publications);
+outcome qm_status(connection *c, status_call *call);
 
 /* ---- connections.c ---------------------------------------------------------------------------------------------------------- */
 
@@ -201,8 +197,7 @@ struct connection {
     MQLONG generation, share;
     pthread_t owner;                                   /* with MQCNO_HANDLE_SHARE_NONE only this thread may call */
     pthread_mutex_t lock;
-    const backend *backend;
-    void *session;                                     /* the backend's */
+    void *session;                                     /* of socket_calls.c */
     bool broken;                                       /* every call answers 2009 until MQDISC */
     char qmgr[48], application[28], asked[48];
     MQBYTE id[24];

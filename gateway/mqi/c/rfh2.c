@@ -107,15 +107,6 @@ outcome rfh2_build(const property_list *list, const MQMD *follows, buffer *out) 
     return done;
 }
 
-/* PROPCTL(COMPAT): the folders that make the properties visible to a program without a handle. */
-bool rfh2_wanted(const property_list *list) {
-    static const char *const visible[] = {"mcd", "jms", "usr", "mqext"};
-    for (size_t i = 0; i < list->count; i++)
-        for (size_t k = 0; k < sizeof visible / sizeof *visible; k++)
-            if (same(folder_of(&list->items[i]), (view){(const unsigned char *)visible[k], strlen(visible[k])})) return true;
-    return false;
-}
-
 /* ---- reading --------------------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {

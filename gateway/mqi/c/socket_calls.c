@@ -1,4 +1,4 @@
-/* The socket backend: each call is one frame and, but for asynchronous puts, one answer. */
+/* The queue manager at the other end of the socket: each call is one frame and, except for asynchronous puts, one answer. */
 #include <pwd.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ static outcome greet(connection *c, wire *w, connect_call *call) {
     return answer_end(c, &a, o);
 }
 
-static outcome socket_connect(connection *c, connect_call *call) {
+outcome qm_connect(connection *c, connect_call *call) {
     wire *w = calloc(1, sizeof *w);
     if (!w) return failed(RC_STORAGE);
     outcome o = wire_dial(w);
@@ -58,7 +58,7 @@ static outcome simple(connection *c, enum verb verb) {
     return frame_exchange(c, w, &a);
 }
 
-static outcome socket_disconnect(connection *c) {
+outcome qm_disconnect(connection *c) {
     wire *w = c->session;
     if (!w) return done;
     outcome o = c->broken ? done : simple(c, VERB_DISCONNECT);
@@ -68,7 +68,7 @@ static outcome socket_disconnect(connection *c) {
     return o;
 }
 
-static void socket_abandon(connection *c) {
+void qm_abandon(connection *c) {
     wire *w = c->session;
     if (w && w->fd >= 0) close(w->fd);  /* the child's copy; the parent's connection lives on */
 }
@@ -85,7 +85,7 @@ static void write_descriptor(wire *w, const open_call *call) {
     frame_blob(w, call->selection);
 }
 
-static outcome socket_open(connection *c, open_call *call) {
+outcome qm_open(connection *c, open_call *call) {
     wire *w = c->session;
     answer a;
     frame_begin(w, VERB_OPEN, 0);
@@ -104,7 +104,7 @@ static outcome socket_open(connection *c, open_call *call) {
     return answer_end(c, &a, o);
 }
 
-static outcome socket_close(connection *c, MQHOBJ hobj, MQLONG options) {
+outcome qm_close(connection *c, MQHOBJ hobj, MQLONG options) {
     wire *w = c->session;
     answer a;
     frame_begin(w, VERB_CLOSE, 0);
@@ -141,7 +141,7 @@ static outcome put_async(connection *c, wire *w, put_call *call) {
     return call->options & MQPMO_SYNCPOINT ? frame_hold(c, w) : frame_send(c, w);
 }
 
-static outcome socket_put(connection *c, put_call *call) {
+outcome qm_put(connection *c, put_call *call) {
     wire *w = c->session;
     answer a;
     if (call->options & MQPMO_ASYNC_RESPONSE) return put_async(c, w, call);
@@ -174,7 +174,7 @@ static void read_message(answer *a, get_call *call) {
     call->in_handle = answer_i4(a);
 }
 
-static outcome socket_get(connection *c, get_call *call) {
+outcome qm_get(connection *c, get_call *call) {
     wire *w = c->session;
     answer a;
     MQLONG by_version = call->md_version < 2 ? MQMO_MATCH_MSG_ID | MQMO_MATCH_CORREL_ID | MQMO_MATCH_MSG_TOKEN : -1;
@@ -196,9 +196,9 @@ static outcome socket_get(connection *c, get_call *call) {
     return answer_end(c, &a, o);
 }
 
-static outcome socket_begin(connection *c) { return simple(c, VERB_BEGIN); }
-static outcome socket_commit(connection *c) { return simple(c, VERB_COMMIT); }
-static outcome socket_back_out(connection *c) { return simple(c, VERB_BACK_OUT); }
+outcome qm_begin(connection *c) { return simple(c, VERB_BEGIN); }
+outcome qm_commit(connection *c) { return simple(c, VERB_COMMIT); }
+outcome qm_back_out(connection *c) { return simple(c, VERB_BACK_OUT); }
 
 /* ---- attributes ---------------------------------------------------------------------------------------------------------------- */
 
@@ -208,7 +208,7 @@ static void write_selectors(wire *w, const inquire_call *call) {
     frame_bytes(w, call->selectors, (size_t)call->selector_count * sizeof(MQLONG));
 }
 
-static outcome socket_inquire(connection *c, inquire_call *call) {
+outcome qm_inquire(connection *c, inquire_call *call) {
     wire *w = c->session;
     answer a;
     frame_begin(w, VERB_INQUIRE, 0);
@@ -224,7 +224,7 @@ static outcome socket_inquire(connection *c, inquire_call *call) {
     return o;
 }
 
-static outcome socket_set(connection *c, inquire_call *call) {
+outcome qm_set(connection *c, inquire_call *call) {
     wire *w = c->session;
     answer a;
     frame_begin(w, VERB_SET, 0);
@@ -234,7 +234,7 @@ static outcome socket_set(connection *c, inquire_call *call) {
     return frame_exchange(c, w, &a);
 }
 
-static outcome socket_status(connection *c, status_call *call) {
+outcome qm_status(connection *c, status_call *call) {
     wire *w = c->session;
     answer a;
     frame_begin(w, VERB_STATUS, 0);
@@ -256,7 +256,7 @@ static outcome socket_status(connection *c, status_call *call) {
 
 /* ---- subscriptions ------------------------------------------------------------------------------------------------------------- */
 
-static outcome socket_subscribe(connection *c, subscribe_call *call) {
+outcome qm_subscribe(connection *c, subscribe_call *call) {
     wire *w = c->session;
     answer a;
     frame_begin(w, VERB_SUBSCRIBE, 0);
@@ -283,7 +283,7 @@ static outcome socket_subscribe(connection *c, subscribe_call *call) {
     return answer_end(c, &a, o);
 }
 
-static outcome socket_subscription_request(connection *c, MQHOBJ hsub, MQLONG action, MQLONG *publications) {
+outcome qm_subscription_request(connection *c, MQHOBJ hsub, MQLONG action, MQLONG *publications) {
     wire *w = c->session;
     answer a;
     frame_begin(w, VERB_SUBSCRIPTION_REQUEST, 0);
@@ -294,10 +294,3 @@ static outcome socket_subscription_request(connection *c, MQHOBJ hsub, MQLONG ac
     *publications = answer_i4(&a);
     return answer_end(c, &a, o);
 }
-
-const backend socket_backend = {
-    .connect = socket_connect, .disconnect = socket_disconnect, .abandon = socket_abandon, .open = socket_open,
-    .close = socket_close, .put = socket_put, .get = socket_get, .begin = socket_begin, .commit = socket_commit,
-    .back_out = socket_back_out, .inquire = socket_inquire, .set = socket_set, .subscribe = socket_subscribe,
-    .subscription_request = socket_subscription_request, .status = socket_status,
-};
