@@ -1,4 +1,4 @@
-"""Puts a message together: what is known once per origin is done once, what a template needs per message is added.
+"""Puts a message together: what depends on the origin alone is computed once, what a template needs is added to each.
 
 The MQRFH2 is cut in two around its `usr` folder, the only one whose content rules decide, so that a message with
 evaluated properties costs one folder and not a whole header.

@@ -1,4 +1,4 @@
-"""Dead letters: a message behind an MQDLH that says why it is there and where it should have gone; and back again.
+"""Dead letters: a message with an MQDLH in front that says why and for which queue; and how to undo that.
 
 MsgId, CorrelId, persistence and context stay those of the message. Reasons are MQRCs, MQFBs or our own (`Feedback`).
 """

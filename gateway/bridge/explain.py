@@ -23,7 +23,7 @@ from gateway.rules.feedback import Feedback
 from gateway.rules.mappings import InboundRule
 
 MAX_OTHERS = 20
-"""So many rules that do not match are explained: the nearest ones."""
+"""The most rules that do not match and are explained: the closest ones."""
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ class Prepared:
     priority: int = 0
     persistent: bool = False
     head: bytes = b""
-    """With `refused` or `evaluated` set: what goes behind a dead-letter header."""
+    """With `refused` or `evaluated` set: what a dead letter carries."""
     tails: dict[int, bytes] = field(default_factory=lambda: NO_TAILS)
     refused: Refused | None = None
     """Set when the rule cannot be followed."""
@@ -174,7 +174,7 @@ def _with_properties(one: Prepared, properties: Properties) -> Prepared | None:
 
 
 def unmatched(origin: Origin, properties: Properties) -> Prepared:
-    """A publication that no rule matches, as the message that goes behind a dead-letter header."""
+    """A publication that no rule matches, as the message that a dead letter carries."""
     match = Match(NO_RULE, {})
     made = Prepared(NO_RULE.rule, match, origin, properties)
     made.take(assembly.plain(match, origin, properties))

@@ -45,7 +45,7 @@ class Message:
 
     @property
     def body(self) -> Body:
-        """The bytes behind the headers."""
+        """The bytes after the headers."""
         if self._body is None:
             self._body = Body(self.data[self.body_at :])
         return self._body

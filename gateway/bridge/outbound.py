@@ -58,7 +58,8 @@ class Outgoing(NamedTuple):
     gateway: str = ""
     """The gateway that published it from a device on this very topic; equal to its own name, it is a loop."""
     report: bytes = b""
-    """Its descriptor, described as its payload is, where it asks for reports that the gateway owes; else nothing."""
+    """The descriptor, with the format of the payload, of a message that asks for reports the gateway has to make; else
+    empty."""
 
 
 def publication(rule: OutboundRule, md: bytes, data: bytes) -> Outgoing:

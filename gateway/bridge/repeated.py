@@ -1,8 +1,8 @@
-"""What a rule made of a message holds for every other with the same headers: applications put thousands of them.
+"""What a rule made of a message is kept for all messages with the same headers: applications put thousands of them.
 
 Kept by rule, by the beginning of the descriptor (report, type, expiry, what describes the data, priority, persistence)
-and by the MQRFH2, of which the packet identifier does not count: what devices publish differs in it. What depends on
-more is not kept: other fields of the descriptor, the body, the moment. Pure.
+and by the MQRFH2 without its packet identifier, in which the messages that devices publish differ. What depends on more
+is not kept: other fields of the descriptor, the body, the time. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.rules.mappings import OutboundRule
 
 _RFH2, _RFH2_BEGINS = b"MQHRF2  ", b"RFH \2\0\0\0"
 _BODIES = frozenset({b"MQSTR   ", b"        ", bytes(8)})
-"""Formats of data that is no header."""
+"""Formats of data that are not a header."""
 _BEGINNING = slice(0, 48)
 _MAX_KNOWN, _LONGEST_HEADER = 4096, 2048
 _NOTHING = bytes(24)
@@ -45,27 +45,26 @@ class Known:
 
 
 class Repeated:
-    """See the module."""
+    """What rules made of messages, by the headers of these."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, bytes, bytes], Known] = {}
 
     def find(self, rules: Sequence[OutboundRule], md: bytes, data: bytes) -> Known | None:
-        """What is known of such a message."""
+        """What its rule makes of a message, if another with these headers has been kept."""
         start = header_length(md, data)
         if not 0 <= start <= len(data) or len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
             return None
         return self._known.get((id(rules[0]), md[_BEGINNING], _unnumbered(data[:start])))
 
     def find_numbered(self, rules: Sequence[OutboundRule], md: bytes, opened: bytes) -> Known | None:
-        """What is known of messages whose headers end with a packet identifier, of which `opened` is what comes before
-        it."""
+        """The same for messages whose headers end with a packet identifier; `opened` is what comes before that."""
         if len(rules) != 1 or md[mqmd.CORREL_ID] != _NOTHING:
             return None
         return self._known.get((id(rules[0]), md[_BEGINNING], opened + _ANY))
 
     def keep(self, rules: Sequence[OutboundRule], md: bytes, data: bytes, made: Outgoing) -> None:
-        """This is what its rule made of a message."""
+        """Keep what its rule made of a message, if others with these headers give the same."""
         start = header_length(md, data)
         if not 0 <= start <= len(data) or made.payload != data[start:]:
             return
@@ -79,8 +78,8 @@ class Repeated:
 
 
 def header_length(md: bytes, data: bytes) -> int:
-    """Where the body begins behind one MQRFH2 or none, of which at least the beginning is in `data`; -1: the message is
-    not as plain as that."""
+    """Where the body begins, of a message with one MQRFH2 or none whose beginning is in `data`; -1: it has other
+    headers."""
     kind = md[mqmd.FORMAT]
     if kind in _BODIES:
         return 0
@@ -91,7 +90,7 @@ def header_length(md: bytes, data: bytes) -> int:
 
 
 def is_opened(header: bytes) -> bool:
-    """Whether a packet identifier would be next."""
+    """Whether a header ends where its packet identifier begins."""
     return header.endswith(_OPEN)
 
 
@@ -108,7 +107,8 @@ def stripped(bodies: Iterable[bytes], length: int) -> set[bytes]:
 
 
 def _unnumbered(header: bytes) -> bytes:
-    """The same for all packet identifiers; the length that the header says it has keeps it apart from others."""
+    """A header without the digits of its packet identifier. Headers of different lengths stay different: StrucLength
+    says it."""
     closed = header.rstrip(b" ")
     if not closed.endswith(_CLOSE):
         return header
@@ -131,6 +131,6 @@ def _same_for_all(rule: OutboundRule) -> bool:
 
 
 def _differs(made: Outgoing) -> bool:
-    """Whether it has something of its own that others with these headers have not."""
+    """Whether a publication has something that others with these headers do not have."""
     own = {CORRELATION_DATA, MESSAGE_EXPIRY, RESPONSE_TOPIC}
     return bool(made.report) or not own.isdisjoint(made.properties) or carries(made.properties)

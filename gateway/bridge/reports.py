@@ -1,4 +1,4 @@
-"""Report messages the gateway owes: exception, expiration, positive and negative action notification.
+"""Report messages that the gateway has to make: exception, expiration, positive and negative action notification.
 
 Confirmations of arrival and delivery are the queue manager's. A report goes to ReplyToQ with the identifiers that the
 Report field asks for (mqi-abi, behaviour: Reports).
@@ -34,7 +34,7 @@ class Report(NamedTuple):
 
 
 def exception(md: bytes, data: bytes, reason: int) -> Report | None:
-    """The report that a message could not be delivered; None when none is wanted."""
+    """The report that a message could not be delivered; None when it does not ask for one."""
     return _report(md, data, _EXCEPTION, reason)
 
 
@@ -54,13 +54,13 @@ def negative(md: bytes, data: bytes) -> Report | None:
 
 
 def asks(md: bytes) -> bool:
-    """Whether the gateway owes it any report."""
+    """Whether a message asks for a report that the gateway has to make."""
     options = mqmd.number(md, mqmd.AT_REPORT)
     return bool(options & (_EXCEPTION | _EXPIRATION | _PAN | _NAN)) and bool(mqmd.text(md, mqmd.REPLY_TO_Q))
 
 
 def discards(md: bytes) -> bool:
-    """Whether an undeliverable message goes away (after its report) instead of to the dead-letter queue."""
+    """Whether an undeliverable message is discarded (after its report) instead of dead-lettered."""
     return bool(mqmd.number(md, mqmd.AT_REPORT) & _DISCARD)
 
 
@@ -99,7 +99,7 @@ def _data(md: bytes, data: bytes, options: int, option: int) -> tuple[bytes, byt
 
 
 def _headers(md: bytes, data: bytes) -> int:
-    """Length of the headers: `with data` counts bytes of the application's data behind them."""
+    """Length of the headers: `with data` counts the bytes of the application's data after them."""
     try:
         return read_message(md, data).body_at
     except Refused:

@@ -24,8 +24,8 @@ MD = mqmd.LENGTH
 
 
 def segments(head: bytes, body: bytes, max_length: int, unique: bytes) -> list[tuple[bytes, bytes]]:
-    """(head, body) of each segment of `head + body`. `unique`: bytes that make the GroupId one of its own, with the
-    data. Refused when that cannot be done."""
+    """(head, body) of each segment of `head + body`. `unique`: bytes that, with the data,
+    make the GroupId unique. Refused when that cannot be done."""
     md, data = head[:MD], head[MD:] + body
     if len(data) <= max_length:
         return [(head, body)]
@@ -49,5 +49,5 @@ def segments(head: bytes, body: bytes, max_length: int, unique: bytes) -> list[t
 
 
 def is_further(head: bytes) -> bool:
-    """Whether it is a segment behind the first of its message, and so no message of its own."""
+    """Whether a row is a second or later segment of a message, and so not a message of its own."""
     return head[_OFFSET] != _NOUGHT

@@ -1,8 +1,8 @@
 """A rule's message cut once at the places where origins differ: topic, client, user and the levels of the topic.
 
 `assembly` puts a message together from all a rule says; for most rules everything but these few texts is the same
-every time. A stencil is made by that code from an origin of marks, and filling it in costs a fifth. Rules whose
-messages need more than texts put in (a correlation from a template, values of each message) have none.
+every time. That code makes the stencil, from an origin whose texts are marks; filling it in costs a fifth. Rules
+whose messages need more than texts (a correlation from a template, values of each message) have no stencil.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway.rules.mappings import InboundRule, PropertyRule
 from gateway.rules.templates import Slot, Template, render
 
 _CLIENT, _USER, _TOPIC = "\ue000", "\ue001", "\ue002"
-"""Marks: characters for private use. A rule that has one in its own text gets no stencil."""
+"""Marks: private use characters. A rule that has one in its own text gets no stencil."""
 _LENGTH = struct.Struct("<i").pack
 MAX_CLIENTS = 4096
 _OF_CLIENT = ("client", "user", "user_or_client")
@@ -32,13 +32,13 @@ _TEXTS = ("level", "rest", "client", "user", "user_or_client", "topic", "listene
 _BEFORE_LENGTH = 12
 """Bytes of an MQRFH2 up to and with StrucLength."""
 
-Around = tuple[str, str, Slot]
-"""A property that is the text of one placeholder: what stands before and behind it."""
-Part = str | Around | PropertyRule
+Enclosed = tuple[str, str, Slot]
+"""A property that is the text of one placeholder: the text before it, the text after it, the placeholder."""
+Part = str | Enclosed | PropertyRule
 
 
 class TopicPart(NamedTuple):
-    """What a topic says of a message, whoever publishes there."""
+    """The part of a message that depends on its topic alone."""
 
     destination: Destination
     front: bytes
@@ -46,14 +46,14 @@ class TopicPart(NamedTuple):
 
 
 class ClientPart(NamedTuple):
-    """What a client says of its messages, wherever it publishes."""
+    """The part of a message that depends on its client alone."""
 
     before: bytes
     """The descriptor and the MQRFH2 up to StrucLength."""
     alone: bytes
     """The descriptor of a message without MQRFH2."""
     folder: bytes
-    """The folder with its name, up to the packet identifier; empty: there is none."""
+    """The `mqtt` folder up to the packet identifier; empty: there is none."""
     tails: dict[int, bytes]
     length: int
     """Bytes of that folder with what follows the packet identifier."""
@@ -66,15 +66,15 @@ class ClientPart(NamedTuple):
 
 
 class Stencil(NamedTuple):
-    """Everything of a rule's message but the texts of an origin."""
+    """A rule's message without the texts of an origin."""
 
     user: Template | None
-    """The user identifier, if origins differ in it: then `before` and `alone` end before it, `behind` follows it."""
+    """The user identifier, if origins differ in it: then `before` and `alone` end before it."""
     before: bytes
-    behind: bytes
+    after_user: bytes
     alone: bytes
     """The descriptor of a message without MQRFH2, and what follows its user identifier."""
-    behind_alone: bytes
+    alone_after_user: bytes
     fixed: bytes
     """The MQRFH2 from Encoding to the end of the `mcd` folder."""
     has_header: bool
@@ -89,9 +89,9 @@ class Stencil(NamedTuple):
     persistent: bool
 
     is_shared: bool
-    """Whether a message is a topic's part and a client's: neither depends on the other."""
+    """Whether a message consists of a topic's part and a client's part that do not depend on each other."""
     clients: dict[tuple[str, str], ClientPart]
-    """Parts of the clients met last, if so."""
+    """If so: the parts of the clients that published last."""
 
     def fill(self, match: Match, origin: Origin, scope: Scope) -> Made:
         """The message of this origin; refused as `Recipe.make` refuses."""
@@ -104,7 +104,7 @@ class Stencil(NamedTuple):
         return Made(part.destination, self.priority, self.persistent, client.head(part.front), tails)
 
     def front_of(self, origin: Origin, head: bytes) -> bytes | None:
-        """The topic's part of a head that was made for this origin; None: other clients do not share it."""
+        """The topic's part of a head that was made for this origin; None: it is not shared with other clients."""
         client = self.clients.get((origin.client_id, origin.username))
         if client is None:
             return None
@@ -128,8 +128,8 @@ class Stencil(NamedTuple):
 
     def _client_part(self, origin: Origin, scope: Scope) -> ClientPart:
         folder, tails, length = self._client_folder(origin)
-        before = self._descriptor(self.before, self.behind, scope)
-        made = ClientPart(before, self._descriptor(self.alone, self.behind_alone, scope), folder, tails, length)
+        before = self._descriptor(self.before, self.after_user, scope)
+        made = ClientPart(before, self._descriptor(self.alone, self.alone_after_user, scope), folder, tails, length)
         if self.is_shared:
             if len(self.clients) >= MAX_CLIENTS:
                 self.clients.clear()
@@ -145,17 +145,17 @@ class Stencil(NamedTuple):
         tails, size = rfh2.tails_behind(len(opened), self.close)
         return _LENGTH(size) + opened, tails, 4 + size
 
-    def _descriptor(self, before: bytes, behind: bytes, scope: Scope) -> bytes:
+    def _descriptor(self, before: bytes, after: bytes, scope: Scope) -> bytes:
         if self.user is None:
             return before
-        return before + descriptors.field_of(render(self.user, scope), mqmd.USER_IDENTIFIER) + behind
+        return before + descriptors.field_of(render(self.user, scope), mqmd.USER_IDENTIFIER) + after
 
 
 def _cannot_be_written(error: Exception) -> Refused:
     return Refused(f"a value cannot be written: {error}"[:200], Feedback.VALUE_NOT_VALID)
 
 
-def _property(part: Around | PropertyRule, scope: Scope) -> str:
+def _property(part: Enclosed | PropertyRule, scope: Scope) -> str:
     slot = part[2]
     if not isinstance(slot, Slot):
         return assembly.element_of(cast("PropertyRule", part), scope)
@@ -195,10 +195,10 @@ def _cut(match: Match, origin: Origin) -> Stencil | None:
     md = descriptors.build(rule, origin.qos, {}, lambda _slot: "", None)
     frame = assembly.frame_of(match, marks, {}, md, "")
     user = rule.user if rule.user is not None and rule.user.slots else None
-    before, behind = _around_user(frame.before, user)
-    alone, behind_alone = _around_user(frame.alone, user)
+    before, after_user = _split_at_user(frame.before, user)
+    alone, alone_after_user = _split_at_user(frame.alone, user)
     return Stencil(
-        user, before, behind, alone, behind_alone, frame.fixed, bool(frame.length),
+        user, before, after_user, alone, alone_after_user, frame.fixed, bool(frame.length),
         tuple(_cut_property(one) for one in rule.properties), mqps, mqtt, close if "mqtt" in wanted else b"",
         md.priority, md.persistent, _is_shared(rule), {},
     )  # fmt: skip
@@ -220,7 +220,7 @@ def _is_shared(rule: InboundRule) -> bool:
     return not names and (rule.user is None or all(slot.kind in _OF_CLIENT for slot in rule.user.slots))
 
 
-def _around_user(md: bytes, user: Template | None) -> tuple[bytes, bytes]:
+def _split_at_user(md: bytes, user: Template | None) -> tuple[bytes, bytes]:
     return mqmd.split(md, mqmd.USER_IDENTIFIER) if user is not None else (md, b"")
 
 

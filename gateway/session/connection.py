@@ -105,4 +105,4 @@ class Connection:
 
 
 _NOBODY = Session("", 4)
-"""Stands for the session of a connection that has none yet, so that the hot path need not ask."""
+"""Stands for the session of a connection that has none yet, so that the fast lane need not ask."""

@@ -1,7 +1,7 @@
 """What a session sends: packet identifiers, the in-flight window, order, redelivery. Pure.
 
-The way of one item: `pending` (waits for the window) -> `inflight` (sent, packet id known) -> gone when acknowledged.
-At QoS 2 an item is `released` between PUBREC and PUBCOMP. Order is the order of `offer`
+The way of one item: `pending` (waiting for the window) -> `inflight` (sent, packet id known) -> removed when it is
+acknowledged. At QoS 2 an item is `released` between PUBREC and PUBCOMP. Order is the order of `offer`
 [MQTT3-4.6.0-5] [MQTT3-4.6.0-6] [MQTT5-4.6.0-5] [MQTT5-4.6.0-6].
 """
 
@@ -54,8 +54,8 @@ def restored(stored: Stored, decoding: Decoding | None = None) -> Item:
 
 
 _Like = tuple[bytes | None, bytes | None, int, int, bytes, bytes]
-"""Topic, properties, payload's length and QoS of a publication, and its bytes before and behind the packet identifier
-up to the payload: what is on the wire of all others with these."""
+"""Topic, properties, payload's length and QoS of a publication, and the bytes before and after its packet
+identifier, up to the payload: all publications with these are alike on the wire."""
 _NOTHING_YET: _Like = (None, None, 0, 0, b"", b"")
 
 
@@ -98,15 +98,15 @@ class Outflow:
         self.behind = False
         """True while stored messages are not in memory: they are fetched when the window has room."""
         self.fetching = False
-        """True while they are asked for and the answer is not there."""
+        """True while a fetch is under way."""
         self.missed = False
         """Whether more was stored meanwhile."""
         self.visits = 0
-        """How often a client has come: what was asked for an earlier one is not this one's."""
+        """The number of connections so far: the answer to a fetch for an earlier one is dropped."""
         self.last_token: Token | None = None
-        """The last stored message that was taken into memory: fetching goes on behind it."""
+        """The last stored message that was fetched: fetching goes on after it."""
         self.sent_token: Token | None = None
-        """The last stored message that left `pending`: when the connection ends, those behind it are fetched again."""
+        """The last stored message that left `pending`: when the connection ends, those after it are fetched again."""
         self.resumed = False
         """Whether what was in flight has been sent again on this connection: nothing new goes out before that."""
         self.redelivered = 0
@@ -143,7 +143,7 @@ class Outflow:
                 return candidate
 
     def resume_ids(self, last: int) -> None:
-        """Go on counting behind the last id that was given before a restart."""
+        """Go on after the last packet identifier that was assigned before a restart."""
         self._next = last
 
     def offer(self, items: list[Item]) -> None:
@@ -257,7 +257,7 @@ class Outflow:
                 out.append(self.encode(item, now))
 
     def drop_memory(self) -> None:
-        """The durable session's client is gone: stored items are fetched again when it returns, in order."""
+        """The client of a durable session has left: stored items are fetched again when it returns, in order."""
         kept = [item for item in self.pending if item.token is None]
         dropped = [item for item in self.pending if item.token is not None]
         if dropped:

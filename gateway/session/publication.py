@@ -1,4 +1,4 @@
-"""A publication on its way to subscribers, and its bytes on the wire, built once for all who get the same form.
+"""A publication on its way to subscribers, and its bytes on the wire, built once for all that get the same form.
 
 Pure: no clock (`now` is an argument), no I/O.
 """
@@ -61,12 +61,12 @@ class Publication:
         self.report = report
         """Descriptor of the MQ message it is, while reports about it are owed."""
         self.promised = False
-        """Its publisher had PUBREC for it: whoever refuses what he has no room for has been asked."""
+        """Its publisher got PUBREC for it, before which full sessions that refuse were asked."""
         self.handed_over = False
         """Local subscribers and the retained message have had it: only its queue is still waited for."""
         self._variant = -1
         self._parts = (b"", b"")
-        """The form on the wire that was made first; nearly always it is the only one."""
+        """The form on the wire that was built first, nearly always the only one."""
         self._more: dict[int, tuple[bytes, bytes]] | None = None
 
     @property

@@ -17,7 +17,7 @@ _FLAGS = 2
 
 
 class Waiter(NamedTuple):
-    """Who waits until a session can end, and what is done then."""
+    """A connection that waits until a session has ended, and what is done then."""
 
     connection: Connection | None
     call: Callable[[], None]
@@ -38,17 +38,17 @@ class Ending:
         """The last message that was read."""
 
     def add_waiter(self, waiter: Waiter) -> None:
-        """Somebody else waits for it. Those who have given up are forgotten."""
+        """Another connection waits for the end; those that have closed meanwhile are dropped."""
         self.waiters = [one for one in self.waiters if one.connection is None or one.connection.state != CLOSED]
         self.waiters.append(waiter)
 
     def add(self, stored: Stored) -> None:
-        """A message is stored for the session. Payloads are kept only where somebody wants them."""
+        """A message is stored for the session. Payloads are kept only for reports and shared subscriptions."""
         wanted = stored.data[1] & (REPORTS | SHARED)
         self.stored[stored.token] = stored if wanted else Stored(stored.token, b"", stored.data[:_FLAGS])
 
     def stored_meanwhile(self, puts: Puts, row: int, count: int) -> None:
-        """So many more have been stored for it."""
+        """More messages have been stored for it."""
         for at in range(row, row + count):
             self.add(Stored(puts.tokens[at], b"", puts.heads[at][MQMD_LENGTH:] + puts.bodies[at]))
 
@@ -77,7 +77,7 @@ class Registry:
         return self._sessions.get(client_id)
 
     def add(self, session: Session) -> None:
-        """Make it known."""
+        """Add a session."""
         self._sessions[session.client_id] = session
         self.by_listener[session.listener] += 1
 

@@ -26,7 +26,7 @@ class Subscribed(NamedTuple):
 
 
 Plain = tuple[bytes, bytes, int]
-"""A publication without properties: topic, what is stored behind its prefix (packet identifier and payload), and the
+"""A publication without properties: topic, what is stored after its prefix (packet identifier and payload), and the
 first byte of its packet."""
 STAGED_ID = 2
 """Bytes of that packet identifier."""
@@ -78,14 +78,14 @@ class Session:
         self.inbound: dict[int, Publication | Plain | StagedRun] = {}
         """QoS 2 publications received and not released, by packet id."""
         self.staged_tokens: dict[int, Token] = {}
-        """Of those of them that are stored alone."""
+        """Tokens of those that are staged as records."""
         self.releasing: set[int] = set()
-        """QoS 2 publications released by the client whose queue refuses for now."""
+        """QoS 2 publications that the client has released and whose destination is parked."""
         self.outflow = Outflow()
         self.untold = False
-        """It was made by a CONNECT that has not been answered: its client does not know of it."""
+        """Made by a CONNECT that has not been answered yet."""
         self.over = False
-        """It has ended: what still arrives for it is forgotten."""
+        """Whether it has ended: what still arrives for it is dropped."""
         self.stored = 0
         """Messages on its stored queue (delivered or not, unacknowledged)."""
         self.stored_bytes = 0
@@ -107,11 +107,11 @@ class Session:
         return self.connection is not None and len(self.outflow.inflight) < self.outflow.window
 
     def is_due(self, now: float) -> bool:
-        """Whether it has no client and its time is over."""
+        """Whether it has no connection and has expired."""
         return self.connection is None and 0 < self.ends_at <= now
 
     def to_record(self, now: float) -> dict[str, Any]:
-        """What the state queue holds of it."""
+        """Its record on the state queue."""
         connected = self.connection is not None
         return {
             "client": self.client_id,
@@ -131,7 +131,7 @@ class Session:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Session:
-        """The reverse, at start-up: nobody is connected then."""
+        """The reverse, at start-up, when no client is connected."""
         session = cls(record["client"], record["version"])
         session.user = record["user"]
         session.listener = record.get("listener", "")

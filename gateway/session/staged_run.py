@@ -1,6 +1,4 @@
-"""Publications of QoS 2 with one topic that lie staged as the messages they will be, so that their PUBREL only moves
-them. Pure.
-"""
+"""QoS 2 publications of one topic, staged as the messages they will be, so that their PUBREL only moves them. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +7,11 @@ from collections.abc import Sequence
 from gateway.ports.batch import Address, Token
 
 LEAST, MOST = 4, 512
-"""Fewer publications are staged one by one; more are several runs."""
+"""Publications in a run: fewer are staged as records, more are several runs."""
 
 
 class StagedRun:
-    """A run of them. Packet identifiers, bodies and tokens are parallel columns."""
+    """Consecutive staged publications with one head: columns of packet identifiers, bodies and tokens."""
 
     __slots__ = ("address", "bodies", "first", "head", "ids", "longest", "size", "tokens", "topic", "width")
 
@@ -29,10 +27,10 @@ class StagedRun:
         self.ids: list[int] = []
         self.bodies: list[bytes] = []
         self.tokens: Sequence[Token] = ()
-        """None before they are durable."""
+        """Empty until they are durable."""
         self.size = self.longest = 0
         """Bytes of all bodies, and of the longest."""
 
     def plain(self, at: int) -> tuple[bytes, bytes, int]:
-        """One of them as it is kept when it is staged alone."""
+        """One of them as a publication that is staged as a record."""
         return self.topic, self.ids[at].to_bytes(2, "little") + self.bodies[at][self.width :], self.first
