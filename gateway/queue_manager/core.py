@@ -14,9 +14,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 
 from gateway.errors import MQError, StoreError
-from gateway.mq import constants as mq
 from gateway.ports.batch import Scheduler
-from gateway.queue_manager.batch.commit import Batch, Committer
+from gateway.queue_manager.batch.commit import Batch, Committer, reason_of
 from gateway.queue_manager.objects.catalogue import Catalogue, Definition, decode_definition
 from gateway.queue_manager.objects.local_queue import LocalQueue, Waiter
 from gateway.queue_manager.store.storage import MessageStore
@@ -59,13 +58,11 @@ class Core:
         self.changed = threading.Condition(self.lock)
         self.catalogue = Catalogue()
         self.queues: dict[str, LocalQueue] = {}
-        self.committer = Committer(store, scheduler, self.entered, self.changed)
+        self.committer = Committer(store, scheduler, self.entered, self.changed, self.settled)
         self.expiring: dict[str, int] = {}
         """Queues that hold messages with an expiry, and when the first of them may be due (microseconds)."""
         self.quiescing = False
         self.closed = False
-        self.hooks: list[Callable[[LocalQueue], None]] = []
-        """Told of queues that got messages (the command server)."""
         self.on_installed: list[Callable[[Definition], None]] = []
         self.on_arrivals: list[Callable[[LocalQueue, StoreUnit], None]] = []
         """Told of units that brought messages to a queue with TRIGGER."""
@@ -262,38 +259,37 @@ class Core:
             for told in self.on_state:
                 told(unit.state)
         queues = self.queues
-        now = self.now()
+        now = self.scheduler.now()
         for takes in unit.takes:
             queue = queues.get(takes.queue)
             if queue is not None:
                 queue.taken(takes.tokens)
                 queue.gets += len(takes.tokens)
                 queue.last_get = now
+        arrived: dict[str, int] = {}
+        for puts in unit.puts:
+            arrived[puts.queue] = arrived.get(puts.queue, 0) + len(puts.heads)
+            if puts.expiries is not None:
+                self._note_expiry(puts.queue, puts.expiries)
         for moves in unit.moves:
             source = queues.get(moves.queue)
             if source is not None:
                 source.taken(moves.tokens)
-        for puts in unit.puts:
-            if puts.expiries is not None:
-                self._note_expiry(puts.queue, puts.expiries)
-        self._note_arrivals(unit, now)
-
-    def _note_arrivals(self, unit: StoreUnit, now: float) -> None:
-        queues = self.queues
-        woken: dict[str, None] = {}
-        for name, messages in _arrivals(unit):
+            arrived[moves.to_queue] = arrived.get(moves.to_queue, 0) + len(moves.tokens)
+        for name, messages in arrived.items():
             queue = queues.get(name)
             if queue is not None:
                 queue.puts += messages
                 queue.last_put = now
-                woken[name] = None
-        for name in woken:
-            queue = queues[name]
-            depth = self.store.depth(name)
-            queue.high_depth = max(queue.high_depth, depth)
-            if queue.triggers:
-                for arrived in self.on_arrivals:
-                    arrived(queue, unit)
+                self._announce_arrivals(queue, unit)
+
+    def _announce_arrivals(self, queue: LocalQueue, unit: StoreUnit) -> None:
+        depth = self.store.depth(queue.name)
+        queue.high_depth = max(queue.high_depth, depth)
+        if queue.triggers:
+            for arrived in self.on_arrivals:
+                arrived(queue, unit)
+        if queue.waiters or queue.consumers or queue.served is not None:
             self.wake(queue)
 
     def _note_expiry(self, name: str, expiries: Sequence[int]) -> None:
@@ -315,8 +311,8 @@ class Core:
         if queue.consumers and not queue.announced:
             queue.announced = True
             self.scheduler.soon(lambda: self._announce(queue))
-        for hook in self.hooks:
-            hook(queue)
+        if queue.served is not None:
+            self.afterwards(queue.served)
 
     def _serve(self, queue: LocalQueue) -> None:
         """Waiters in order, one message each; a plain one that finds nothing ends it."""
@@ -358,16 +354,3 @@ class Core:
 def state_key(definition: Definition) -> bytes:
     """Where a definition is kept."""
     return OBJECT_STATE + f"{definition.kind}/{definition.name}".encode()
-
-
-def _arrivals(unit: StoreUnit) -> Iterator[tuple[str, int]]:
-    for puts in unit.puts:
-        yield puts.queue, len(puts.heads)
-    for moves in unit.moves:
-        yield moves.to_queue, len(moves.tokens)
-
-
-def reason_of(error: StoreError) -> int:
-    """The reason code of a store that cannot take more: it says so itself where it knows better."""
-    reason = getattr(error, "reason", None)
-    return reason if isinstance(reason, int) else mq.MQRC_STORAGE_MEDIUM_FULL

@@ -16,8 +16,8 @@ from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
 from gateway.ports.mqi import SubscriptionDescriptor
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 from gateway.queue_manager.batch import message_pages, stored_messages
-from gateway.queue_manager.batch.intake import Intake
 from gateway.queue_manager.batch.logical_messages import NO_FLAGS, Gathering, Page
+from gateway.queue_manager.batch.translation import Translator
 from gateway.queue_manager.commands.command_server import CommandServer
 from gateway.queue_manager.commands.mqsc import Mqsc, Report
 from gateway.queue_manager.commands.mqsc_parse import commands, parse
@@ -62,7 +62,8 @@ class EmbeddedQueueManager:
         self.topics = Topics(self.core, self._placer)
         self.authority = Authority(self.core)
         self.connections = Connections()
-        self._intake = Intake(self.core, self._placer, self._define_state)
+        self._translator = Translator(self.core, self._placer, self._define_state)
+        self.core.committer.translator = self._translator
         self._gathering = Gathering(self.core)
 
     @classmethod
@@ -216,7 +217,7 @@ class EmbeddedQueueManager:
     def submit(self, unit: Unit, done: Done) -> None:
         """Commit the unit."""
         with self.core.entered():
-            self._intake.submit(unit, done)
+            self.core.committer.submit(unit, done)
 
     def load(self, queue: str) -> Iterable[tuple[bytes, Stored]]:
         """Every message of a state queue with its key, in order."""
@@ -279,7 +280,7 @@ class EmbeddedQueueManager:
         parts = page.parts if page is not None else {}
         locked = [part for one in found for part in parts.get(one.token, (one.token,))]
         self.core.lock_messages(local, locked, BROKER)
-        self._intake.confirm_taking(local.name, found)
+        self._translator.confirm_taking(local.name, found)
 
     def release(self, queue: str) -> int:
         """Give back what was fetched and neither taken nor moved: programs may get it again. How many messages."""
@@ -334,7 +335,7 @@ class EmbeddedQueueManager:
         """Whether staged messages become those of this destination by a move: it is a queue of this queue manager."""
         with self.core.entered():
             try:
-                target = self._intake.target(queue, queue_manager)
+                target = self._translator.target(queue, queue_manager)
             except MQError:
                 return False
             return target.queue is not None and not target.remote and not target.queue.temporary
@@ -368,7 +369,7 @@ class EmbeddedQueueManager:
             return Subscribed(known.text("DEST"))
 
     def _target(self, queue: str) -> Target:
-        return self._intake.target(queue, "")
+        return self._translator.target(queue, "")
 
     def _define_state(self, name: str) -> None:
         self._administration.define("QLOCAL", name, _STATE_ATTRIBUTES)

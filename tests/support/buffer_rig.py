@@ -32,7 +32,7 @@ class Killed(BaseException):
 def settle(queue_manager: EmbeddedQueueManager, scheduler: ManualScheduler | None = None) -> None:
     """On a slow machine commits move to a thread of their own: here they are over when this returns."""
     core = queue_manager.core
-    while core.committer._flying is not None:
+    while core.committer._writing is not None:
         with core.entered():
             core.committer.settle()
             core.committer.run()

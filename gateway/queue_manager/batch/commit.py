@@ -1,7 +1,10 @@
-"""Group commit: units become frames, frames go to the disk one after the other, on this thread or the writer's.
+"""The path from a batch to the disk: gather, prepare, write, apply, tell.
 
-While a frame is written the next units gather. Writing on the caller's thread is faster while the disk answers within a
-fraction of a millisecond; a thread keeps the reactor moving when it does not. The commit times just measured decide.
+`Committer.run` is the loop. What it gathers are the units of work of the batch port and the MQI calls that wait for a
+commit; together they become one frame of the store. Units that arrive while a frame is written wait for the next one.
+
+While the disk answers within a fraction of a millisecond a frame is written on the caller's thread, which is faster;
+otherwise on the writer's thread, which keeps the reactor moving. The commit times just measured decide.
 """
 
 from __future__ import annotations
@@ -10,14 +13,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from queue import SimpleQueue
+from threading import get_ident
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from gateway.errors import StoreError
-from gateway.ports.batch import Scheduler
+from gateway.mq import constants as mq
+from gateway.ports.batch import Done, Failure, Outcome, Puts, Scheduler, Unit
 from gateway.queue_manager.store.storage import MessageStore
-from gateway.queue_manager.store.unit import StoreUnit
+from gateway.queue_manager.store.unit import LanePuts, StoreUnit
+
+UNITS_IN_A_FRAME = 256
+BYTES_IN_A_FRAME = 16 << 20
+"""No more units of the batch port are added to a frame that has as many."""
 
 INLINE_BELOW = 0.0005
 """Seconds: while commits take less, they are written on the caller's thread."""
@@ -29,75 +39,95 @@ FIRST_TRIAL, LAST_TRIAL = 16, 1024
 """Frames on the writer's thread until one is tried on the caller's, and the most there may be."""
 
 QUIET_SECONDS = 0.002
-"""Without a unit for so long the store's own work goes on at full speed; until then it takes one step a unit."""
+"""Without a unit for as long, maintenance goes on at full speed; until then it takes one step a unit."""
 
-Gather = Callable[[], "Batch | None"]
 Entered = Callable[[], AbstractContextManager[None]]
 """How to take the queue manager's lock."""
 
 
-class Batch(NamedTuple):
-    """What goes into one frame, and what follows when it is durable or refused."""
+@dataclass(slots=True)
+class Submission:
+    """A unit of work of the batch port, and what it has become on its way."""
+
+    unit: Unit
+    done: Done
+    alone: bool = False
+    """Its frame was refused with others in it: it is tried once more by itself."""
+    failures: list[Failure] = field(default_factory=list)
+    puts: list[tuple[Puts, LanePuts]] = field(default_factory=list)
+    """Puts that get tokens, with what they became."""
+    out_of_syncpoint: list[Puts] = field(default_factory=list)
+    """Puts that are in the frame even if the unit is refused."""
+
+
+class Translator(Protocol):
+    """What makes a store's unit of units of the batch port: see `translation.py`."""
+
+    def begin(self) -> None:
+        """A frame begins."""
+
+    def add(self, submission: Submission, frame: StoreUnit) -> int:
+        """Add a unit to the frame, or note in the submission why it cannot be; the bytes it adds."""
+
+    def end(self, frame: StoreUnit) -> None:
+        """Every unit has been added."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What goes into one frame: an MQI call's unit, units of the batch port, or several of these together."""
 
     unit: StoreUnit
-    finished: Callable[[StoreError | None], None]
+    finished: Callable[[StoreError | None], None] | None = None
+    """Of an MQI call: called when the frame is durable or refused."""
+    submissions: Sequence[Submission] = ()
+    """Of the batch port: their `done` is called."""
     parts: Sequence[Batch] = ()
     """What it was put together from: if the frame is refused each is tried alone, as a full disk still lets messages
     go."""
 
 
-HOUSEKEEPING = Batch(StoreUnit(), lambda _error: None)
-"""Stands for a frame of the store's own work on the writer's thread."""
-
-
-def together(batches: Sequence[Batch]) -> Batch | None:
-    """Several batches as one frame: all are durable with it, or none."""
-    if not batches:
-        return None
-    joined = StoreUnit()
-    for batch in batches:
-        unit = batch.unit
-        joined.puts += unit.puts
-        joined.takes += unit.takes
-        joined.moves += unit.moves
-        joined.backouts += unit.backouts
-        joined.state.update(unit.state)
-
-    def finished(error: StoreError | None) -> None:
-        for batch in batches:
-            batch.finished(error)
-
-    return Batch(joined, finished, batches)
+MAINTENANCE = Batch(StoreUnit())
+"""Stands for a frame of the store's maintenance on the writer's thread."""
 
 
 class Committer:
     """Owns the order of frames. Every method is called with the queue manager's lock held."""
 
     def __init__(
-        self, store: MessageStore, scheduler: Scheduler, entered: Entered, changed: threading.Condition
+        self,
+        store: MessageStore,
+        scheduler: Scheduler,
+        entered: Entered,
+        changed: threading.Condition,
+        settled: Callable[[StoreUnit], None],
     ) -> None:
         self._store = store
         self._scheduler = scheduler
         self._entered = entered
         self._changed = changed
-        """Told, with the lock held, when a frame has arrived."""
+        """Notified, with the lock held, when a frame of the writer's thread has been applied or refused."""
+        self._settled = settled
+        """Does the queue manager's accounts of an applied unit, and wakes those who wait for its messages."""
+        self.translator: Translator
+        self._submissions: deque[Submission] = deque()
+        self._port_thread = 0
+        """The thread of the batch port: `done` is called there."""
         self._calls: list[Batch] = []
         self._callers = 0
-        self._gather: Gather = lambda: None
-        self._flying: _Flight | None = None
-        self._work: SimpleQueue[_Flight | None] = SimpleQueue()
+        self._writing: _Writing | None = None
+        self._work: SimpleQueue[_Writing | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._threaded = False
         self._trial_in = self._trial_gap = FIRST_TRIAL
-        self._keeping = False
-        """The next step of the store's own work is to come."""
-        self._unfinished = False
-        """The last step was not the end of it."""
-        self._asking = False
-        self._owes_house = False
-        """A frame of the writer's thread has arrived: the store's own work has its turn, however many units wait."""
-        self._resting = False
-        """The store's own work has failed: not again before a unit has been written."""
+        self._maintenance_scheduled = False
+        self._maintenance_due = False
+        """A frame of the writer's thread was written: maintenance has its turn, however many units wait."""
+        self._maintenance_unfinished = False
+        """The last step left more to do."""
+        self._maintenance_failed = False
+        """The last step failed: no other one before a unit has been written."""
+        self._scheduling = False
         self._closed = False
         self._last_unit = -1.0
         self.seconds = 0.0
@@ -107,18 +137,174 @@ class Committer:
         self.frames = 0
         self.slowest = 0.0
 
-    def gathers_from(self, gather: Gather) -> None:
-        """Where the batches of the batch port come from: called whenever a frame can be made."""
-        self._gather = gather
+    # ---- what asks for a commit
+
+    def submit(self, unit: Unit, done: Done) -> None:
+        """A unit of the batch port: write it if no frame is on its way."""
+        self._port_thread = get_ident()
+        self._submissions.append(Submission(unit, done))
+        self.run()
+
+    def call(self, batch: Batch, wait_until: Callable[[Callable[[], bool]], None]) -> None:
+        """Commit for an MQI call that waits without the lock, in one frame with the other calls that wait."""
+        ended = False
+
+        def finished(error: StoreError | None) -> None:
+            nonlocal ended
+            ended = True
+            if batch.finished is not None:
+                batch.finished(error)
+
+        self._calls.append(Batch(batch.unit, finished))
+        self._callers += 1
+        try:
+            # The writer looks at `_callers` after it has set `written`, this the other way round: one of them sees
+            # the other.
+            if self._writing is not None and self._writing.written.is_set():
+                self._complete(self._writing)
+            self.run()
+            wait_until(lambda: ended)
+        finally:
+            self._callers -= 1
+
+    # ---- the loop
+
+    def run(self) -> None:
+        """Write what has gathered, frame after frame, until nothing waits or the writer's thread has one."""
+        maintained = False
+        while self._writing is None:
+            if self._maintenance_due:
+                self._maintenance_due = False
+                self._maintain()
+                continue
+            called = bool(self._calls)
+            batch = self._gather()
+            if batch is None:
+                if not maintained:
+                    self._maintain()
+                return
+            unit = batch.unit
+            if not (unit.puts or unit.takes or unit.moves or unit.backouts or unit.state):  # all of it was refused
+                self._tell(batch, None)
+            elif called or (self.slow and not self._on_trial()):
+                self._hand_over(batch)
+            else:
+                self.now(batch)
+                maintained = True
+
+    def _gather(self) -> Batch | None:
+        """One frame for everybody who waits: MQI calls on several threads, and the batch port."""
+        submitted = self._gather_submissions() if self._submissions else None
+        if not self._calls:
+            return submitted
+        calls, self._calls = self._calls, []
+        return _together(calls if submitted is None else [*calls, submitted])
+
+    def _gather_submissions(self) -> Batch:
+        """As many units of the batch port as make one frame."""
+        waiting, translator = self._submissions, self.translator
+        gathered: list[Submission] = []
+        unit, size = StoreUnit(), 0
+        translator.begin()
+        while waiting and len(gathered) < UNITS_IN_A_FRAME and size < BYTES_IN_A_FRAME:
+            if gathered and (gathered[0].alone or waiting[0].alone):
+                break
+            submission = waiting.popleft()
+            gathered.append(submission)
+            size += translator.add(submission, unit)
+        translator.end(unit)
+        return Batch(unit, submissions=gathered)
+
+    def now(self, batch: Batch) -> None:
+        """Prepare, write, apply and tell on the caller's thread, after what is on its way."""
+        if self._writing is not None:
+            self.settle()
+        store = self._store
+        try:
+            frame = store.prepare(batch.unit, self._scheduler.now())
+        except StoreError as error:
+            self._refuse(batch, error)
+            return
+        try:
+            spent = self._timed_write(frame)
+        except StoreError as error:
+            store.abort(frame)
+            self._refuse(batch, error)
+            return
+        self._maintenance_failed = False
+        if self._threaded and spent < INLINE_BELOW:
+            self.seconds = spent
+            self._trial_in = self._trial_gap = FIRST_TRIAL
+        store.apply(frame)
+        self._tell(batch, None)
+        self._last_unit = self._scheduler.monotonic()
+        self._maintain()
+
+    def _refuse(self, batch: Batch, error: StoreError) -> None:
+        """The frame cannot be stored; its parts may be, one by one."""
+        if not batch.parts:
+            self._tell(batch, error)
+        for part in batch.parts:
+            self.now(part)
+
+    def _timed_write(self, frame: Any) -> float:
+        started = perf_counter()
+        try:
+            self._store.write(frame)
+        finally:
+            spent = perf_counter() - started
+            # One slow commit among fast ones does not change the way; a few do.
+            self.seconds += ((min(LONGEST_COUNTED, spent)) - self.seconds) * 0.2
+            self.times.append(spent)
+            self.slowest = max(self.slowest, spent)
+            self.frames += 1
+        return spent
+
+    def _tell(self, batch: Batch, error: StoreError | None) -> None:
+        """The batch is durable and applied, or refused: whoever asked for it is told."""
+        if batch.finished is not None:
+            batch.finished(error)
+        if batch.submissions:
+            self._conclude(batch, error)
+        for part in batch.parts:
+            self._tell(part, error)
+
+    def _conclude(self, batch: Batch, error: StoreError | None) -> None:
+        """Tell the batch port. Units of a refused frame are tried again, each by itself."""
+        submissions = batch.submissions
+        if error is not None and len(submissions) > 1:
+            for submission in reversed(submissions):
+                submission.alone = True
+                submission.puts.clear()
+                submission.out_of_syncpoint.clear()
+                submission.failures.clear()
+                self._submissions.appendleft(submission)
+            return
+        if error is None:
+            self._settled(batch.unit)
+        for submission in submissions:
+            if error is not None and not submission.failures:
+                submission.failures.append(Failure(-1, reason_of(error), str(error)))
+            for puts, lane_puts in submission.puts:
+                puts.tokens = lane_puts.tokens
+            if error is None and submission.failures:
+                for puts in submission.out_of_syncpoint:
+                    puts.placed = len(puts.heads)
+        if get_ident() == self._port_thread:
+            _call_done(submissions)
+        else:  # an MQI call on another thread had to wait for this frame
+            self._scheduler.soon(lambda: _call_done(submissions))
+
+    # ---- the writer's thread
 
     @property
     def slow(self) -> bool:
-        """Whether the disk takes its time: then nobody writes with the lock held."""
+        """Whether the disk is slow: then nobody writes with the lock held."""
         self._threaded = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
         return self._threaded
 
     def _on_trial(self) -> bool:
-        """Whether this frame is written on the caller's thread although frames take their time.
+        """Whether this frame is written on the caller's thread although the disk is slow.
 
         What the writer's thread measures includes its wait for the interpreter: beside a busy reactor it never finds
         out by itself that the disk is fast again.
@@ -129,133 +315,65 @@ class Committer:
         self._trial_in = self._trial_gap = min(2 * self._trial_gap, LAST_TRIAL)
         return True
 
-    def run(self) -> None:
-        """Write what has gathered, unless a frame is on its way: then that continues when it has arrived."""
-        kept = False
-        while self._flying is None:
-            if self._owes_house:
-                self._owes_house = False
-                self._keep_house()
-                continue
-            called = bool(self._calls)
-            batch = self._next()
-            if batch is None:
-                if not kept:
-                    self._keep_house()
-                return
-            if not batch.unit:  # everything in it was refused: there is nothing to write
-                batch.finished(None)
-            elif called or (self.slow and not self._on_trial()):
-                self._send(batch)
-            else:
-                self.now(batch)
-                kept = True
-
-    def _next(self) -> Batch | None:
-        """One frame for everybody who waits: calls on several threads, and the batch port."""
-        gathered = self._gather()
-        calls, self._calls = self._calls, []
-        if not calls:
-            return gathered
-        batches = calls if gathered is None else [*calls, gathered]
-        return together(batches) if len(batches) != 1 else batches[0]
-
-    def call(self, batch: Batch, wait_until: Callable[[Callable[[], bool]], None]) -> None:
-        """Commit for a call that waits without the lock, in one frame with the other calls that wait."""
-        ended = False
-
-        def finished(error: StoreError | None) -> None:
-            nonlocal ended
-            ended = True
-            batch.finished(error)
-
-        self._calls.append(Batch(batch.unit, finished))
-        self._callers += 1
-        try:
-            # The writer looks at `_callers` after it has set `landed`, this the other way round: one of them sees
-            # the other.
-            if self._flying is not None and self._flying.landed.is_set():
-                self._arrived(self._flying)
-            self.run()
-            wait_until(lambda: ended)
-        finally:
-            self._callers -= 1
-
-    def now(self, batch: Batch) -> None:
-        """Write this on the caller's thread, after what is on its way."""
-        self.settle()
+    def _hand_over(self, batch: Batch) -> None:
+        """Prepare a frame and give it to the writer's thread."""
+        if self._writing is not None:  # maintenance after a commit that was made while units gathered
+            self.settle()
         try:
             frame = self._store.prepare(batch.unit, self._scheduler.now())
         except StoreError as error:
-            self._refused(batch, error)
+            self._refuse(batch, error)
             return
-        try:
-            spent = self._timed_write(frame)
-        except StoreError as error:
-            self._store.abort(frame)
-            self._refused(batch, error)
-            return
-        self._resting = False
-        if self._threaded and spent < INLINE_BELOW:
-            self.seconds = spent
-            self._trial_in = self._trial_gap = FIRST_TRIAL
-        self._store.apply(frame)
-        batch.finished(None)
-        self._last_unit = self._scheduler.monotonic()
-        self._keep_house()
+        self._start_writing(_Writing(batch, frame))
 
-    def _refused(self, batch: Batch, error: StoreError) -> None:
-        """The frame cannot be stored; its parts may be, one by one."""
-        if not batch.parts:
-            batch.finished(error)
-        for part in batch.parts:
-            self.now(part)
+    def _start_writing(self, writing: _Writing) -> None:
+        self._writing = writing
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_frames, name="journal writer", daemon=True)
+            self._thread.start()
+        self._work.put(writing)
 
-    def _keep_house(self) -> None:
-        """One bounded step of the store's own work after a commit; the next when there is nothing better to do."""
-        if self._flying is not None or self._resting:
-            return
-        try:
-            frame = self._store.maintain(self._scheduler.now())
-            self._unfinished = frame is not None or self._store.under_maintenance
-            if frame is not None:
-                if self._threaded:
-                    self._fly(_Flight(HOUSEKEEPING, frame))
-                    return
-                self._write_own(frame)
-        except StoreError:  # the disk is full or failing: the next commit says so to whom it concerns
-            self._unfinished = False
-            return
-        if self._unfinished and not self._keeping:
-            self._keeping = self._asking = True
-            self._scheduler.soon(self._keep_on)
-            self._asking = False
+    def _write_frames(self) -> None:
+        """What the writer's thread does."""
+        while (writing := self._work.get()) is not None:
+            try:
+                self._timed_write(writing.frame)
+            except StoreError as error:
+                writing.error = error
+            writing.written.set()
+            if self._callers:
+                self._go_on()
+            else:
+                self._scheduler.soon(self._go_on)
 
-    def _write_own(self, frame: Any) -> None:
-        try:
-            self._timed_write(frame)
-        except StoreError:
-            self._store.abort(frame)
-            raise
-        self._store.apply(frame)
-
-    def _keep_on(self) -> None:
+    def _go_on(self) -> None:
         with self._entered():
-            self._keeping = False
-            if self._asking or self._closed:  # a scheduler that calls at once: the next commit takes the next step
-                return
-            if self._threaded or self._scheduler.monotonic() - self._last_unit >= QUIET_SECONDS:
+            writing = self._writing
+            if writing is not None and writing.written.is_set():
+                self._complete(writing)
+            if not self._closed:
                 self.run()
-            elif self._unfinished:
-                self._keeping = True
-                self._scheduler.later(QUIET_SECONDS, self._keep_on)
+
+    def _complete(self, writing: _Writing) -> None:
+        """Apply and tell what the writer's thread has written, or has failed to write."""
+        self._writing = None
+        is_maintenance = writing.batch is MAINTENANCE
+        self._maintenance_due = not is_maintenance
+        self._maintenance_failed = is_maintenance and writing.error is not None
+        if writing.error is None:
+            self._store.apply(writing.frame)
+            self._tell(writing.batch, None)
+        else:
+            self._store.abort(writing.frame)
+            self._refuse(writing.batch, writing.error)
+        self._changed.notify_all()
 
     def settle(self) -> None:
-        """Wait for the frame that is on its way and let its effects be seen."""
-        while self._flying is not None:  # whoever is told may have sent the next one
-            flight = self._flying
-            flight.landed.wait()
-            self._arrived(flight)
+        """Wait for the frame that is on its way, and apply it."""
+        while self._writing is not None:  # whoever is told may have sent the next one
+            writing = self._writing
+            writing.written.wait()
+            self._complete(writing)
 
     def close(self) -> None:
         """Write what is left and end the writer's thread."""
@@ -269,75 +387,82 @@ class Committer:
                 self._changed.wait(0.01)
             self._thread = None
 
-    def _send(self, batch: Batch) -> None:
-        try:
-            frame = self._store.prepare(batch.unit, self._scheduler.now())
-        except StoreError as error:
-            self._refused(batch, error)
+    # ---- maintenance of the store
+
+    def _maintain(self) -> None:
+        """One bounded step of the store's maintenance after a commit; the next when there is nothing better to do."""
+        if self._writing is not None or self._maintenance_failed:
             return
-        self._fly(_Flight(batch, frame))
-
-    def _fly(self, flight: _Flight) -> None:
-        self._flying = flight
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_frames, name="journal writer", daemon=True)
-            self._thread.start()
-        self._work.put(flight)
-
-    def _write_frames(self) -> None:
-        while (flight := self._work.get()) is not None:
-            try:
-                self._timed_write(flight.frame)
-            except StoreError as error:
-                flight.error = error
-            flight.landed.set()
-            if self._callers:
-                self._resume()
-            else:
-                self._scheduler.soon(self._resume)
-
-    def _resume(self) -> None:
-        with self._entered():
-            flight = self._flying
-            if flight is not None and flight.landed.is_set():
-                self._arrived(flight)
-            if not self._closed:
-                self.run()
-
-    def _arrived(self, flight: _Flight) -> None:
-        self._flying = None
-        own = flight.batch is HOUSEKEEPING
-        self._owes_house = not own
-        self._resting = own and flight.error is not None
-        if flight.error is None:
-            self._store.apply(flight.frame)
-            flight.batch.finished(None)
-        else:
-            self._store.abort(flight.frame)
-            self._refused(flight.batch, flight.error)
-        self._changed.notify_all()
-
-    def _timed_write(self, frame: Any) -> float:
-        started = perf_counter()
         try:
-            self._store.write(frame)
-        finally:
-            spent = perf_counter() - started
-            # One slow commit among fast ones does not change the way; a few do.
-            self.seconds += (min(spent, LONGEST_COUNTED) - self.seconds) * 0.2
-            self.times.append(spent)
-            self.slowest = max(self.slowest, spent)
-            self.frames += 1
-        return spent
+            frame = self._store.maintain(self._scheduler.now())
+            self._maintenance_unfinished = frame is not None or self._store.under_maintenance
+            if frame is not None:
+                if self._threaded:
+                    self._start_writing(_Writing(MAINTENANCE, frame))
+                    return
+                self._write_maintenance(frame)
+        except StoreError:  # the disk is full or failing: the next commit says so to those it concerns
+            self._maintenance_unfinished = False
+            return
+        if self._maintenance_unfinished and not self._maintenance_scheduled:
+            self._maintenance_scheduled = self._scheduling = True
+            self._scheduler.soon(self._maintain_more)
+            self._scheduling = False
+
+    def _write_maintenance(self, frame: Any) -> None:
+        try:
+            self._timed_write(frame)
+        except StoreError:
+            self._store.abort(frame)
+            raise
+        self._store.apply(frame)
+
+    def _maintain_more(self) -> None:
+        with self._entered():
+            self._maintenance_scheduled = False
+            if self._scheduling or self._closed:  # a scheduler that calls at once: the next commit takes the next step
+                return
+            if self._threaded or self._scheduler.monotonic() - self._last_unit >= QUIET_SECONDS:
+                self.run()
+            elif self._maintenance_unfinished:
+                self._maintenance_scheduled = True
+                self._scheduler.later(QUIET_SECONDS, self._maintain_more)
 
 
-class _Flight:
+class _Writing:
     """A frame on the writer's thread."""
 
-    __slots__ = ("batch", "error", "frame", "landed")
+    __slots__ = ("batch", "error", "frame", "written")
 
     def __init__(self, batch: Batch, frame: Any) -> None:
         self.batch = batch
         self.frame = frame
-        self.landed = threading.Event()
+        self.written = threading.Event()
+        """Also set when it could not be written."""
         self.error: StoreError | None = None
+
+
+def _together(batches: Sequence[Batch]) -> Batch:
+    """Several batches as one frame: all are durable with it, or none."""
+    if len(batches) == 1:
+        return batches[0]
+    joined = StoreUnit()
+    for batch in batches:
+        unit = batch.unit
+        joined.puts += unit.puts
+        joined.takes += unit.takes
+        joined.moves += unit.moves
+        joined.backouts += unit.backouts
+        joined.state.update(unit.state)
+    return Batch(joined, parts=batches)
+
+
+def _call_done(submissions: Sequence[Submission]) -> None:
+    for submission in submissions:
+        submission.done(submission.unit, Outcome(submission.failures))
+
+
+def reason_of(error: StoreError) -> int:
+    """The reason code of a store that cannot take more: it says so itself where it knows better."""
+    reason = getattr(error, "reason", None)
+    return reason if isinstance(reason, int) else mq.MQRC_STORAGE_MEDIUM_FULL

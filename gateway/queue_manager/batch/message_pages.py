@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gateway.mq import mqmd
 from gateway.ports.batch import Stored
 from gateway.queue_manager.batch import stored_messages
-from gateway.queue_manager.batch.intake import QUIET, UNLIMITED
+from gateway.queue_manager.batch.translation import QUIET, UNLIMITED
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
 from gateway.queue_manager.store.unit import Message

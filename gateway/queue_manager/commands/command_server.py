@@ -22,7 +22,6 @@ from gateway.queue_manager.commands.status import queue_status
 from gateway.queue_manager.descriptor import Descriptor, default_descriptor, text
 from gateway.queue_manager.objects.administration import not_found
 from gateway.queue_manager.objects.authority import OWN_USER
-from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.verbs.connection import Connection
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
@@ -50,12 +49,8 @@ class CommandServer:
         self._busy = False
         self._started = connection.state.core.now()
         self._handle = connection.open(ObjectDescriptor(QUEUE), mq.MQOO_INPUT_SHARED).handle
-        connection.state.core.hooks.append(self._told)
+        connection.state.core.queues[QUEUE].served = self._serve
         self._serve()
-
-    def _told(self, queue: LocalQueue) -> None:
-        if queue.name == QUEUE and not self._busy:
-            self._state.core.afterwards(self._serve)
 
     def _serve(self) -> None:
         """Every command that waits. The command stays got under syncpoint until it is answered."""

@@ -52,6 +52,8 @@ class LocalQueue:
     locked: dict[int, Hashable] = field(default_factory=dict)
     """Messages got in units of work that are open, or handed to the batch port; by whom."""
     waiters: deque[Waiter] = field(default_factory=deque)
+    served: Callable[[], None] | None = None
+    """Of the command queue: runs the commands on it. Called without the lock when messages may have arrived."""
     consumers: list[Callable[[], None]] = field(default_factory=list)
     announced: bool = False
     """The consumers have been told and have not run yet."""

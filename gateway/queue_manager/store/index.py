@@ -121,8 +121,8 @@ class Index:
 
     def put(self, name: LaneName, first: int, count: int, place: int) -> None:
         """`count` new messages whose rows begin at `place`."""
-        self.lane(name).append(first, count, place)
         self._count_rows(place >> ROW_BITS, count)
+        self.lane(name).append(first, count, place)
 
     def _count_rows(self, frame: int, rows: int) -> None:
         """`rows` live rows lie in `frame`."""

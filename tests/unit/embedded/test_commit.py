@@ -133,7 +133,7 @@ def test_nobody_looks_for_more_when_the_stores_own_work_is_done_while_units_come
         rig.scheduler.run()
         rig.scheduler.advance(commit.QUIET_SECONDS / 2)
     assert len(steps) == 5
-    assert not rig.committer._keeping
+    assert not rig.committer._maintenance_scheduled
     rig.scheduler.advance(1.0)
     assert len(steps) == 5
 
@@ -159,7 +159,7 @@ def test_housekeeping_that_fails_rests_until_a_unit_is_written():
     rig.store.apply = lambda frame: None if frame is own else apply(frame)
     rig.store.abort = lambda frame: None if frame is own else abort(frame)
     rig.submit("first", "1")
-    rig.scheduler.run_until(lambda: len(rig.done) == 1 and rig.committer._resting)
+    rig.scheduler.run_until(lambda: len(rig.done) == 1 and rig.committer._maintenance_failed)
     count = len(asked)
     rig.committer.run()
     assert len(asked) == count

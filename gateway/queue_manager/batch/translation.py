@@ -1,0 +1,310 @@
+"""Units of the batch port as units of the store: names resolved, limits checked, columns handed on. No message is
+touched alone unless its destination asks for it (a transmission queue, a topic, a report).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from gateway.errors import HeaderError, MQError
+from gateway.mq import constants as mq
+from gateway.ports import state_queues
+from gateway.ports.batch import MQMD_LENGTH, Failure, Moves, Puts, Takes, Token
+from gateway.queue_manager import descriptor
+from gateway.queue_manager.batch.commit import Submission
+from gateway.queue_manager.batch.stored_messages import complete
+from gateway.queue_manager.core import Core
+from gateway.queue_manager.objects.local_queue import LocalQueue
+from gateway.queue_manager.objects.name_resolution import Target, resolve
+from gateway.queue_manager.objects.placement import Placer, check_lengths
+from gateway.queue_manager.store.rows import agree, extent, one_run, same
+from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, Message, StoreUnit
+
+TOPIC_PREFIX = "topic://"
+TARGETS_REMEMBERED = 10_000
+"""Resolved names; messages to devices have a queue manager's name each."""
+REPORT, EXPIRY = 8, 16
+"""Where an MQMD has them."""
+QUIET = bytes(4)
+"""A report field that asks for nothing."""
+UNLIMITED = b"\xff\xff\xff\xff"
+"""MQEI_UNLIMITED."""
+_STATE_HEAD = descriptor.default_descriptor(persistence=mq.MQPER_PERSISTENT)
+STATES_OF_A_KEY = 1000
+
+
+class _Resolved(NamedTuple):
+    """Where a name leads. It holds until an object changes."""
+
+    target: Target
+    queue: LocalQueue | None
+    """The local queue, if messages can be put on it as columns: puts are allowed and no MQXQH is needed."""
+    longest: int
+    """MAXMSGL of the queue or of the queue manager, whichever is less."""
+
+
+class Translator:
+    """Implements `commit.Translator`. Called with the queue manager's lock held."""
+
+    def __init__(self, core: Core, placer: Placer, define_state: Callable[[str], object]) -> None:
+        self._core = core
+        self._placer = placer
+        self._define_state = define_state
+        self._confirmations: dict[tuple[str, int], Message] = {}
+        """Messages that were fetched and ask for a confirmation of delivery when they are taken."""
+        self._names: dict[tuple[str, str], _Resolved] = {}
+        self._version = -1
+        self._depths: dict[str, int] = {}
+        """How many messages queues will hold once the frame is applied."""
+        self._states: dict[tuple[str, bytes], bytes | None] = {}
+        """State messages of the frame by queue and key; None: removed."""
+
+    # Names
+
+    def target(self, queue: str, queue_manager: str) -> Target:
+        """Where a name leads; remembered until an object changes."""
+        return self._resolve(queue, queue_manager).target
+
+    def _resolve(self, queue: str, queue_manager: str) -> _Resolved:
+        catalogue, names = self._core.catalogue, self._names
+        if self._version != catalogue.version or len(names) > TARGETS_REMEMBERED:
+            names.clear()
+            self._version = catalogue.version
+        resolved = names.get((queue, queue_manager))
+        return self._resolve_anew(queue, queue_manager) if resolved is None else resolved
+
+    def _resolve_anew(self, queue: str, queue_manager: str) -> _Resolved:
+        core = self._core
+        if queue.startswith(state_queues.PREFIX) and core.catalogue.get("QUEUE", queue) is None:
+            self._define_state(queue)
+        target = resolve(core, queue, queue_manager)
+        local, longest = target.queue, core.attribute("MAXMSGL")
+        if local is not None:
+            longest = min(local.max_length, longest)
+        inhibited = any(definition.attributes.get("PUT") == 1 for definition in target.chain)
+        resolved = _Resolved(target, None if inhibited or target.remote else local, longest)
+        self._names[queue, queue_manager] = resolved
+        return resolved
+
+    # A frame
+
+    def begin(self) -> None:
+        """A frame begins."""
+        self._depths.clear()
+        self._states.clear()
+
+    def add(self, submission: Submission, frame: StoreUnit) -> int:
+        """Add a unit to the frame, or note in the submission why it cannot be; the bytes it adds."""
+        unit, own = submission.unit, StoreUnit()
+        size = self._add_out_of_syncpoint(submission, frame)
+        depths = self._depths.copy()
+        for index, puts in enumerate(unit.puts):
+            if not puts.syncpoint:
+                continue
+            try:
+                size += self._put(puts, own, submission)
+            except (MQError, HeaderError) as error:
+                submission.failures.append(_failure(index, error))
+        try:
+            for moves in unit.moves:
+                self._move(moves, own)
+            for takes in unit.takes:
+                self._take(takes, own)
+            if unit.replaces:
+                for name in {replace.queue for replace in unit.replaces}:
+                    self.target(name, "")
+        except MQError as error:
+            submission.failures.append(Failure(-1, error.reason, str(error)))
+        if submission.failures:
+            self._depths = depths
+            submission.puts.clear()
+            return size
+        for queue, key, body in unit.replaces:
+            self._states[queue, key] = body
+            size += len(body or b"")
+        _join(frame, own)
+        return size
+
+    def end(self, frame: StoreUnit) -> None:
+        """Every unit has been added. Of several replacements of a state message the last one counts."""
+        fetch = self._core.store.fetch
+        for (queue, key), body in self._states.items():
+            tokens = [message.token for message in fetch(queue, key, STATES_OF_A_KEY)]
+            if tokens:
+                frame.takes.append(LaneTakes(queue, key, tokens))
+            if body is not None:
+                frame.puts.append(LanePuts(queue, key, 0, True, [_STATE_HEAD], [body]))  # noqa: FBT003
+
+    def _claim(self, queue: LocalQueue, messages: int) -> None:
+        """2053 when they do not fit below MAXDEPTH."""
+        depth = self._depths.get(queue.name)
+        if depth is None:
+            depth = self._core.store.depth(queue.name) + queue.uncommitted_puts
+        depth += messages
+        if depth > queue.max_depth:
+            raise MQError(
+                mq.MQRC_Q_FULL, f"{queue.name} holds {depth - messages} of MAXDEPTH({queue.max_depth}) messages"
+            )
+        self._depths[queue.name] = depth
+
+    # Puts
+
+    def _add_out_of_syncpoint(self, submission: Submission, frame: StoreUnit) -> int:
+        """Puts that are in the frame whatever becomes of the rest; the bytes they add."""
+        size = 0
+        for index, puts in enumerate(submission.unit.puts):
+            if puts.syncpoint or puts.placed:
+                continue
+            own, depths = StoreUnit(), self._depths.copy()
+            try:
+                size += self._put(puts, own, submission)
+            except (MQError, HeaderError) as error:
+                self._depths = depths
+                submission.failures.append(_failure(index, error))
+                continue
+            submission.out_of_syncpoint.append(puts)
+            _join(frame, own)
+        return size
+
+    def _put(self, puts: Puts, own: StoreUnit, submission: Submission) -> int:
+        heads, bodies = puts.heads, puts.bodies
+        if not heads:
+            return 0
+        if puts.queue.startswith(TOPIC_PREFIX):
+            self._placer.publish_columns(puts.queue.removeprefix(TOPIC_PREFIX), puts, own)
+            return sum(map(len, bodies))
+        target, queue, limit = self._resolve(puts.queue, puts.queue_manager)
+        length, longest = extent(bodies)
+        if queue is None or not agree(heads, REPORT, QUIET):
+            target.check_put()
+            self._placer.place_columns(target, puts, own)
+            return length
+        if puts.persistent and queue.temporary:
+            raise MQError(mq.MQRC_PERSISTENT_NOT_ALLOWED, f"{queue.name} is a temporary dynamic queue")
+        if same(heads):
+            heads_length = longest_head = len(heads[0])
+        else:
+            heads_length, longest_head = extent(heads)
+        if longest_head + longest - MQMD_LENGTH > limit:
+            check_lengths(self._core, queue, heads, bodies)
+        is_unlimited = agree(heads, EXPIRY, UNLIMITED)
+        self._claim(queue, len(heads))
+        priority = puts.priority
+        if queue.fifo or not 0 <= priority <= 9:
+            priority = _priority(queue, target, priority)
+        lane = LanePuts(queue.name, puts.key, priority, puts.persistent, heads, bodies)
+        if not is_unlimited:
+            lane.expiries = tuple(expiries(heads, self._core.now()))
+        own.puts.append(lane)
+        submission.puts.append((puts, lane))
+        return length + heads_length
+
+    # Moves, takes, state
+
+    def _move(self, moves: Moves, own: StoreUnit) -> None:
+        source = self.target(moves.queue, "").queue
+        resolved = self._resolve(moves.to_queue, moves.to_queue_manager)
+        target = resolved.target
+        target.check_put()
+        queue = target.queue
+        if source is None:
+            raise MQError(
+                mq.MQRC_UNKNOWN_OBJECT_NAME, f"{moves.queue!r} is no local queue: messages cannot be moved from it"
+            )
+        heads = moves.heads
+        asks = heads is not None and not agree(heads, REPORT, QUIET)
+        rewritten = queue is None or target.remote or asks
+        if moves.to_priority is not None and (rewritten or (queue is not None and queue.temporary)):
+            raise MQError(mq.MQRC_Q_TYPE_ERROR, f"messages cannot be moved to {moves.to_queue} now: put them there")
+        if queue is None or rewritten:
+            self._rewrite(moves, source, target, own)
+            return
+        if moves.longest > resolved.longest:
+            raise MQError(mq.MQRC_MSG_TOO_BIG_FOR_Q, f"a message may be too long for MAXMSGL of {queue.name}")
+        self._claim(queue, len(moves.tokens))
+        tokens = numbers_of(moves.tokens)
+        to_priority = 0 if queue.fifo else None
+        if moves.to_priority is not None:
+            to_priority = _priority(queue, target, moves.to_priority)
+        own.moves.append(LaneMoves(source.name, moves.key, tokens, queue.name, moves.to_key, to_priority, heads))
+
+    def _rewrite(self, moves: Moves, source: LocalQueue, target: Target, own: StoreUnit) -> None:
+        """Move staged messages to a remote queue or a topic: they are written again there."""
+        puts = Puts(moves.to_queue, moves.to_queue_manager, moves.to_key, priority=-1)
+        tokens = []
+        for index, token in enumerate(moves.tokens):
+            message = self._core.store.read(source.name, moves.key, token) if isinstance(token, int) else None
+            if message is None:
+                continue
+            tokens.append(message.token)
+            puts.heads.append(message.head if moves.heads is None else moves.heads[index])
+            puts.bodies.append(message.body)
+        if tokens:
+            self._placer.place_columns(target, puts, own)
+            own.takes.append(LaneTakes(source.name, moves.key, tokens))
+
+    def _take(self, takes: Takes, own: StoreUnit) -> None:
+        queue = self.target(takes.queue, "").queue
+        if queue is None:
+            raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"{takes.queue!r} is no local queue")
+        tokens = numbers_of(takes.tokens)
+        own.takes.append(LaneTakes(queue.name, takes.key, tokens))
+        if self._confirmations:
+            for message in filter(None, [self._confirmations.get((queue.name, token)) for token in tokens]):
+                self._placer.confirm_delivery(complete(message, self._core.name), _data_of(message), own)
+
+    def confirm_taking(self, queue: str, messages: Sequence[Message]) -> None:
+        """Messages that will be taken: remember those that ask for COD."""
+        if len(self._confirmations) > TARGETS_REMEMBERED:
+            self._confirmations.clear()
+        for message in messages:
+            if message.head[8:12] != QUIET and descriptor.integer(message.head, "report") & mq.MQRO_COD:
+                self._confirmations[queue, message.token] = message
+
+
+def numbers_of(tokens: Sequence[Token]) -> Sequence[int]:
+    """The store's tokens for tokens of the batch port. That of a message in segments is a tuple of theirs."""
+    column: Any = tokens
+    if isinstance(column, range):
+        return column
+    if one_run(column):
+        first: int = column[0]
+        return range(first, first + len(tokens))
+    plain = [token for token in tokens if isinstance(token, int)]
+    if len(plain) < len(tokens):
+        plain = sorted(plain + [part for one in tokens if isinstance(one, tuple) for part in one])
+    return plain
+
+
+def _data_of(message: Message) -> bytes:
+    return message.head[MQMD_LENGTH:] + message.body
+
+
+def _failure(index: int, error: MQError | HeaderError) -> Failure:
+    return Failure(index, getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR), str(error))
+
+
+def _priority(queue: LocalQueue, target: Target, priority: int) -> int:
+    """The lane's priority: below 0 is that of the queue, above 9 counts as 9, and MSGDLVSQ(FIFO) has one lane."""
+    if queue.fifo:
+        return 0
+    return target.chain[0].number("DEFPRTY") if priority < 0 else min(priority, 9)
+
+
+def _join(joined: StoreUnit, own: StoreUnit) -> None:
+    joined.puts += own.puts
+    joined.takes += own.takes
+    joined.moves += own.moves
+    joined.state.update(own.state)
+
+
+def expiries(heads: Sequence[bytes], now: float) -> list[int]:
+    """When each message expires, in microseconds; 0: never. 2013 for an expiry that is none."""
+    due: dict[bytes, int] = {}
+    for head in set(heads):
+        tenths = descriptor.integer(head, "expiry")
+        if tenths <= 0 and tenths != mq.MQEI_UNLIMITED:
+            raise MQError(mq.MQRC_EXPIRY_ERROR, f"Expiry {tenths} is neither -1 nor above 0")
+        due[head] = 0 if tenths < 0 else int(now * 1_000_000) + tenths * 100_000
+    return [due[head] for head in heads]
