@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gateway.app.ibm import connect_settings, count_attempt, findings, queues_of, short_of
 from gateway.backends.buffer import adoption
@@ -21,6 +20,7 @@ from gateway.backends.ibm.driver import ConnectSettings, Driver, load
 from gateway.backends.ibm.examining import Problem
 from gateway.backends.ibm.identifiers import NewId, message_ids
 from gateway.backends.ibm.worker import Backoff
+from gateway.broker.engine import Engine
 from gateway.broker.publish.route import Policy
 from gateway.broker.publish.router import policy_in
 from gateway.config.counting import counted
@@ -33,9 +33,6 @@ from gateway.ports.counters import NO_ROUTE, Counters
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
 from gateway.routing.table import Table
-
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
 
 log = logs.get("mqgate.buffer")
 STORE = "BUFFER"
@@ -161,19 +158,19 @@ def _say(state: str, why: str) -> None:
         log.info(state, "IBM MQ is back, the buffer is being drained")
 
 
-def join_buffer(gateway: Gateway, buffer: BufferedQueueManager) -> None:
-    """What buffer and broker have to know of each other once both exist."""
+def join_buffer(engine: Engine, buffer: BufferedQueueManager, declare_names: Callable[[], None]) -> None:
+    """Tell the buffer the rules of what it stores, and the broker when IBM MQ says its names."""
 
     def connected() -> None:
-        gateway.engine.dead_letter_queue = buffer.dead_letter_queue
-        gateway.declare_names()
+        engine.dead_letter_queue = buffer.dead_letter_queue
+        declare_names()
 
     def rule_of(puts: Puts) -> str:
-        target = gateway.engine.running.targets.get(Address.of(puts))
+        target = engine.running.targets.get(Address.of(puts))
         return NO_ROUTE if target is None else target.rule
 
     def policy_of(name: str) -> Policy | None:
-        rules = (route.rule for route in gateway.engine.router.table.routes)
+        rules = (route.rule for route in engine.router.table.routes)
         return next((policy_in(rule.spec) for rule in rules if rule.name == name), None)
 
     buffer.policy_of(policy_of)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from gateway.app.parts import Parts
 from gateway.app.resources import certificate_ends
-from gateway.app.sights import queue_names
 from gateway.backends.buffer.queue_manager import STATES
 from gateway.observe.metrics import Gauges, Read, build_info
 from gateway.ports.counters import ROUTE, Counters
@@ -16,137 +15,134 @@ from gateway.queue_manager.inspection import Inspection
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
 
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
-
 _PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
 Values = dict[tuple[object, ...], float]
 
 
-def gauges_of(gateway: Gateway) -> Gauges:
-    """Every gauge, bound to the running gateway."""
-    engine, manager = gateway.engine, gateway.queue_manager
+def gauges_of(parts: Parts) -> Gauges:
+    """Every gauge, bound to the running parts."""
+    engine, manager = parts.engine, parts.queue_manager
 
     def one(read: Callable[[], float]) -> Callable[[], Values]:
         return lambda: {(): float(read())}
 
     return Gauges(
-        build_info=build_info(VERSION, "ibm" if gateway.settings.queue_manager.ibm else "embedded"),
-        route_info=lambda: _routes(gateway),
-        config_last_reload_successful=one(lambda: gateway.reload_ok),
-        config_last_reload_timestamp_seconds=one(lambda: gateway.reloaded_at),
+        build_info=build_info(VERSION, "ibm" if parts.settings.queue_manager.ibm else "embedded"),
+        route_info=lambda: _routes(parts),
+        config_last_reload_successful=one(lambda: parts.last_reload.ok),
+        config_last_reload_timestamp_seconds=one(lambda: parts.last_reload.time),
         worker_up=lambda: {("0",): 1.0},
-        mqtt_connections=lambda: _connections(gateway),
-        mqtt_connections_limit=lambda: _limits(gateway),
-        mqtt_sessions=lambda: _sessions(gateway),
-        mqtt_listener_sessions=lambda: _listener_sessions(gateway),
-        mqtt_sessions_limit=lambda: _session_limits(gateway),
-        mqtt_inflight_messages=one(lambda: inflight(gateway)),
+        mqtt_connections=lambda: _connections(parts),
+        mqtt_connections_limit=lambda: _limits(parts),
+        mqtt_sessions=lambda: _sessions(parts),
+        mqtt_listener_sessions=lambda: _listener_sessions(parts),
+        mqtt_sessions_limit=lambda: _session_limits(parts),
+        mqtt_inflight_messages=one(lambda: inflight(parts)),
         mqtt_subscriptions=one(lambda: len(engine.router.subscriptions)),
         mqtt_retained_messages=one(lambda: engine.retained.count),
-        queue_depth=lambda: _depths(gateway),
-        queue_oldest_message_age_seconds=lambda: _ages(gateway),
-        queue_incomplete_messages=lambda: _incomplete(gateway),
-        dlq_depth=lambda: _dead_letters(gateway),
-        messages_held=lambda: _held(gateway),
-        **_buffer(gateway),
-        spool_bytes=lambda: _room(gateway, 0),
-        spool_limit_bytes=lambda: _room(gateway, 1),
-        tls_certificate_not_after_timestamp_seconds=lambda: dict(certificate_ends(gateway.settings)),
-        mq_connections=lambda: {(manager.name, "0"): float(gateway.connected)},
-        backpressure_paused_connections=one(lambda: gateway.hub.count if engine.paused else 0),
+        queue_depth=lambda: _depths(parts),
+        queue_oldest_message_age_seconds=lambda: _ages(parts),
+        queue_incomplete_messages=lambda: _incomplete(parts),
+        dlq_depth=lambda: _dead_letters(parts),
+        messages_held=lambda: _held(parts),
+        **_buffer(parts),
+        spool_bytes=lambda: _room(parts, 0),
+        spool_limit_bytes=lambda: _room(parts, 1),
+        tls_certificate_not_after_timestamp_seconds=lambda: dict(certificate_ends(parts.settings)),
+        mq_connections=lambda: {(manager.name, "0"): float(parts.connected)},
+        backpressure_paused_connections=one(lambda: parts.hub.count if engine.paused else 0),
     )
 
 
-def _connections(gateway: Gateway) -> Values:
-    online = [one for one in gateway.engine.connections if one.state == ONLINE]
+def _connections(parts: Parts) -> Values:
+    online = [one for one in parts.engine.connections if one.state == ONLINE]
     return {key: float(n) for key, n in Counter((one.link.listener, _PROTOCOLS[one.version]) for one in online).items()}
 
 
-def _limits(gateway: Gateway) -> Values:
-    total = gateway.settings.mqtt.max_connections
-    return {(one.name,): float(one.max_connections or total) for one in gateway.settings.listeners}
+def _limits(parts: Parts) -> Values:
+    total = parts.settings.mqtt.max_connections
+    return {(one.name,): float(one.max_connections or total) for one in parts.settings.listeners}
 
 
-def _sessions(gateway: Gateway) -> Values:
-    sessions = gateway.engine.sessions
+def _sessions(parts: Parts) -> Values:
+    sessions = parts.engine.sessions
     connected = sum(1 for session in sessions if session.connection is not None)
     return {("connected",): float(connected), ("disconnected",): float(len(sessions) - connected)}
 
 
-def _listener_sessions(gateway: Gateway) -> Values:
-    known = {one.name for one in gateway.settings.listeners}
-    return {(name,): float(n) for name, n in gateway.engine.sessions.by_listener.items() if name in known}
+def _listener_sessions(parts: Parts) -> Values:
+    known = {one.name for one in parts.settings.listeners}
+    return {(name,): float(n) for name, n in parts.engine.sessions.by_listener.items() if name in known}
 
 
-def _session_limits(gateway: Gateway) -> Values:
-    total = gateway.settings.mqtt.max_sessions
-    return {(one.name,): float(one.max_sessions or total) for one in gateway.settings.listeners}
+def _session_limits(parts: Parts) -> Values:
+    total = parts.settings.mqtt.max_sessions
+    return {(one.name,): float(one.max_sessions or total) for one in parts.settings.listeners}
 
 
-def inflight(gateway: Gateway) -> int:
+def inflight(parts: Parts) -> int:
     """Messages between two acknowledgements, both directions."""
-    engine = gateway.engine
+    engine = parts.engine
     stored = sum(len(session.outflow.inflight) + len(session.inbound) for session in engine.sessions)
     return stored + sum(one.inbound_pending for one in engine.connections)
 
 
-def _depths(gateway: Gateway) -> Values:
-    seen = {name: gateway.sights.depth(name) for name in queue_names(gateway)}
+def _depths(parts: Parts) -> Values:
+    seen = {name: parts.queue_status.depth(name) for name in parts.named_queues()}
     return {(name,): float(depth) for name, depth in seen.items() if depth is not None}
 
 
-def _ages(gateway: Gateway) -> Values:
-    inspection, now = gateway.inspection, time.time()
+def _ages(parts: Parts) -> Values:
+    inspection, now = parts.inspection, time.time()
     if not isinstance(inspection, Inspection):
         return {}  # IBM MQ's own exporter tells
-    put = {name: inspection.oldest(name) for name in queue_names(gateway)}
+    put = {name: inspection.oldest(name) for name in parts.named_queues()}
     return {(name,): max(0.0, now - since) if since else 0.0 for name, since in put.items()}
 
 
-def _incomplete(gateway: Gateway) -> Values:
-    consumed = [rule.spec.queue or rule.spec.transmission_queue for rule in gateway.table.outbound]
-    stays = {queue: one.number for queue, one in gateway.stays.now.items()}
+def _incomplete(parts: Parts) -> Values:
+    consumed = [rule.spec.queue or rule.spec.transmission_queue for rule in parts.table.outbound]
+    stays = {queue: one.number for queue, one in parts.incomplete.now.items()}
     return {(queue,): float(stays.get(queue, 0)) for queue in consumed if queue}
 
 
-def _dead_letters(gateway: Gateway) -> Values:
-    name = gateway.engine.dead_letter_queue
-    depth = gateway.sights.depth(name) if name else None
+def _dead_letters(parts: Parts) -> Values:
+    name = parts.engine.dead_letter_queue
+    depth = parts.queue_status.depth(name) if name else None
     return {(name,): float(depth)} if depth is not None else {}
 
 
-def _held(gateway: Gateway) -> Values:
-    waiting = gateway.engine.parking.held()
-    return {(route,): float(waiting[str(route)]) for route in gateway.counters.names.values(ROUTE)}
+def _held(parts: Parts) -> Values:
+    waiting = parts.engine.parking.held()
+    return {(route,): float(waiting[str(route)]) for route in parts.counters.names.values(ROUTE)}
 
 
-def _routes(gateway: Gateway) -> Values:
-    name = gateway.queue_manager.name
-    into = [route.rule.spec for route in gateway.table.routes]
-    out = [rule.spec for rule in gateway.table.outbound]
+def _routes(parts: Parts) -> Values:
+    name = parts.queue_manager.name
+    into = [route.rule.spec for route in parts.table.routes]
+    out = [rule.spec for rule in parts.table.outbound]
     return {
         **{(one.name, one.queue_manager or name, one.queue or one.mq_topic or "", "in"): 1.0 for one in into},
         **{(one.name, name, one.queue or one.transmission_queue or "", "out"): 1.0 for one in out},
     }
 
 
-def _room(gateway: Gateway, part: int) -> Values:
-    room = gateway.room()
+def _room(parts: Parts, part: int) -> Values:
+    room = parts.room()
     return {(): float(room[part])} if room else {}
 
 
-def _buffer(gateway: Gateway) -> dict[str, Read]:
+def _buffer(parts: Parts) -> dict[str, Read]:
     """The gauges of the buffer, where one is set."""
-    buffer = gateway.buffer
+    buffer = parts.buffer
     if buffer is None:
         return {}
     from gateway.app.buffer import oldest_by_rule
 
     def ages() -> dict[str, float]:
-        routes = [str(route) for route in gateway.counters.names.values(ROUTE)]
+        routes = [str(route) for route in parts.counters.names.values(ROUTE)]
         return {**dict.fromkeys(routes, 0.0), **oldest_by_rule(buffer, time.time())}
 
     return {

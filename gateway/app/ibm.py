@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gateway.app import notices
+from gateway.app import log_lines
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.connection import TOPIC_PREFIX
 from gateway.backends.ibm.driver import ConnectSettings
@@ -39,7 +39,7 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
         patient=True,
         attempted=lambda reason: count_attempt(counters, queue_manager.name, reason),
     )
-    queue_manager.on_superseded = notices.superseded
+    queue_manager.on_superseded = log_lines.superseded
     queue_manager.start()
     problems = queue_manager.examine(*queues_of(table), settings.mqtt.max_packet, short_of(table))
     for problem in problems:

@@ -53,15 +53,15 @@ def drain(queues: tuple[str, ...], config: str | None, journal: Path, once: bool
 def _drain(
     settings: Any, queues: tuple[str, ...], folder: Path, given: dict[str, Any], *, once: bool, as_json: bool
 ) -> None:
+    from gateway.app.data_directory import make_private
     from gateway.app.ibm import connect_settings
-    from gateway.app.site import private
     from gateway.backends.ibm.driver import load
     from gateway.pipeline.drain.drainer import QueueDrain
     from gateway.pipeline.drain.journal_server import open_journal
 
     ibm = settings.queue_manager.ibm
     driver, reached = load(ibm.driver), connect_settings(settings, ibm)
-    private(folder)
+    make_private(folder)
     journal = open_journal(folder)
     draining = QueueDrain(
         lambda: driver.connect(reached),
@@ -90,7 +90,7 @@ def _drain(
 
 def _served(draining: Any, folder: Path, given: dict[str, Any]) -> Any:
     """The journal over HTTP while this process owns it."""
-    from gateway.app.site import own_token
+    from gateway.app.data_directory import own_token
     from gateway.pipeline.drain.journal_server import serve
     from gateway.pipeline.journal.owner import Owner
     from gateway.pipeline.journal.service import PipelineService

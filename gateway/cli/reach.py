@@ -119,7 +119,7 @@ def reach(config: str | None, data: str | None) -> Iterator[Reach]:
 @contextmanager
 def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
     """The running gateway, which counts what is replayed; or IBM MQ itself, while none runs."""
-    from gateway.app.inspecting import ibm_inspection, inquiries_of
+    from gateway.app.inspection import ibm_inspection, inquiries_of
 
     try:
         there = remote(directory, StoreInUse("the gateway on IBM MQ"))

@@ -78,7 +78,7 @@ def serve(read: Callable[[], Settings]) -> None:
     sys.setswitchinterval(0.001)  # a busy reactor must not keep the journal's thread from its disk for 5 ms
     gateway = Gateway(settings, running)
     gateway.reread = read
-    handler.count_into(gateway.counters)
+    handler.count_into(gateway.parts.counters)
     LoopingCall(lambda: handler.sweep(time.time())).start(5.0, now=False)
     gateway.on_stopped = lambda: running.stop() if running.running else None
     try:

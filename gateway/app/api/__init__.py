@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from gateway.app.api.clients import client_endpoints
 from gateway.app.api.dead_letters import dead_letter_endpoints
@@ -11,38 +11,36 @@ from gateway.app.api.queues import queue_endpoints
 from gateway.app.api.rules import count_replayed, rule_endpoints, rule_of, rules_by_queue
 from gateway.app.api.state import state_endpoints
 from gateway.app.api.trace import Tracer, trace_endpoints
+from gateway.app.parts import Parts
 from gateway.net.api import Endpoint
-
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
 
 __all__ = ["Tracer", "endpoints"]
 
 
-def endpoints(gateway: Gateway) -> list[Endpoint]:
+def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: Callable[[], None]) -> list[Endpoint]:
     """Everything below /api/v1, as openapi.json describes it."""
     of_queues = [
-        *queue_endpoints(gateway.inspection, lambda: rules_by_queue(gateway)),
+        *queue_endpoints(parts.inspection, lambda: rules_by_queue(parts.table)),
         *dead_letter_endpoints(
-            gateway.inspection,
-            lambda: gateway.engine.dead_letter_queue,
-            lambda destination, topic: rule_of(gateway, destination, topic),
-            lambda rule, ok: _count(gateway, rule, ok=ok),
+            parts.inspection,
+            lambda: parts.engine.dead_letter_queue,
+            lambda destination, topic: rule_of(parts.table, destination, topic),
+            lambda rule, ok: _count(parts, rule, ok=ok),
         ),
     ]
     return [
-        *state_endpoints(gateway),
-        *rule_endpoints(gateway),
-        *client_endpoints(gateway),
-        *(of_queues if gateway.inquiries is None else map(gateway.inquiries.apart, of_queues)),
-        *trace_endpoints(gateway),
-        *journey_endpoints(gateway),
+        *state_endpoints(parts, reload, drain),
+        *rule_endpoints(parts),
+        *client_endpoints(parts.engine),
+        *(of_queues if parts.inquiries is None else map(parts.inquiries.apart, of_queues)),
+        *trace_endpoints(tracer),
+        *journey_endpoints(parts, tracer),
     ]
 
 
-def _count(gateway: Gateway, rule: str | None, *, ok: bool) -> None:
-    """Replayed, perhaps in another thread than that of the counters."""
-    if gateway.inquiries is None:
-        count_replayed(gateway, rule, ok=ok)
+def _count(parts: Parts, rule: str | None, *, ok: bool) -> None:
+    """A replayed dead letter, perhaps in another thread than that of the counters."""
+    if parts.inquiries is None:
+        count_replayed(parts.counters, rule, ok=ok)
     else:
-        gateway.scheduler.soon(lambda: count_replayed(gateway, rule, ok=ok))
+        parts.scheduler.soon(lambda: count_replayed(parts.counters, rule, ok=ok))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from gateway.broker.engine import Engine
 from gateway.broker.sessions import wills
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
@@ -14,15 +14,12 @@ from gateway.session.publication import Publication
 from gateway.session.session import NEVER, Plain, Session
 from gateway.session.staged_run import StagedRun
 
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
-
 PROTOCOLS = {3: "3.1", 4: "3.1.1", 5: "5.0"}
 
 
-def client_endpoints(gateway: Gateway) -> list[Endpoint]:
+def client_endpoints(engine: Engine) -> list[Endpoint]:
     """The endpoints of this module."""
-    views = ClientViews(gateway)
+    views = ClientViews(engine)
     return [
         endpoint("GET", "/clients", READ_ONLY, views.listing),
         endpoint("GET", "/clients/{client_id}", READ_ONLY, views.show),
@@ -34,9 +31,8 @@ def client_endpoints(gateway: Gateway) -> list[Endpoint]:
 class ClientViews:
     """What the API says of devices."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._engine = gateway.engine
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def listing(self, call: Call) -> tuple[int, object]:
         """GET /clients."""
@@ -132,7 +128,7 @@ class ClientViews:
         return 204, None
 
     def purge(self, call: Call) -> tuple[int, object]:
-        """DELETE /clients/{client_id}: the session goes with all that waits in it, its will too."""
+        """DELETE /clients/{client_id}: discard the session with its queued messages and its will."""
         session = self._session(call)
         wills.drop(self._engine, session)
         if session.connection is not None:
@@ -150,9 +146,9 @@ def _topic(staged: Publication | Plain | StagedRun) -> str:
 
 
 def _left_at(session: Session) -> float | None:
-    """When its connection ended; None: it never ends, and nobody has written it down."""
-    known = session.ends_at and session.expiry != NEVER
-    return round(session.ends_at - session.expiry, 3) if known else None
+    """When its connection ended; None for a session that never expires: the time is not recorded."""
+    expires = session.ends_at and session.expiry != NEVER
+    return round(session.ends_at - session.expiry, 3) if expires else None
 
 
 def _in_state(session: Session, state: str | None) -> bool:

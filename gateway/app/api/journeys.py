@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from gateway.app.api.rules import rule_of
+from gateway.app.api.trace import Tracer
+from gateway.app.parts import Parts
 from gateway.bridge.message import read_message
 from gateway.errors import Refused
 from gateway.mq import mqmd
@@ -13,55 +14,52 @@ from gateway.net.api import READ_ONLY, Call, Endpoint, Later, endpoint
 from gateway.ports.inspection import Inspects, Seen
 from gateway.ports.state_queues import DEFAULT, PREFIX
 
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
-
 MOST = 100
 _STATE = (PREFIX, "SYSTEM.")
 
 
-def journey_endpoints(gateway: Gateway) -> list[Endpoint]:
+def journey_endpoints(parts: Parts, tracer: Tracer) -> list[Endpoint]:
     """The endpoints of this module."""
 
     def journey(call: Call) -> tuple[int, object]:
         client, msg_id = call.query.get("client_id", ""), call.query.get("msg_id", "")
         packet_id = call.number("packet_id", 0, 65535)
-        found = gateway.tracer.journeys(client, packet_id, msg_id)
-        if not found and msg_id and gateway.inspection is not None:
-            return _asked(gateway, gateway.inspection, msg_id)
+        found = tracer.journeys(client, packet_id, msg_id)
+        if not found and msg_id and parts.inspection is not None:
+            return _asked(parts, parts.inspection, msg_id)
         if not msg_id:
-            found += in_doubt(gateway, client, packet_id)
+            found += in_doubt(parts, client, packet_id)
         return 200, {"items": found[:MOST]}
 
     return [endpoint("GET", "/journey", READ_ONLY, journey)]
 
 
-def _asked(gateway: Gateway, inspection: Inspects, msg_id: str) -> tuple[int, object]:
+def _asked(parts: Parts, inspection: Inspects, msg_id: str) -> tuple[int, object]:
     """What the queues say; IBM MQ is asked apart from the reactor."""
 
     def question() -> tuple[int, object]:
-        return 200, {"items": on_queues(gateway, inspection, msg_id)[:MOST]}
+        return 200, {"items": on_queues(parts, inspection, msg_id)[:MOST]}
 
-    inquiries = gateway.inquiries
+    inquiries = parts.inquiries
     return question() if inquiries is None else (200, Later(lambda answered: inquiries.ask(question, answered)))
 
 
-def on_queues(gateway: Gateway, inspection: Inspects, msg_id: str) -> list[dict[str, object]]:
+def on_queues(parts: Parts, inspection: Inspects, msg_id: str) -> list[dict[str, object]]:
     """Messages with this identifier that still lie on a queue: they say themselves where they came from."""
     wanted = bytes.fromhex(msg_id)
     rows = [
         row.name
         for row in inspection.queues()
-        if row.depth and (not row.name.startswith(_STATE) or row.name in {DEFAULT, _dead_letters(gateway)})
+        if row.depth and (not row.name.startswith(_STATE) or row.name in {DEFAULT, _dead_letters(parts)})
     ]
-    return [_journey(gateway, name, seen) for name in rows for seen in inspection.find(name, msg_id=wanted)]
+    return [_journey(parts, name, seen) for name in rows for seen in inspection.find(name, msg_id=wanted)]
 
 
-def _dead_letters(gateway: Gateway) -> str:
-    return gateway.engine.dead_letter_queue
+def _dead_letters(parts: Parts) -> str:
+    return parts.engine.dead_letter_queue
 
 
-def _journey(gateway: Gateway, queue: str, seen: Seen) -> dict[str, object]:
+def _journey(parts: Parts, queue: str, seen: Seen) -> dict[str, object]:
     client = topic = ""
     packet_id = qos = 0
     try:
@@ -72,14 +70,14 @@ def _journey(gateway: Gateway, queue: str, seen: Seen) -> dict[str, object]:
         pass  # put by a program: it came from no device
     return {
         "time": seen.put_time, "client_id": client, "packet_id": packet_id, "topic": topic, "qos": qos,
-        "rule": rule_of(gateway, queue, topic or None), "queue": queue, "msg_id": seen.md[mqmd.MSG_ID].hex().upper(),
-        "state": "acknowledged" if qos else "committed", "reason": 0,
+        "rule": rule_of(parts.table, queue, topic or None), "queue": queue,
+        "msg_id": seen.md[mqmd.MSG_ID].hex().upper(), "state": "acknowledged" if qos else "committed", "reason": 0,
     }  # fmt: skip
 
 
-def in_doubt(gateway: Gateway, client: str, packet_id: int) -> list[dict[str, object]]:
+def in_doubt(parts: Parts, client: str, packet_id: int) -> list[dict[str, object]]:
     """QoS 2 publications of one client that wait for their release."""
-    session = gateway.engine.sessions.get(client) if client else None
+    session = parts.engine.sessions.get(client) if client else None
     if session is None:
         return []
     return [

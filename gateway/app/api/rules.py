@@ -1,4 +1,4 @@
-"""Rules with what they did, and the try-out: where would this publication go, and why."""
+"""Rules with their counts, and the try-out: where a publication would go, and why."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import binascii
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.app.parts import Parts
 from gateway.bridge.explain import Would, explain
 from gateway.bridge.inbound import Origin
 from gateway.errors import ConfigurationError
@@ -16,50 +17,47 @@ from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.mqtt.topics import name_error
 from gateway.net.api import READ_ONLY, Call, Endpoint, Problem, endpoint
-from gateway.ports.counters import NO_ROUTE
-from gateway.routing.table import compile_mappings
+from gateway.ports.counters import NO_ROUTE, Counters
+from gateway.routing.table import Table, compile_mappings
 from gateway.rules.mappings import InboundRule, OutboundRule
 from gateway.rules.parse import parse_mappings
 
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
 
-
-def rule_endpoints(gateway: Gateway) -> list[Endpoint]:
+def rule_endpoints(parts: Parts) -> list[Endpoint]:
     """The endpoints of this module."""
 
     def rules(call: Call) -> tuple[int, object]:
         del call
-        table = gateway.table
-        held = gateway.engine.parking.held()
-        items = [_inbound(gateway, route.rule) | {"held": held[route.rule.name]} for route in table.routes]
-        items += [_outbound(gateway, rule) | {"held": 0} for rule in table.outbound]
+        table = parts.table
+        held = parts.engine.parking.held()
+        items = [_inbound(parts, route.rule) | {"held": held[route.rule.name]} for route in table.routes]
+        items += [_outbound(parts, rule) | {"held": 0} for rule in table.outbound]
         return 200, {
             "items": items,
             "files": sorted({str(one["file"]) for one in items}),
-            "loaded": gateway.reloaded_at,
+            "loaded": parts.last_reload.time,
         }
 
     def tried(call: Call) -> tuple[int, object]:
-        return 200, try_out(gateway, call.body)
+        return 200, try_out(parts, call.body)
 
     return [endpoint("GET", "/rules", READ_ONLY, rules), endpoint("POST", "/explain", READ_ONLY, tried)]
 
 
-def _counts(gateway: Gateway, name: str) -> dict[str, object]:
-    counters = gateway.counters
+def _counts(parts: Parts, name: str) -> dict[str, object]:
+    counters = parts.counters
     return {
         "transform_errors": sum(n for (rule, _), n in counters.transform_errors.items() if rule == name),
         "dead_lettered": sum(n for (rule, _), n in counters.dlq_messages.items() if rule == name),
         "dropped": sum(n for (rule, _), n in counters.messages_dropped.items() if rule == name),
         "backouts": sum(n for (_, rule), n in counters.mq_backouts.items() if rule == name),
-        "last_matched": gateway.activity.last_matched.get(name),
-        "last_error": gateway.activity.last_error.get(name),
+        "last_matched": parts.activity.last_matched.get(name),
+        "last_error": parts.activity.last_error.get(name),
     }
 
 
-def _inbound(gateway: Gateway, rule: InboundRule) -> dict[str, object]:
-    counters, name = gateway.counters, rule.name
+def _inbound(parts: Parts, rule: InboundRule) -> dict[str, object]:
+    counters, name = parts.counters, rule.name
     received = sum(n for (one, _), n in counters.mqtt_publish_received.items() if one == name)
     return {
         "name": name,
@@ -73,12 +71,12 @@ def _inbound(gateway: Gateway, rule: InboundRule) -> dict[str, object]:
         "on_failure": rule.spec.on_failure.then,
         "matched": received,
         "done": sum(n for (_, one), n in counters.mq_put_messages.items() if one == name),
-        **_counts(gateway, name),
+        **_counts(parts, name),
     }
 
 
-def _outbound(gateway: Gateway, rule: OutboundRule) -> dict[str, object]:
-    counters, name = gateway.counters, rule.name
+def _outbound(parts: Parts, rule: OutboundRule) -> dict[str, object]:
+    counters, name = parts.counters, rule.name
     return {
         "name": name,
         "direction": "to_mqtt",
@@ -91,23 +89,22 @@ def _outbound(gateway: Gateway, rule: OutboundRule) -> dict[str, object]:
         "on_failure": "dead_letter",
         "matched": counters.route_matched[name],
         "done": sum(n for (_, one), n in counters.mq_get_messages.items() if one == name),
-        **_counts(gateway, name),
+        **_counts(parts, name),
     }
 
 
-def rules_by_queue(gateway: Gateway) -> Callable[[str], list[str]]:
+def rules_by_queue(table: Table) -> Callable[[str], list[str]]:
     """Which rules name a queue, outright or by a template that could become its name."""
-    named = [(route.rule.name, route.rule.spec.queue or "") for route in gateway.table.routes]
-    named += [(one.name, one.spec.queue or one.spec.transmission_queue or "") for one in gateway.table.outbound]
+    named = [(route.rule.name, route.rule.spec.queue or "") for route in table.routes]
+    named += [(one.name, one.spec.queue or one.spec.transmission_queue or "") for one in table.outbound]
     patterns = [
         (name, re.compile(".+".join(map(re.escape, re.split(r"\{[^}]*\}", queue))))) for name, queue in named if queue
     ]
     return lambda queue: [name for name, pattern in patterns if pattern.fullmatch(queue)]
 
 
-def rule_of(gateway: Gateway, destination: str, topic: str | None) -> str | None:
-    """The rule a dead letter came by, as the rules are now: by the queue it was for, else by its topic."""
-    table = gateway.table
+def rule_of(table: Table, destination: str, topic: str | None) -> str | None:
+    """The rule that a dead letter came by, as the rules are now: by its destination, else by its topic."""
     outbound = [rule for rule in table.outbound if destination in {rule.spec.queue, rule.spec.transmission_queue}]
     if outbound and destination:
         return outbound[0].name
@@ -117,12 +114,12 @@ def rule_of(gateway: Gateway, destination: str, topic: str | None) -> str | None
     return found[0].name if found else None
 
 
-def count_replayed(gateway: Gateway, rule: str | None, *, ok: bool) -> None:
+def count_replayed(counters: Counters, rule: str | None, *, ok: bool) -> None:
     """A dead letter was put back, or could not be."""
-    gateway.counters.dlq_replayed[rule or NO_ROUTE, "ok" if ok else "failed"] += 1
+    counters.dlq_replayed[rule or NO_ROUTE, "ok" if ok else "failed"] += 1
 
 
-def try_out(gateway: Gateway, given: dict[str, Any]) -> dict[str, object]:
+def try_out(parts: Parts, given: dict[str, Any]) -> dict[str, object]:
     """POST /explain: what would happen; nothing is put."""
     topic = str(given.get("topic", ""))
     wrong = name_error(topic)
@@ -132,7 +129,7 @@ def try_out(gateway: Gateway, given: dict[str, Any]) -> dict[str, object]:
         payload = base64.b64decode(given["base64"]) if "base64" in given else str(given.get("text", "")).encode()
     except (binascii.Error, ValueError) as error:
         raise Problem(400, "Bad request", f"base64: {error}") from error
-    table = gateway.table
+    table = parts.table
     if given.get("mapping"):
         try:
             table = compile_mappings(parse_mappings([("(given)", str(given["mapping"]))]))
@@ -146,12 +143,12 @@ def try_out(gateway: Gateway, given: dict[str, Any]) -> dict[str, object]:
         properties[prop.USER_PROPERTY] = [(str(name), str(value)) for name, value in given["properties"]]
     origin = Origin(client, user, topic, int(given.get("qos", 1)), bool(given.get("retain", False)), listener=listener)
     answer = explain(table, origin, properties, payload, time.time())
-    allowed = gateway.access.may_publish(listener, client, user or None, topic)
-    matched = gateway.engine.router.subscriptions.match(topic)
+    allowed = parts.access.may_publish(listener, client, user or None, topic)
+    matched = parts.engine.router.subscriptions.match(topic)
     return {
         "allowed": allowed,
-        "access": gateway.access.why(listener, client, user or None, topic),
-        "puts": [_would(one, gateway) for one in answer.puts],
+        "access": parts.access.why(listener, client, user or None, topic),
+        "puts": [_would(one, parts.table) for one in answer.puts],
         "others": [
             {"rule": one.rule, "file": one.place.rpartition(":")[0], "line": _line(one.place), "why": one.why}
             for one in answer.considered
@@ -168,8 +165,8 @@ def _line(place: str) -> int:
     return int(last) if last.isdigit() else 0
 
 
-def _would(one: Would, gateway: Gateway) -> dict[str, object]:
-    rule = next((route.rule for route in gateway.table.routes if route.rule.name == one.rule), None)
+def _would(one: Would, table: Table) -> dict[str, object]:
+    rule = next((route.rule for route in table.routes if route.rule.name == one.rule), None)
     return {
         "rule": one.rule,
         "file": rule.file if rule else "",

@@ -5,34 +5,34 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from gateway.app.data import pipeline_state
 from gateway.app.gauges import inflight, totals_of
+from gateway.app.parts import Parts
+from gateway.app.pipeline import pipeline_of, pipeline_state
+from gateway.app.problems import problems_of
 from gateway.app.resources import certificate_ends
-from gateway.app.troubles import troubles_of
 from gateway.config.changes import is_live
 from gateway.config.load import display
 from gateway.errors import ConfigurationError
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
 from gateway.observe import health, logs
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.routing.table import Table
 from gateway.session.connection import ONLINE
 from gateway.version import VERSION
-
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
 
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-def state_endpoints(gateway: Gateway) -> list[Endpoint]:
+def state_endpoints(parts: Parts, reload: Callable[[], None], drain: Callable[[], None]) -> list[Endpoint]:
     """The endpoints of this module."""
-    views = StateViews(gateway)
+    views = StateViews(parts, reload, drain)
     return [
         endpoint("GET", "/me", READ_ONLY, views.me),
         endpoint("GET", "/overview", READ_ONLY, views.overview),
-        endpoint("GET", "/history", READ_ONLY, lambda _call: (200, gateway.history.columns())),
+        endpoint("GET", "/history", READ_ONLY, lambda _call: (200, parts.history.columns())),
         endpoint("GET", "/settings", READ_ONLY, views.settings),
         endpoint("GET", "/log", READ_ONLY, views.log),
         endpoint("PUT", "/log", OPERATOR, views.set_log),
@@ -46,61 +46,63 @@ def state_endpoints(gateway: Gateway) -> list[Endpoint]:
 class StateViews:
     """What the API says of the process."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, parts: Parts, reload: Callable[[], None], drain: Callable[[], None]) -> None:
+        self._parts = parts
+        self._reload = reload
+        self._drain = drain
 
     def me(self, call: Call) -> tuple[int, object]:
         """GET /me."""
-        gateway = self._gateway
+        parts = self._parts
         websockets = [
             {"name": name, "port": one.number, "path": one.settings.websocket.path, "tls": one.settings.tls is not None}
-            for name, one in gateway.listeners.all.items()
+            for name, one in parts.listeners.all.items()
             if one.settings.websocket is not None
         ]
         return 200, {
             "role": call.role,
             "name": call.role,
             "version": VERSION,
-            "queue_manager": gateway.queue_manager.name,
+            "queue_manager": parts.queue_manager.name,
             "websocket_listeners": websockets,
         }
 
     def overview(self, call: Call) -> tuple[int, object]:
         """GET /overview."""
         del call
-        gateway, engine = self._gateway, self._gateway.engine
-        now = gateway.snapshot()
+        parts, engine = self._parts, self._parts.engine
+        now = parts.snapshot()
         ready, live = health.readyz(now), health.livez(now)
         online = [one for one in engine.connections if one.state == ONLINE]
-        backend = "ibm" if gateway.settings.queue_manager.ibm else "embedded"
-        ends = dict(certificate_ends(gateway.settings))
+        backend = "ibm" if parts.settings.queue_manager.ibm else "embedded"
+        ends = dict(certificate_ends(parts.settings))
         return 200, {
             "time": time.time(),
             "version": VERSION,
             "backend": backend,
-            "started": gateway.started_at,
+            "started": parts.started_at,
             "ready": ready.ok,
             "live": live.ok,
             "draining": engine.draining,
-            "problems": troubles_of(gateway),
+            "problems": problems_of(parts),
             "queue_managers": [
-                {"name": gateway.queue_manager.name, "connected": gateway.connected, "connections": 1,
-                 "detail": _detail(gateway) or backend}
+                {"name": parts.queue_manager.name, "connected": parts.connected, "connections": 1,
+                 "detail": _detail(parts) or backend}
             ],
-            "listeners": [self._listener(one, ends) for one in gateway.listeners.all.values()],
+            "listeners": [self._listener(one, ends) for one in parts.listeners.all.values()],
             "connections": len(online),
             "sessions": len(engine.sessions),
             "subscriptions": len(engine.router.subscriptions),
             "retained": engine.retained.count,
-            "inflight": inflight(gateway),
-            "paused": gateway.hub.count if engine.paused else sum(map(engine.parking.withholds, engine.connections)),
-            "spool": _spool(gateway),
-            "dead_letters": _dead_letters(gateway),
-            "latency_ms": gateway.latency(),
-            "totals": totals_of(gateway.counters),
+            "inflight": inflight(parts),
+            "paused": parts.hub.count if engine.paused else sum(map(engine.parking.withholds, engine.connections)),
+            "spool": _spool(parts),
+            "dead_letters": _dead_letters(parts),
+            "latency_ms": parts.latency(),
+            "totals": totals_of(parts.counters),
             "last_reload": {
-                "time": gateway.reloaded_at, "ok": gateway.reload_ok, "findings": gateway.reload_findings,
-                "waiting": [str(change) for change in gateway.waiting_for_restart()],
+                "time": parts.last_reload.time, "ok": parts.last_reload.ok, "findings": parts.last_reload.findings,
+                "waiting": [str(change) for change in parts.waiting_for_restart()],
             },
         }  # fmt: skip
 
@@ -114,9 +116,9 @@ class StateViews:
             "address": listening.address,
             "transport": kind,
             "connections": listening.connections,
-            "limit": settings.max_connections or self._gateway.settings.mqtt.max_connections,
-            "sessions": self._gateway.engine.sessions.by_listener[settings.name],
-            "session_limit": settings.max_sessions or self._gateway.settings.mqtt.max_sessions,
+            "limit": settings.max_connections or self._parts.settings.mqtt.max_connections,
+            "sessions": self._parts.engine.sessions.by_listener[settings.name],
+            "session_limit": settings.max_sessions or self._parts.settings.mqtt.max_sessions,
             "certificate_not_after": ends.get(settings.name),
         }
 
@@ -130,7 +132,7 @@ class StateViews:
                 "origin": origin,
                 "reloadable": is_live(key),
             }
-            for key, value, origin in display(self._gateway.settings)
+            for key, value, origin in display(self._parts.settings)
         ]
         return 200, {"items": items}
 
@@ -150,24 +152,24 @@ class StateViews:
     def reload(self, call: Call) -> tuple[int, object]:
         """POST /reload: all or nothing."""
         del call
-        gateway = self._gateway
-        before = _rules(gateway)
+        parts = self._parts
+        before = _rules(parts.table)
         try:
-            gateway.reload()
+            self._reload()
         except ConfigurationError as error:
             findings = [
                 {"file": one.file, "line": one.line, "column": one.column, "what": one.what, "fix": one.fix}
                 for one in error.findings
             ]
             raise Problem(422, "Not reloaded", "the old rules stay in force", findings=findings) from error
-        after = _rules(gateway)
+        after = _rules(parts.table)
         changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-        rules = len(gateway.table.routes) + len(gateway.table.outbound)
+        rules = len(parts.table.routes) + len(parts.table.outbound)
         return 200, {"ok": True, "rules": rules, "changed": changed, "findings": []}
 
     def mqsc(self, call: Call) -> tuple[int, object]:
         """POST /mqsc: commands for the embedded queue manager."""
-        queue_manager = self._gateway.queue_manager
+        queue_manager = self._parts.queue_manager
         if not isinstance(queue_manager, EmbeddedQueueManager):
             raise Problem(503, "Not offered", "use runmqsc on the IBM MQ queue manager")
         report = queue_manager.mqsc(str(call.body.get("text", "")))
@@ -176,27 +178,27 @@ class StateViews:
     def pipeline(self, call: Call) -> tuple[int, object]:
         """GET /pipeline: the consumer groups of the embedded queue manager."""
         del call
-        return 200, pipeline_state(self._gateway, time.time())
+        return 200, pipeline_state(pipeline_of(self._parts.queue_manager, self._parts.directory), time.time())
 
     def drain(self, call: Call) -> tuple[int, object]:
         """POST /drain."""
         del call
-        self._gateway.scheduler.later(0.1, self._gateway.drain)
+        self._parts.scheduler.later(0.1, self._drain)
         return 202, {"draining": True, "pid": os.getpid()}
 
 
-def _rules(gateway: Gateway) -> dict[str, object]:
-    """What each rule says, by name."""
-    inbound = {route.rule.name: route.rule.spec for route in gateway.table.routes}
-    return {**inbound, **{rule.name: rule.spec for rule in gateway.table.outbound}}
+def _rules(table: Table) -> dict[str, object]:
+    """The specification of each rule, by name."""
+    inbound = {route.rule.name: route.rule.spec for route in table.routes}
+    return {**inbound, **{rule.name: rule.spec for rule in table.outbound}}
 
 
-def _spool(gateway: Gateway) -> dict[str, object] | None:
-    if gateway.buffer is not None:
+def _spool(parts: Parts) -> dict[str, object] | None:
+    if parts.buffer is not None:
         from gateway.app.buffer import buffer_view
 
-        return buffer_view(gateway.buffer, time.time())
-    room = gateway.room()
+        return buffer_view(parts.buffer, time.time())
+    room = parts.room()
     if room is None:
         return None
     return {
@@ -205,13 +207,13 @@ def _spool(gateway: Gateway) -> dict[str, object] | None:
     }  # fmt: skip
 
 
-def _detail(gateway: Gateway) -> str:
+def _detail(parts: Parts) -> str:
     """Why nothing goes to the queue manager; empty while it does."""
-    if gateway.buffer is not None and not gateway.connected:
-        return f"messages go to the buffer: {gateway.buffer.why}"
-    return gateway.engine.failures.last_text if gateway.engine.held_since else ""
+    if parts.buffer is not None and not parts.connected:
+        return f"messages go to the buffer: {parts.buffer.why}"
+    return parts.engine.failures.last_text if parts.engine.held_since else ""
 
 
-def _dead_letters(gateway: Gateway) -> int:
-    name = gateway.engine.dead_letter_queue
-    return (gateway.sights.depth(name) or 0) if name else 0
+def _dead_letters(parts: Parts) -> int:
+    name = parts.engine.dead_letter_queue
+    return (parts.queue_status.depth(name) or 0) if name else 0

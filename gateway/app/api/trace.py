@@ -7,21 +7,20 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.bridge.message import read_message
 from gateway.broker.batch import Batch
+from gateway.broker.engine import Engine
 from gateway.errors import Refused
 from gateway.mq import mqmd
 from gateway.mqtt.client import server_reader
 from gateway.net.api import READ_ONLY, Call, Endpoint, Problem, Stream, endpoint
 from gateway.observe import logs
 from gateway.ports.counters import PACKET_TYPES
+from gateway.ports.inspection import Inspects
 from gateway.routing.filters import Interest, Subscriptions
 from gateway.session.connection import Connection
-
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
 
 log = logs.get("mqgate.messages")
 MAX_READERS = 8
@@ -38,7 +37,7 @@ class _Reader:
         self.send = send
         self.client = client
         self.sure = re.split(r"[*?\[]", client, maxsplit=1)[0].encode()
-        """What the client identifiers it wants begin with."""
+        """The prefix of all client identifiers it wants."""
         self.filter: Subscriptions[str] | None = None
         if topic:
             self.filter = Subscriptions()
@@ -53,7 +52,7 @@ class _Reader:
         return self.filter is None or (topic is not None and bool(self.filter.match(topic).direct))
 
     def offer(self, event: dict[str, object]) -> None:
-        """Bounded: what a browser cannot show is counted instead."""
+        """Send the event, unless this second's events are used up: then it is counted."""
         now = int(time.time())
         if now != self.second:
             if self.missed:
@@ -67,13 +66,14 @@ class _Reader:
 
 
 class Tracer:
-    """Hands packets to those who look. Installed in the engine only while somebody does."""
+    """Shows packets and puts to the running traces. Installed in the engine only while there is one."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, engine: Engine, inspection: Inspects | None) -> None:
+        self._engine = engine
+        self._inspection = inspection
         self._readers: list[_Reader] = []
         self._logged: list[_Reader] = []
-        """Readers that write the log, as long as the settings say so."""
+        """Readers that write to the log: `log.clients` of the settings."""
         self._journeys: deque[dict[str, object]] = deque(maxlen=KEPT_JOURNEYS)
 
     def follow(self, patterns: list[str]) -> None:
@@ -82,8 +82,8 @@ class Tracer:
         self._install()
 
     def _install(self) -> None:
-        """In the engine only while somebody looks; cached routes would hide publications from us."""
-        engine, looking = self._gateway.engine, bool(self._readers or self._logged)
+        """In the engine only while a trace runs. Cached routes are dropped: publications on them would not be seen."""
+        engine, looking = self._engine, bool(self._readers or self._logged)
         engine.trace = self.packet if looking else None
         engine.trace_commit = self.committed if looking else None
         engine.trace_out = self.sent if looking else None
@@ -93,7 +93,7 @@ class Tracer:
         return [one for one in (*self._readers, *self._logged) if one.wants(client, topic)]
 
     def begin(self, send: Callable[[str, object], None], client: str, topic: str, seconds: int) -> Callable[[], None]:
-        """A reader arrives; the answer takes it away again."""
+        """Begin a trace that sends to one reader; the answer ends it."""
         reader = _Reader(send, client, topic)
         self._readers.append(reader)
         self._install()
@@ -108,20 +108,20 @@ class Tracer:
             send("end", {})
             stop()
 
-        cancel = self._gateway.scheduler.later(seconds, over)
+        cancel = self._engine.scheduler.later(seconds, over)
         return stop
 
     @property
     def full(self) -> bool:
-        """No more readers."""
+        """Whether there are as many traces as may run at a time."""
         return len(self._readers) >= MAX_READERS
 
     def packet(self, connection: Connection, kind: str, packet: Any) -> None:
-        """A packet came."""
+        """A packet from a client."""
         self._offer(connection.session.client_id, "in", kind, packet)
 
     def sent(self, connection: Connection, data: bytes) -> None:
-        """Packets go out; they are read as the client reads them, where somebody wants its."""
+        """Packets to a client, decoded as the client decodes them if a trace wants them."""
         client = connection.session.client_id
         if not any(fnmatch.fnmatchcase(client, one.client or "*") for one in (*self._readers, *self._logged)):
             return
@@ -142,7 +142,7 @@ class Tracer:
             reader.offer(event)
 
     def committed(self, batch: Batch) -> None:
-        """A batch is on its queues: which messages of it somebody follows, and the MsgIds they got."""
+        """A batch is committed: offer the messages of it that a trace wants, with their MsgIds."""
         budget, hinted = MAX_EVENTS_PER_SECOND, _hints((*self._readers, *self._logged))
         for address, puts in batch.puts.items():
             if address not in batch.targets:
@@ -164,7 +164,7 @@ class Tracer:
         wanting = self._wanting(client, None if topic is None else str(topic))
         if not wanting:
             return
-        inspection = self._gateway.inspection
+        inspection = self._inspection
         if inspection is not None:
             identifier = inspection.msg_id_of(token, head)
         else:  # of IBM MQ the token is the MsgId
@@ -179,7 +179,7 @@ class Tracer:
             reader.offer(event)
 
     def journeys(self, client: str, packet_id: int, msg_id: str) -> list[dict[str, object]]:
-        """Messages of traced clients, the newest first, by what is given."""
+        """Messages of traced clients that match what is given, the newest first."""
         return [
             {**{key: each[key] for key in _JOURNEY},
              "state": "acknowledged" if each["qos"] else "committed", "reason": 0}
@@ -191,7 +191,7 @@ class Tracer:
 
 
 def _hints(readers: tuple[_Reader, ...]) -> list[bytes]:
-    """Bytes of which a head has one if a reader wants it; none: every head has to be looked at."""
+    """Bytes of which a head contains one if a reader may want it; empty: every head has to be decoded."""
     sure = [one.sure for one in readers]
     return sure if all(sure) else []
 
@@ -209,16 +209,16 @@ def _logging() -> Callable[[str, object], None]:
     return send
 
 
-def trace_endpoints(gateway: Gateway) -> list[Endpoint]:
+def trace_endpoints(tracer: Tracer) -> list[Endpoint]:
     """The endpoints of this module."""
 
     def trace(call: Call) -> tuple[int, object]:
         client, topic = call.query.get("client", ""), call.query.get("topic", "")
         if not client and not topic:
             raise Problem(400, "Bad request", "give client or topic")
-        if gateway.tracer.full:
+        if tracer.full:
             raise Problem(429, "Too many", f"{MAX_READERS} traces are running: end one of them")
         seconds = max(1, call.number("seconds", 300, 3600))
-        return 200, Stream(lambda send: gateway.tracer.begin(send, client, topic, seconds))
+        return 200, Stream(lambda send: tracer.begin(send, client, topic, seconds))
 
     return [endpoint("GET", "/trace", READ_ONLY, trace)]

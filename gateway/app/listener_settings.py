@@ -1,10 +1,9 @@
-"""The listeners of the settings, with their files as the process can open them."""
+"""The listeners of the settings, opened: names of files resolved, errors with what to do, warnings about open ones."""
 
 from __future__ import annotations
 
 import errno
 
-from gateway.app.site import warnings_about
 from gateway.config.model import Listener, Settings, Tls
 from gateway.net.listeners import Listeners
 from gateway.observe import logs
@@ -13,7 +12,7 @@ log = logs.get("mqgate")
 
 
 def open_listeners(listeners: Listeners, settings: Settings) -> None:
-    """Listen everywhere; OSError says where that is not possible, and what to do."""
+    """Open every listener. OSError names the listener that cannot be opened, and what to do."""
     for listener in listeners_of(settings):
         try:
             listening = listeners.open(listener)
@@ -23,12 +22,12 @@ def open_listeners(listeners: Listeners, settings: Settings) -> None:
             hint = "stop what listens there, or give another port" if taken else "check `bind`"
             raise OSError(f"listener {listener.name} on {where}: {error.strerror or error}; {hint}") from error
         log.info("listening", f"MQTT on {listening.address}", listener=listener.name)
-        for warning in warnings_about(listener, settings=settings):
+        for warning in warnings_about(listener, settings):
             log.warning("listener.open", warning, listener=listener.name)
 
 
 def listeners_of(settings: Settings) -> list[Listener]:
-    """Names of files are relative to the file of settings they stand in."""
+    """The listeners with absolute names of files: in the settings they are relative to the file that names them."""
     return [_resolved(settings, index, listener) for index, listener in enumerate(settings.listeners)]
 
 
@@ -48,3 +47,15 @@ def _resolved_tls(settings: Settings, key: str, tls: Tls) -> Tls:
     return tls.model_copy(
         update={name: settings.resolve(file, f"{key}.{name}") for name, file in files.items() if file is not None}
     )
+
+
+def warnings_about(listener: Listener, settings: Settings) -> list[str]:
+    """What is open to other hosts on this listener, for the log."""
+    if listener.local:
+        return []
+    found = []
+    if listener.tls is None:
+        found.append(f"passwords and messages on {listener.bind} are not encrypted: give the listener `tls`")
+    if settings.anonymous_on(listener):
+        found.append(f"clients on {listener.bind} may connect without credentials")
+    return found

@@ -1,4 +1,4 @@
-"""What the log says of connections, administrative acts and defects: one line each, never one per message."""
+"""Log lines about connections, administrative acts and defects: one line each, never one a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logs.get("mqgate")
 
 
 def audit(peer: str, role: str, what: str, status: int) -> None:
-    """Every administrative act is in the log; of what was refused, lines that repeat are suppressed and counted."""
+    """Every administrative act is logged; repeated lines about refused ones are suppressed and counted."""
     if status in {401, 403, 421}:
         log.warning("audit", what, peer=peer, role=role or "none", status=status, reason=str(status))
     else:
@@ -22,42 +22,42 @@ def audit(peer: str, role: str, what: str, status: int) -> None:
 
 
 def fatal(error: Exception) -> None:
-    """Go down with a loud word rather than half-alive: nothing unacknowledged was promised to anybody."""
+    """End the process rather than go on with a part of it broken: what was acknowledged is committed."""
     log.exception("fatal", "a defect in the gateway: it ends and has to be started again", error)  # noqa: LOG004
     os._exit(70)
 
 
 def superseded(text: str) -> None:
-    """Another gateway has this one's sessions: nothing can be committed any more, so nobody is kept waiting."""
+    """Another gateway owns this one's sessions: nothing can be committed any more, so the process ends at once."""
     log.error("superseded", f"{text}: it ends and has to be started again")
     os._exit(75)
 
 
 def defect(error: Exception, peer: str) -> None:
-    """A connection was lost to it; the others go on."""
+    """A defect ended one connection; the others go on."""
     log.exception("defect", "a defect of the gateway cost this connection", error, peer=peer)  # noqa: LOG004 -- passed in
 
 
-def kept_on(call: Callable[[], None]) -> Callable[[], None]:
-    """The same, called again at its next time though it met a defect."""
+def guarded(call: Callable[[], None]) -> Callable[[], None]:
+    """The call with exceptions logged: a timer goes on after one."""
 
-    def guarded() -> None:
+    def call_and_log() -> None:
         try:
             call()
         except Exception as error:
             what = "a defect of the gateway: a part of this second's work is not done"
             log.exception("defect", what, error)  # noqa: TRY401 -- our log's own
 
-    return guarded
+    return call_and_log
 
 
 def not_admitted(listener: str, peer: str, why: str) -> None:
-    """Refused before CONNECT; lines that repeat are suppressed and counted."""
+    """A connection refused before its CONNECT; repeated lines are suppressed and counted."""
     log.warning("client.refused", why, listener=listener, peer=peer, reason=why)
 
 
 def ended(connection: Connection, why: str) -> None:
-    """One line a connection that was one; what was refused is warned of, what said nothing is for debugging."""
+    """The end of a connection: a warning if it was refused, for debugging only if it never sent a CONNECT."""
     link, said = connection.link, connection.close_reason or why
     if connection.rejected:
         request = connection.request
@@ -78,7 +78,7 @@ def ended(connection: Connection, why: str) -> None:
 
 
 def full(session: Session) -> None:
-    """A session takes no more until its client acknowledges something: one line each time that begins."""
+    """A session has reached its limit and takes no more until its client acknowledges something: a line each time."""
     waiting = max(session.stored, len(session.outflow.pending))
     waits = counted(waiting, "message waits", "messages wait")
     log.warning(

@@ -1,8 +1,8 @@
-"""gateway.app.notices: a defect costs what met it, and nothing else."""
+"""gateway.app.log_lines: a defect costs what met it, and nothing else."""
 
 from __future__ import annotations
 
-from gateway.app.notices import kept_on
+from gateway.app.log_lines import guarded
 
 
 def test_what_is_called_every_second_goes_on_after_a_defect() -> None:
@@ -13,7 +13,7 @@ def test_what_is_called_every_second_goes_on_after_a_defect() -> None:
         if len(called) == 1:
             raise ValueError("a defect")
 
-    guarded = kept_on(call)
-    guarded()
-    guarded()
+    kept_on = guarded(call)
+    kept_on()
+    kept_on()
     assert len(called) == 2

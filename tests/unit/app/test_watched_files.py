@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.app.mappings import read_table
-from gateway.app.watching import Watch, look, watched_files
+from gateway.app.watched_files import Watch, look, watched_files
 from gateway.config.load import load_settings
 
 MAPPING = """

@@ -1,83 +1,84 @@
-"""The end of a gateway process: connections are handed back, what is under way is committed, what cannot be is left.
+"""The drain of a gateway process: connections are handed back, the open batch is committed, refused messages are left.
 
-What a queue or the queue manager refuses was acknowledged to nobody: its device sends it again, to another gateway or
-to the next life of this one. So it is not waited for.
+A message that a queue or the queue manager refuses has not been acknowledged: its device sends it again, to another
+gateway or to this one after its restart. The drain therefore does not wait for it.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from gateway.app.parts import Parts
 from gateway.config.counting import counted
 from gateway.mqtt import reasons
 from gateway.observe import logs
-
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
+from gateway.observe.service import ServiceManager
 
 log = logs.get("mqgate")
 LOOK_SECONDS = 0.02
 PATIENCE = 1.0
-"""Seconds in which a queue or the queue manager that refuses may think better of it."""
+"""Seconds for which refused messages are tried on: a queue may take them again."""
 
 
-class Stopping:
-    """The drain of one gateway."""
+class Drain:
+    """The drain of one gateway: `begin` starts it, `done` is called at its end."""
 
-    def __init__(self, gateway: Gateway, seconds: float) -> None:
-        self._gateway = gateway
+    def __init__(self, parts: Parts, service: ServiceManager, seconds: float, done: Callable[[], None]) -> None:
+        self._parts = parts
+        self._service = service
+        self._done = done
         self._until = time.monotonic() + seconds
         self._held_since = 0.0
         self._left = False
 
     def begin(self) -> None:
-        """Take no more connections, tell clients, let what is under way be committed."""
-        gateway, engine = self._gateway, self._gateway.engine
+        """Accept no more connections, tell clients, let what is under way be committed."""
+        parts, engine = self._parts, self._parts.engine
         log.info("draining", f"{counted(len(engine.connections), 'connection is', 'connections are')} handed back")
         engine.draining = True
-        gateway.service.stopping("connections are handed back")
-        gateway.listeners.stop_accepting()
+        self._service.stopping("connections are handed back")
+        parts.listeners.stop_accepting()
         for connection in list(engine.connections):
             engine.leave(connection)
         engine.flush()
         self._look()
 
     def _look(self) -> None:
-        gateway, now = self._gateway, time.monotonic()
-        over = gateway.engine.idle and not gateway.engine.parking.waiting
+        parts, now = self._parts, time.monotonic()
+        finished = parts.engine.idle and not parts.engine.parking.waiting
         if now > self._until:
             self._leave_held("the drain has taken as long as it may")
-            over = True
-        elif not over and self._only_held():
+            finished = True
+        elif not finished and self._only_held():
             self._held_since = self._held_since or now
             if now - self._held_since >= PATIENCE:
                 self._leave_held(self._why())
-                over = gateway.engine.idle or not gateway.connected
+                finished = parts.engine.idle or not parts.connected
         else:
             self._held_since = 0.0
-        if now > self._until or (over and not gateway.hub.count):
-            gateway.stop()
+        if now > self._until or (finished and not parts.hub.count):
+            self._done()
         else:
-            gateway.reactor.callLater(LOOK_SECONDS, self._look)
+            parts.reactor.callLater(LOOK_SECONDS, self._look)
 
     def _only_held(self) -> bool:
-        """Whether nothing that is left goes through for now."""
-        return not self._gateway.connected or self._gateway.engine.idle
+        """Whether all that is left is refused for now."""
+        return not self._parts.connected or self._parts.engine.idle
 
     def _why(self) -> str:
-        if not self._gateway.connected:
+        if not self._parts.connected:
             return "the queue manager is away"
-        queues = sorted({address.queue for address in self._gateway.engine.parking.waiting})
+        queues = sorted({address.queue for address in self._parts.engine.parking.waiting})
         some = ", ".join(queues[:5]) + (" and others" if len(queues) > 5 else "")
         return f"{some} {'takes' if len(queues) == 1 else 'take'} nothing now"
 
     def _leave_held(self, why: str) -> None:
-        """Say what is not waited for, and tell those who wait that nobody will answer."""
+        """Log what is left, and refuse the connections that wait for its acknowledgement."""
         if self._left:
             return
         self._left = True
-        engine = self._gateway.engine
+        engine = self._parts.engine
         count = engine.batch.rows + engine.parking.rows + (0 if engine.idle else engine.running.rows)
         if count:
             left = counted(count, "message is", "messages are")

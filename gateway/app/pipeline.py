@@ -1,30 +1,27 @@
-"""The data pipeline's door into the running queue manager: its service, and how far behind it is."""
+"""The service by which the data pipeline reads from the running queue manager, and the lag of its consumer groups."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from gateway.pipeline.journal.owner import Owner, QueueManagerJournal
 from gateway.pipeline.journal.service import JSON, PipelineService, Reply
+from gateway.ports.batch import BatchQueueManager
 from gateway.queue_manager.embedded import EmbeddedQueueManager
-
-if TYPE_CHECKING:
-    from gateway.app.gateway import Gateway
-
 
 NEEDED = ("numpy", "pyarrow")
 """What messages are packed with; the extra `data`."""
 
 
-def pipeline_of(gateway: Gateway) -> PipelineService | None:
+def pipeline_of(queue_manager: BatchQueueManager, directory: Path) -> PipelineService | None:
     """The service, where messages lie in a journal of ours; IBM MQ has its own way to read them."""
-    queue_manager = gateway.queue_manager
     if not isinstance(queue_manager, EmbeddedQueueManager):
         return None
-    return PipelineService(Owner(QueueManagerJournal(queue_manager.core)), gateway.directory)
+    return PipelineService(Owner(QueueManagerJournal(queue_manager.core)), directory)
 
 
 def pipeline_answers(service: PipelineService) -> Callable[[str, str, Mapping[str, str], bytes], Reply]:
@@ -40,9 +37,8 @@ def pipeline_answers(service: PipelineService) -> Callable[[str, str, Mapping[st
     return answer
 
 
-def pipeline_state(gateway: Gateway, now: float) -> dict[str, Any]:
+def pipeline_state(service: PipelineService | None, now: float) -> dict[str, Any]:
     """The body of GET /pipeline."""
-    service = pipeline_of(gateway)
     shown = service.groups() if service is not None else []
     queues = [
         {

@@ -1,0 +1,81 @@
+"""The site of the admin port: metrics, probes, the API, the page, and the endpoints of the data pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted.web.resource import Resource
+from twisted.web.server import Request
+from twisted.web.util import Redirect
+
+from gateway.app.data_directory import own_token
+from gateway.app.gauges import gauges_of
+from gateway.app.parts import Parts
+from gateway.app.pipeline import pipeline_answers, pipeline_of
+from gateway.config.model import Settings
+from gateway.errors import ConfigurationError, Finding
+from gateway.net.api import OPERATOR, READ_ONLY, Api, Endpoint, Guard, Static
+from gateway.net.http import Answer, Page
+from gateway.net.streaming import Streaming
+from gateway.observe import health, metrics
+
+
+def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
+    """The root of the site; `api` is served below /api/v1."""
+    root = Resource()
+    registry = metrics.registry_of(parts.counters, gauges_of(parts))
+
+    def exposition(request: Request) -> Answer:
+        body, content_type = metrics.render(registry, request.getHeader("accept") or "")
+        return 200, body, content_type
+
+    root.putChild(b"metrics", Page(exposition))
+    for name, question in ((b"livez", health.livez), (b"readyz", health.readyz), (b"startupz", health.startupz)):
+        root.putChild(name, Page(_probe(parts, question)))
+    versions = Resource()
+    versions.putChild(b"v1", Api(api, guard))
+    pipeline = pipeline_of(parts.queue_manager, parts.directory)
+    if pipeline is not None:
+        versions.putChild(b"pipeline", Streaming(pipeline_answers(pipeline), guard))
+    root.putChild(b"api", versions)
+    root.putChild(b"admin", Static(guard))
+    root.putChild(b"", Redirect(b"/admin/"))
+    return root
+
+
+def guard_of(directory: Path, settings: Settings) -> Guard:
+    """The tokens and host names that are let in. Without `admin.token_file` the token is in the data directory."""
+    admin = settings.admin
+    tokens: dict[str, str] = {}
+    for name, key, role in (
+        (admin.read_token_file, "admin.read_token_file", READ_ONLY),
+        (admin.token_file, "admin.token_file", OPERATOR),
+    ):
+        if name is not None:
+            tokens[_read_token(Path(settings.resolve(name, key)), key)] = role
+    if OPERATOR not in tokens.values():
+        tokens[own_token(directory)] = OPERATOR
+    local = admin.bind in {"127.0.0.1", "::1", "localhost"}
+    names = {"127.0.0.1", "localhost", "[::1]", admin.bind, *admin.hosts}
+    return Guard(tokens, frozenset(names) if local or admin.hosts else frozenset())
+
+
+def _read_token(path: Path, key: str) -> str:
+    try:
+        token = path.read_text(encoding="utf-8").split("\n", 1)[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([Finding(str(path), 1, 1, f"cannot be read: {error}", "check the name")]) from error
+    if not token:
+        what = f"the token of {key} is empty: anybody could send it"
+        raise ConfigurationError([Finding(str(path), 1, 1, what, "write one, as of `openssl rand -base64 24`")])
+    return token
+
+
+def _probe(parts: Parts, question: Callable[[health.Snapshot], health.Verdict]) -> Callable[[Request], Answer]:
+    def answer(request: Request) -> Answer:
+        del request
+        verdict = question(parts.snapshot())
+        return verdict.status, verdict.text().encode(), "text/plain; charset=utf-8"
+
+    return answer

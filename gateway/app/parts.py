@@ -1,0 +1,229 @@
+"""The parts of one gateway process, made from the settings and joined; and what only all of them together can say.
+
+Everything that shows or serves the process takes this object; `gateway.py` starts, reloads and stops it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway.app import log_lines
+from gateway.app.access import access_of
+from gateway.app.data_directory import make_private
+from gateway.app.incomplete_messages import IncompleteMessages
+from gateway.app.inspection import inspection_of, questions_of
+from gateway.app.limits import client_rates, limits_of
+from gateway.app.mappings import read_table
+from gateway.app.resources import Room, room_for, room_of
+from gateway.app.secrets import mqi_users
+from gateway.backends.buffer.queue_manager import BUFFERING, BufferedQueueManager
+from gateway.broker.deliver.consumers import Consumers
+from gateway.broker.engine import Engine
+from gateway.broker.publish.router import Router
+from gateway.config.changes import Change, changes
+from gateway.config.model import Settings
+from gateway.net.hub import Hub
+from gateway.net.listeners import Listeners
+from gateway.net.rates import SendRates
+from gateway.net.scheduler import ReactorScheduler
+from gateway.observe.activity import Activity, Recent
+from gateway.observe.health import Snapshot
+from gateway.observe.history import History
+from gateway.ports.batch import BatchQueueManager
+from gateway.ports.counters import LATENCY_BUCKETS, Counters, Names
+from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.journal import StoreOptions
+
+if TYPE_CHECKING:
+    from gateway.observe.tracing import Spans
+
+
+class LastReload:
+    """How the last reload ended; the start counts as one."""
+
+    def __init__(self) -> None:
+        self.ok, self.time = True, time.time()
+        self.findings: list[dict[str, object]] = []
+        """What was wrong with the files, when it was refused."""
+
+
+class Parts:
+    """The parts are attributes. A reload replaces `settings` and `table`; the others stay as long as the process."""
+
+    def __init__(self, settings: Settings, reactor: Any) -> None:
+        self.settings = self.started_with = settings
+        self.reactor = reactor
+        self.scheduler = ReactorScheduler(reactor)
+        make_private(self.directory)
+        self.table = read_table(settings)
+        self.counters = Counters()
+        self.queue_manager = self._open_queue_manager()
+        self.access = access_of(settings, self.scheduler)
+        self.engine = self._make_engine()
+        self.hub = Hub(reactor, self.engine)
+        self.engine.on_pause = self.hub.pause
+        self.engine.answers.write_each = self.hub.write_each
+        self.spans = self._open_spans()
+        self.hub.on_defect = log_lines.defect
+        self.hub.on_fatal = log_lines.fatal
+        self.hub.rates = SendRates(client_rates(settings), time.monotonic)
+        self.listeners = Listeners(reactor, self.engine, self.hub, settings.limits)
+        self.listeners.certificate_user = settings.security.certificate_user
+        self.listeners.on_refused = log_lines.not_admitted
+        self.consumers = Consumers(self.engine.context, self.engine.handover)
+        self.incomplete = IncompleteMessages(self.consumers.incomplete)
+        self.started_at, self.heartbeat = time.time(), time.monotonic()
+        self.recovered = False
+        self.last_reload = LastReload()
+        self.declare_names()
+        self.history, self.activity, self.recent = History(), Activity(self.counters), Recent(LATENCY_BUCKETS)
+        self.inspection = inspection_of(
+            settings, self.queue_manager, lambda: self.table, lambda: self.engine.dead_letter_queue
+        )
+        self.inquiries, self.queue_status = questions_of(
+            settings, self.scheduler, self.queue_manager, self.inspection, self._queues_to_count, self._refusing_queues
+        )
+
+    def _make_engine(self) -> Engine:
+        settings = self.settings
+        router = Router(
+            self.table, self.access, lambda: f"auto-{secrets.token_hex(12)}", settings.mqtt.max_topic_levels,
+            partial(os.urandom, 8),
+        )  # fmt: skip
+        engine = Engine(self.queue_manager, self.scheduler, limits_of(settings), router, self.access, self.counters)
+        engine.dead_letter_queue = self.dead_letter_queue()
+        engine.on_end = log_lines.ended
+        engine.stored.on_full = log_lines.full
+        if self.buffer is not None:
+            from gateway.app.buffer import join_buffer
+
+            join_buffer(engine, self.buffer, self.declare_names)
+        return engine
+
+    def _open_queue_manager(self) -> BatchQueueManager:
+        """The queue manager of the settings."""
+        ibm = self.settings.queue_manager.ibm
+        if self.settings.queue_manager.buffer is not None:
+            from gateway.app.buffer import open_buffered  # the drivers are optional
+
+            return open_buffered(self.settings, self.directory, self.scheduler, self.counters, self.table)
+        if ibm is not None:
+            from gateway.app.ibm import open_ibm  # the drivers are optional
+
+            return open_ibm(self.settings, self.scheduler, self.counters, self.table)
+        embedded = self.settings.queue_manager.embedded
+        assert embedded is not None  # noqa: S101 -- the settings see to it
+        text = ""
+        if embedded.objects is not None:
+            path = self.settings.resolve(embedded.objects, "queue_manager.embedded.objects")
+            text = Path(path).read_text(encoding="utf-8")
+        return EmbeddedQueueManager.open(
+            self.directory, embedded.name, self.scheduler, text, users=mqi_users(self.settings),
+            administrators=embedded.administrators,
+            check_client=embedded.check_client, max_uncommitted=embedded.max_uncommitted,
+            store_options=StoreOptions(
+                embedded.name, segment_bytes=embedded.segment_bytes, max_bytes=embedded.max_bytes
+            ),
+        )  # fmt: skip
+
+    def _open_spans(self) -> Spans | None:
+        """The exporter of spans, if the settings name a collector. ConfigurationError where it is not installed."""
+        tracing = self.settings.tracing
+        if tracing.endpoint is None:
+            return None
+        from gateway.observe.tracing import Spans  # opentelemetry is optional
+
+        spans = Spans(tracing.endpoint, tracing.share, tracing.service, self.queue_manager.name)
+        self.engine.on_hop = spans.begin
+        return spans
+
+    def declare_names(self) -> None:
+        """The closed label sets of the metrics: listeners, rules, the queue manager."""
+        rules = [route.rule.name for route in self.table.routes] + [rule.name for rule in self.table.outbound]
+        listeners = [listener.name for listener in self.settings.listeners]
+        self.counters.declare(Names(tuple(listeners), tuple(dict.fromkeys(rules)), (self.queue_manager.name,)))
+
+    # -- the queue manager --
+
+    @property
+    def buffer(self) -> BufferedQueueManager | None:
+        """The buffer in front of IBM MQ, where one is set."""
+        return self.queue_manager if isinstance(self.queue_manager, BufferedQueueManager) else None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the queue manager takes messages."""
+        if self.buffer is not None:
+            connected = self.buffer.state != BUFFERING
+        else:
+            connected = bool(getattr(self.queue_manager, "connected", True))
+        return connected and not self.engine.held_since
+
+    def dead_letter_queue(self) -> str:
+        """The queue manager's DEADQ."""
+        name: str = getattr(self.queue_manager, "dead_letter_queue", "SYSTEM.DEAD.LETTER.QUEUE")
+        return name
+
+    def named_queues(self) -> list[str]:
+        """Queues that rules name without a template."""
+        names = {route.rule.spec.queue for route in self.table.routes} | {
+            rule.spec.queue for rule in self.table.outbound
+        }
+        return sorted(name for name in names if name and "{" not in name)
+
+    def _queues_to_count(self) -> set[str]:
+        return {*self.named_queues(), self.engine.dead_letter_queue} - {""}
+
+    def _refusing_queues(self) -> set[str]:
+        return {parked.address.queue for parked in self.engine.parking.waiting.values()}
+
+    # -- the process --
+
+    @property
+    def directory(self) -> Path:
+        """Where this process keeps its files: the journal's directory, or the buffer's."""
+        embedded = self.settings.queue_manager.embedded
+        if embedded is not None:
+            return Path(self.settings.resolve(embedded.path, "queue_manager.embedded.path"))
+        buffer = self.settings.queue_manager.buffer
+        name = buffer.path if buffer is not None else "./mqgate-data"
+        return Path(self.settings.resolve(name, "queue_manager.buffer.path"))
+
+    def room(self) -> Room | None:
+        """What the messages on the gateway's own disk take, and what they may take."""
+        buffer = self.buffer
+        if buffer is None:
+            return room_of(self.settings)
+        return Room(buffer.spool.bytes, room_for(self.directory, buffer.spool.bytes, buffer.max_bytes))
+
+    def waiting_for_restart(self) -> list[Change]:
+        """Settings that a reload has read and that only a restart puts into force."""
+        return [change for change in changes(self.started_with, self.settings) if not change.live]
+
+    def latency(self) -> dict[str, float | None]:
+        """Median and 99th percentile of the last seconds, as the upper bound of their bucket, in milliseconds."""
+        bounds = {name: self.recent.share(share) for name, share in (("p50", 0.5), ("p99", 0.99))}
+        return {name: None if bound is None else bound * 1000 for name, bound in bounds.items()}
+
+    def snapshot(self) -> Snapshot:
+        """What the probes are answered from."""
+        room = self.room()
+        return Snapshot(
+            configured=True,
+            recovered=self.recovered,
+            listening={
+                name: one.acceptor is not None or one.port is not None for name, one in self.listeners.all.items()
+            },
+            draining=self.engine.draining,
+            heartbeat_ages={"0": time.monotonic() - self.heartbeat},
+            queue_managers={self.queue_manager.name: self.connected},
+            refusal=self.engine.failures.last_text if self.inspection is not None else "",
+            buffered=self.buffer is not None,
+            spool_bytes=room.used if room else 0,
+            spool_limit_bytes=room.limit if room else 0,
+        )
