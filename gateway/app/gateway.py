@@ -29,7 +29,7 @@ from gateway.config.changes import Change, changes
 from gateway.config.counting import counted
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError
-from gateway.mqi.front import Front
+from gateway.mqi.server_protocol import ServerProtocol
 from gateway.net import http, mqi
 from gateway.net.api import Guard
 from gateway.net.rates import SendRates
@@ -102,9 +102,9 @@ class Gateway:
         if len(str(path)) > 100:  # a Unix socket's name has room for 107 bytes
             path = Path(os.path.relpath(path))
 
-        def make(write: Callable[[bytes], None], close: Callable[[], None], user: str) -> Front:
+        def make(write: Callable[[bytes], None], close: Callable[[], None], user: str) -> ServerProtocol:
             soon = parts.scheduler.soon
-            return Front(queue_manager, write, close, monotonic=time.monotonic, soon=soon, user=user)
+            return ServerProtocol(queue_manager, write, close, monotonic=time.monotonic, soon=soon, user=user)
 
         try:
             self.mqi_port = mqi.listen(parts.reactor, path, make)

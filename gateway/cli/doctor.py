@@ -169,8 +169,8 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
 def _buffer(path: Path, max_bytes: int) -> Found:
     """The buffer's directory, and what waits there for IBM MQ."""
     from gateway.backends.buffer.spool import ASIDE, ENTRIES
-    from gateway.mqi.threads import ThreadScheduler
     from gateway.queue_manager.embedded import EmbeddedQueueManager
+    from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
     there = path
     while not there.exists():

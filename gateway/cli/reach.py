@@ -22,9 +22,9 @@ import click
 from gateway.config.load import load_settings
 from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, DriverUnavailable, MQError, StoreError, StoreInUse
-from gateway.mqi.threads import ThreadScheduler
 from gateway.net.api import OPERATOR, Call, Endpoint, Problem
 from gateway.ports.inspection import Inspects
+from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 if TYPE_CHECKING:
     from gateway.app.inquiries import Inquiries

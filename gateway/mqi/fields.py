@@ -1,6 +1,6 @@
-"""What the frames of several verbs have in common: descriptors, lists of numbers, puts and their runs, answers.
+"""Parts that the frames of several verbs share: descriptors, lists of numbers, puts and runs of puts, answers.
 
-Beside `front.py`, which knows what each verb does; `wire.py` knows how a field lies in a frame. Does no I/O.
+`server_protocol.py` knows what each verb does, `wire.py` how a field lies in a frame. Does no I/O.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from gateway.mq import constants as mq
-from gateway.mqi.wire import Reader, Verb, Writer, decode_properties, encode_properties
+from gateway.mqi.wire import FieldReader, FieldWriter, Verb, decode_properties, encode_properties
 from gateway.ports.mqi import Got, ObjectDescriptor, PutOptions, PutResult
 
 MD_LENGTH = 364
@@ -24,7 +24,7 @@ _CHARACTER_LENGTHS = {mq.MQCA_Q_DESC: 64, mq.MQCA_Q_MGR_DESC: 64, 2023: 64}
 
 
 class PutRun:
-    """Asynchronous puts without properties, one behind the other on the same handle with the same options."""
+    """Consecutive asynchronous puts without properties, on the same handle with the same options."""
 
     __slots__ = ("_start", "bodies", "mds")
 
@@ -55,7 +55,7 @@ class PutRun:
         return True
 
 
-def read_descriptor(reader: Reader) -> ObjectDescriptor:
+def read_descriptor(reader: FieldReader) -> ObjectDescriptor:
     """What MQOPEN and MQPUT1 name."""
     kind = reader.number()
     name, queue_manager, dynamic = reader.text(), reader.text(), reader.text()
@@ -63,13 +63,13 @@ def read_descriptor(reader: Reader) -> ObjectDescriptor:
     return ObjectDescriptor(name, queue_manager, kind, dynamic, alternate, string, selection)
 
 
-def read_numbers(reader: Reader) -> list[int]:
+def read_numbers(reader: FieldReader) -> list[int]:
     """A counted list of MQLONGs."""
     count = reader.number()
     return list(struct.unpack(f"<{max(count, 0)}i", reader.fixed(4 * count)))
 
 
-def read_put(reader: Reader) -> tuple[bytes, PutOptions, bytes]:
+def read_put(reader: FieldReader) -> tuple[bytes, PutOptions, bytes]:
     """The rest of a put behind its target: descriptor, options, data."""
     flags, context, level = reader.numbers(_PUT_FIELDS)
     md, packed, data = reader.fixed(MD_LENGTH), reader.blob(), reader.blob()
@@ -78,15 +78,15 @@ def read_put(reader: Reader) -> tuple[bytes, PutOptions, bytes]:
     return md, PutOptions(flags, context, properties, publication_level=level), data
 
 
-def put_reply(verb: int, tag: int, put: PutResult) -> Writer:
+def put_reply(verb: int, tag: int, put: PutResult) -> FieldWriter:
     """The answer to MQPUT and MQPUT1."""
-    reply = Writer(verb, tag, put.comp_code, put.reason)
+    reply = FieldWriter(verb, tag, put.comp_code, put.reason)
     return reply.fixed(put.md).text(put.resolved_name, put.resolved_queue_manager)
 
 
-def get_reply(tag: int, got: Got) -> Writer:
+def get_reply(tag: int, got: Got) -> FieldWriter:
     """The answer to MQGET."""
-    reply = Writer(Verb.GET, tag, got.comp_code, got.reason)
+    reply = FieldWriter(Verb.GET, tag, got.comp_code, got.reason)
     reply.fixed(got.md).numbers(got.length).blob(got.data).text(got.resolved_name)
     reply.fixed(got.group_status + got.segment_status + got.segmentation + b" ").fixed(got.token)
     reply.numbers(got.properties is not None)

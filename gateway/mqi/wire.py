@@ -95,7 +95,7 @@ class Frames:
         return at
 
 
-class Reader:
+class FieldReader:
     """The fields of one frame's body, in order."""
 
     __slots__ = ("_at", "_body")
@@ -150,7 +150,7 @@ class Reader:
             raise FrameError(f"{len(self._body) - self._at} bytes too many in a frame")
 
 
-class Writer:
+class FieldWriter:
     """One answer."""
 
     __slots__ = ("_parts", "_verb_tag")
@@ -159,22 +159,22 @@ class Writer:
         self._verb_tag = (verb, tag)
         self._parts = [_PAIR.pack(comp_code, reason)]
 
-    def numbers(self, *values: int) -> Writer:
+    def numbers(self, *values: int) -> FieldWriter:
         """MQLONGs."""
         self._parts.append(struct.pack(f"<{len(values)}i", *values))
         return self
 
-    def fixed(self, data: bytes) -> Writer:
+    def fixed(self, data: bytes) -> FieldWriter:
         """Bytes without a count."""
         self._parts.append(data)
         return self
 
-    def blob(self, data: bytes) -> Writer:
+    def blob(self, data: bytes) -> FieldWriter:
         """Counted bytes."""
         self._parts += (_I4.pack(len(data)), data)
         return self
 
-    def text(self, *values: str) -> Writer:
+    def text(self, *values: str) -> FieldWriter:
         """Counted characters."""
         for value in values:
             self.blob(value.encode())
@@ -205,7 +205,7 @@ _DESCRIPTOR = struct.Struct("<4i")
 
 def decode_properties(data: bytes) -> list[Property]:
     """What a message handle held."""
-    reader, found = Reader(data), []
+    reader, found = FieldReader(data), []
     while not reader.at_end():
         name = reader.text()
         kind, support, context, copy = reader.numbers(_DESCRIPTOR)

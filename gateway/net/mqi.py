@@ -1,8 +1,9 @@
-"""The MQI socket of the embedded queue manager: programs with the MQI library connect here. Frames are the front's."""
+"""The MQI socket of the embedded queue manager: programs with the MQI library connect here.
+
+Their frames are read and answered by `gateway.mqi.server_protocol`."""
 
 from __future__ import annotations
 
-import contextlib
 import pwd
 import socket
 import struct
@@ -17,8 +18,8 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.python.failure import Failure
 
 
-class MqiFront(Protocol):
-    """The sans-I/O side of one connection."""
+class FrameHandler(Protocol):
+    """Reads and answers the frames of one program, without I/O."""
 
     def receive(self, chunk: bytes) -> None:
         """Bytes of the program."""
@@ -27,8 +28,8 @@ class MqiFront(Protocol):
         """The program is gone."""
 
 
-MakeFront = Callable[[Callable[[bytes], None], Callable[[], None], str], MqiFront]
-"""(write, close, user) to a front."""
+MakeHandler = Callable[[Callable[[bytes], None], Callable[[], None], str], FrameHandler]
+"""(write, close, user) to the handler of one program's frames."""
 
 
 class Turns:
@@ -71,24 +72,24 @@ class Turns:
 class MqiProtocol(TwistedProtocol):
     """One program."""
 
-    def __init__(self, make: MakeFront, turns: Turns) -> None:
+    def __init__(self, make: MakeHandler, turns: Turns) -> None:
         self._make = make
         self._turns = turns
-        self._front: MqiFront | None = None
+        self._handler: FrameHandler | None = None
 
     def connectionMade(self) -> None:
         """The program's user is whom the system says it is."""
         transport: Any = self.transport
-        self._front = self._make(transport.write, transport.loseConnection, peer_user(transport.getHandle()))
+        self._handler = self._make(transport.write, transport.loseConnection, peer_user(transport.getHandle()))
 
     def dataReceived(self, data: bytes) -> None:
-        """To the front, when it is this program's turn."""
+        """To the handler, when it is this program's turn."""
         self._turns.receive(self, data)
 
     def take(self, data: bytes) -> None:
         """It is."""
-        if self._front is not None:
-            self._front.receive(data)
+        if self._handler is not None:
+            self._handler.receive(data)
 
     def hold(self) -> None:
         """Read nothing more until what was read has been taken."""
@@ -96,24 +97,29 @@ class MqiProtocol(TwistedProtocol):
 
     def go_on(self) -> None:
         """Read on."""
-        if self._front is not None:
+        if self._handler is not None:
             self.transport.resumeProducing()  # type: ignore[union-attr]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Its unit of work is backed out."""
         del reason
         self._turns.leave(self)
-        front, self._front = self._front, None
-        if front is not None:
-            front.connection_lost()
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            handler.connection_lost()
 
 
 def peer_user(handle: socket.socket) -> str:
-    """The name of the user at the other end of a Unix socket."""
-    with contextlib.suppress(OSError, KeyError):
+    """The name of the user at the other end of a Unix socket; the number of one without a name, who may not claim
+    another's."""
+    try:
         _, uid, _ = struct.unpack("3i", handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    except OSError:
+        return ""
+    try:
         return pwd.getpwuid(uid).pw_name
-    return ""
+    except KeyError:
+        return str(uid)
 
 
 class MqiFactory(Factory):
@@ -121,7 +127,7 @@ class MqiFactory(Factory):
 
     noisy = False
 
-    def __init__(self, make: MakeFront, reactor: Any) -> None:
+    def __init__(self, make: MakeHandler, reactor: Any) -> None:
         self._make = make
         self._turns = Turns(reactor)
 
@@ -131,7 +137,7 @@ class MqiFactory(Factory):
         return MqiProtocol(self._make, self._turns)
 
 
-def listen(reactor: Any, path: Path, make: MakeFront) -> IListeningPort:
+def listen(reactor: Any, path: Path, make: MakeHandler) -> IListeningPort:
     """Serve the socket; its permissions are the access control."""
     path.unlink(missing_ok=True)
     port: IListeningPort = reactor.listenUNIX(str(path), MqiFactory(make, reactor), mode=0o600)

@@ -23,9 +23,9 @@ from ibm_rig import HEAD, OBJECTS, BatchRig, BufferRig, Rig
 
 from gateway.backends.buffer.spool import Spool
 from gateway.mq import mqmd, rfh2
-from gateway.mqi.threads import ThreadScheduler
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 BODY, BATCH, BATCHES = b"x" * 256, 200, 50
 

@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from embedded_rig import md
 from schedulers import ManualScheduler
 
-from gateway.mqi.threads import ThreadScheduler
 from gateway.ports.batch import Puts, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 BODY = b"x" * 64
 HEAD = md(persistence=1) + b"R" * 200

@@ -16,8 +16,8 @@ from gateway.backends.ibm import worker
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.driver import ConnectSettings
 from gateway.errors import MQError
-from gateway.mqi.threads import ThreadScheduler
 from gateway.ports.batch import Moves, Outcome, Puts, Replace, Takes, Unit
+from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 pytestmark = pytest.mark.mqi
 

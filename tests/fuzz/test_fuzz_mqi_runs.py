@@ -10,7 +10,7 @@ from schedulers import ManualScheduler
 
 from gateway.mq import constants as mq
 from gateway.mq import mqmd
-from gateway.mqi.front import Front
+from gateway.mqi.server_protocol import ServerProtocol
 from gateway.mqi.wire import HEADER, MAGIC, NO_REPLY, PROTOCOL_VERSION, Verb
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
@@ -61,12 +61,12 @@ def _fed(chunks: list[bytes]) -> tuple[bytes, bool, list[int]]:
     """(answers, cut off, depths) after these chunks and the end of the connection."""
     queue_manager = EmbeddedQueueManager.open(None, "QM1", ManualScheduler(), OBJECTS)
     answers, closed = bytearray(), []
-    front = Front(
+    protocol = ServerProtocol(
         queue_manager, answers.extend, lambda: closed.append(True), monotonic=lambda: 0.0, soon=lambda call: call()
     )
     for chunk in chunks:
-        front.receive(chunk)
-    front.connection_lost()
+        protocol.receive(chunk)
+    protocol.connection_lost()
     depths = [queue_manager.depth(queue) for queue in ("A", "B")]
     queue_manager.close()
     return _without_ids(bytes(answers)), bool(closed), depths

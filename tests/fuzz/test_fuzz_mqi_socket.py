@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedulers import ManualScheduler
 
-from gateway.mqi.front import Front
+from gateway.mqi.server_protocol import ServerProtocol
 from gateway.mqi.wire import HEADER, MAGIC, PROTOCOL_VERSION, Frames, Verb
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
@@ -38,12 +38,12 @@ def _frame(verb: int, body: bytes, tag: int = 1, flags: int = 0) -> bytes:
 
 
 class Peer:
-    """A front and what it has answered."""
+    """A server protocol and what it has answered."""
 
     def __init__(self, queue_manager: EmbeddedQueueManager) -> None:
         self.answers = Frames()
         self.closed = False
-        self.front = Front(
+        self.protocol = ServerProtocol(
             queue_manager, self.answers.add, self._close, monotonic=lambda: 0.0, soon=lambda call: call(), user="me"
         )
 
@@ -63,7 +63,7 @@ def queue_manager():
 
 def _greeted(queue_manager: EmbeddedQueueManager) -> Peer:
     peer = Peer(queue_manager)
-    peer.front.receive(_frame(Verb.CONNECT, GREETING) + _frame(Verb.OPEN, OPEN_A))
+    peer.protocol.receive(_frame(Verb.CONNECT, GREETING) + _frame(Verb.OPEN, OPEN_A))
     assert peer.reasons() == [0, 0]
     return peer
 
@@ -71,17 +71,17 @@ def _greeted(queue_manager: EmbeddedQueueManager) -> Peer:
 @given(st.binary(max_size=200))
 def test_any_bytes_from_a_stranger(queue_manager: EmbeddedQueueManager, data: bytes) -> None:
     peer = Peer(queue_manager)
-    peer.front.receive(data)
-    peer.front.connection_lost()
-    assert peer.front._connection is None
+    peer.protocol.receive(data)
+    peer.protocol.connection_lost()
+    assert peer.protocol._connection is None
 
 
 @given(st.sampled_from(list(Verb)), st.binary(max_size=500), st.integers(0, 255))
 def test_any_body_for_any_verb(queue_manager: EmbeddedQueueManager, verb: Verb, body: bytes, flags: int) -> None:
     peer = _greeted(queue_manager)
-    peer.front.receive(_frame(verb, body, flags=flags))
-    assert peer.closed or peer.front.parked or verb is Verb.DISCONNECT or peer.answers.waiting() >= 0
-    peer.front.connection_lost()
+    peer.protocol.receive(_frame(verb, body, flags=flags))
+    assert peer.closed or peer.protocol.waiting or verb is Verb.DISCONNECT or peer.answers.waiting() >= 0
+    peer.protocol.connection_lost()
 
 
 VALID = [
@@ -107,19 +107,19 @@ def test_valid_frames_with_a_byte_changed(
         changed = bytearray(body)
         if changed:
             changed[at % len(changed)] = value
-        peer.front.receive(_frame(verb, bytes(changed)))
-    peer.front.connection_lost()
+        peer.protocol.receive(_frame(verb, bytes(changed)))
+    peer.protocol.connection_lost()
     sane = _greeted(queue_manager)  # nobody else has noticed
-    sane.front.receive(_frame(Verb.DISCONNECT, b""))
+    sane.protocol.receive(_frame(Verb.DISCONNECT, b""))
     assert sane.reasons() == [0]
 
 
 def test_a_unit_of_work_of_a_lost_peer_is_backed_out(queue_manager: EmbeddedQueueManager) -> None:
     before = queue_manager.depth("A")
     peer = _greeted(queue_manager)
-    peer.front.receive(_frame(Verb.PUT, struct.pack("<4i", 1, 2, 0, 9) + MD + _blob(b"") + _blob(b"data")))
+    peer.protocol.receive(_frame(Verb.PUT, struct.pack("<4i", 1, 2, 0, 9) + MD + _blob(b"") + _blob(b"data")))
     assert peer.reasons() == [0]
-    peer.front.connection_lost()
+    peer.protocol.connection_lost()
     assert queue_manager.depth("A") == before
 
 
@@ -127,20 +127,20 @@ def test_a_waiting_get_is_answered_and_cancelled(queue_manager: EmbeddedQueueMan
     drained, waiting, putting = (_greeted(queue_manager) for _ in range(3))
     get = struct.pack("<7i", 1, 0, 0, 0, 0, 2, 100) + bytes(16) + MD
     while True:
-        drained.front.receive(_frame(Verb.GET, get))
+        drained.protocol.receive(_frame(Verb.GET, get))
         if drained.reasons() != [0]:
             break
     wait = struct.pack("<7i", 1, 1, -1, 0, 0, 2, 100) + bytes(16) + MD
-    waiting.front.receive(_frame(Verb.GET, wait) + _frame(Verb.COMMIT, b"", tag=2))
-    assert waiting.front.parked
+    waiting.protocol.receive(_frame(Verb.GET, wait) + _frame(Verb.COMMIT, b"", tag=2))
+    assert waiting.protocol.waiting
     assert waiting.reasons() == []
     put = _frame(Verb.PUT, struct.pack("<4i", 1, 0, 0, 9) + MD + _blob(b"") + _blob(b"data"))
-    putting.front.receive(put)
+    putting.protocol.receive(put)
     assert waiting.reasons() == [0, 0]  # the get, then the commit that had come behind it
-    waiting.front.receive(_frame(Verb.GET, wait))
-    waiting.front.connection_lost()
-    putting.front.receive(put)
-    drained.front.receive(_frame(Verb.GET, get))
+    waiting.protocol.receive(_frame(Verb.GET, wait))
+    waiting.protocol.connection_lost()
+    putting.protocol.receive(put)
+    drained.protocol.receive(_frame(Verb.GET, get))
     assert drained.reasons() == [0]  # the lost peer has not taken it
 
 

@@ -25,12 +25,12 @@ from gateway.backends.ibm.driver import ConnectSettings, load
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.worker import Backoff
 from gateway.mq import mqmd
-from gateway.mqi.server import MqiServer
-from gateway.mqi.threads import ThreadScheduler
+from gateway.mqi.serve import MqiServer
 from gateway.ports.batch import BatchQueueManager, Outcome, Unit
 from gateway.ports.counters import Counters
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
+from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 STATE = (Path(__file__).parents[2] / "deploy" / "mq" / "state.mqsc").read_text()
 OBJECTS = f"{STATE}\n" + "\n".join(

@@ -12,8 +12,8 @@ import pytest
 
 from gateway.app import inquiries as module
 from gateway.app.inquiries import MOST, Inquiries
-from gateway.mqi.threads import ThreadScheduler
 from gateway.net.api import Problem
+from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 Question = Callable[[], tuple[int, object]]
 

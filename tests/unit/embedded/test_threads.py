@@ -10,10 +10,10 @@ import pytest
 from embedded_rig import SMALL, md
 
 from gateway.errors import MQError
-from gateway.mqi.threads import ThreadScheduler
 from gateway.ports.batch import Puts, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 PRODUCERS, EACH = 4, 60
 

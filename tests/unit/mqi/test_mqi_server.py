@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import MqgateError
-from gateway.mqi.server import MqiServer
-from gateway.mqi.threads import ThreadScheduler
+from gateway.mqi.serve import MqiServer
 from gateway.mqi.wire import HEADER, MAGIC, PROTOCOL_VERSION, Verb
 from gateway.queue_manager.embedded import EmbeddedQueueManager
+from gateway.queue_manager.thread_scheduler import ThreadScheduler
 
 
 def _blob(data: bytes) -> bytes:
@@ -114,7 +114,7 @@ def test_a_program_that_dies_is_backed_out(queue_manager: EmbeddedQueueManager, 
     program = Program(server.path).greeted()
     assert program.put(2) == 0
     program.socket.close()
-    _until(lambda: server.connections() == 0)
+    _until(lambda: len(server._programs) == 0)
     assert queue_manager.depth("A") == 0
 
 
@@ -146,7 +146,7 @@ def test_one_too_many_is_turned_away(server: MqiServer) -> None:
     with pytest.raises((EOFError, OSError)):
         Program(server.path).greeted()
     kept.pop().socket.close()
-    _until(lambda: server.connections() == 1)
+    _until(lambda: len(server._programs) == 1)
     Program(server.path).greeted()
 
 

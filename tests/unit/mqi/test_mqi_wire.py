@@ -12,11 +12,11 @@ from gateway.mq import constants as mq
 from gateway.mqi.wire import (
     HEADER,
     LONGEST_FRAME,
+    FieldReader,
+    FieldWriter,
     FrameError,
     Frames,
-    Reader,
     Verb,
-    Writer,
     decode_properties,
     encode_properties,
 )
@@ -68,7 +68,7 @@ def test_an_impossible_length_is_refused_from_the_header_alone(length: int) -> N
 
 @given(st.binary(max_size=40), st.integers(-(1 << 31), (1 << 31) - 1))
 def test_no_field_reaches_beyond_its_frame(rest: bytes, count: int) -> None:
-    reader = Reader(struct.pack("<i", count) + rest)
+    reader = FieldReader(struct.pack("<i", count) + rest)
     if 0 <= count <= len(rest):
         assert reader.blob() == rest[:count]
     else:
@@ -77,7 +77,7 @@ def test_no_field_reaches_beyond_its_frame(rest: bytes, count: int) -> None:
 
 
 def test_bytes_too_many_are_noticed() -> None:
-    reader = Reader(b"\0" * 5)
+    reader = FieldReader(b"\0" * 5)
     reader.number()
     with pytest.raises(FrameError):
         reader.end()
@@ -98,6 +98,6 @@ def test_any_bytes_are_properties_or_refused(data: bytes) -> None:
 
 
 def test_an_answer_says_its_outcome_first() -> None:
-    frame = Writer(Verb.OPEN, 7, 2, 2085).numbers(1).text("Q").frame()
+    frame = FieldWriter(Verb.OPEN, 7, 2, 2085).numbers(1).text("Q").frame()
     header = HEADER.pack(len(frame) - 4, Verb.OPEN, 0, 7)
     assert frame == header + struct.pack("<iiii", 2, 2085, 1, 1) + b"Q"

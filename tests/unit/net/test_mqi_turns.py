@@ -33,7 +33,7 @@ class Transport:
         self.paused = False
 
 
-class Front:
+class Handler:
     def __init__(self, name: str, log: list[str]) -> None:
         self._name, self._log = name, log
 
@@ -51,7 +51,7 @@ def _programs(count: int) -> tuple[Reactor, list[MqiProtocol], list[str]]:
     for number in range(count):
         program = factory.buildProtocol(None)
         program.transport = Transport()  # type: ignore[assignment]
-        program._front = Front("abc"[number], log)
+        program._handler = Handler("abc"[number], log)
         made.append(program)
     return reactor, made, log
 

@@ -1,8 +1,8 @@
-"""The server side of the MQI socket: chunks of frames in, answers out, one connection of a queue manager behind it.
+"""The server side of the MQI socket: chunks of frames in, answers out, one connection to a queue manager.
 
-Whoever owns the socket feeds `receive` and writes what `write` is given; nothing here touches a socket, a thread or a
-clock. One frame is answered before the next is looked at; a get that has to wait is parked with the queue manager and
-its answer comes back through `soon`, in the owner's own thread. A peer that breaks the protocol is cut off.
+The owner of the socket feeds `receive` and sends what `write` is given; nothing here touches a socket, a thread or a
+clock. One frame is answered before the next is read. A get that has to wait is left with the queue manager, and its
+answer comes back through `soon`, in the owner's own thread. A program that breaks the protocol is disconnected.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from gateway.mqi.wire import (
     MAGIC,
     NO_REPLY,
     PROTOCOL_VERSION,
+    FieldReader,
+    FieldWriter,
     FrameError,
     Frames,
-    Reader,
     Verb,
-    Writer,
     decode_properties,
 )
 from gateway.ports.mqi import (
@@ -57,7 +57,7 @@ Write = Callable[[bytes], None]
 Soon = Callable[[Callable[[], None]], None]
 
 
-class Front:
+class ServerProtocol:
     """One program's connection."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Front:
         soon: Soon,
         user: str = "",
     ) -> None:
-        """`soon` runs a function in the thread that calls `receive`; `user` is the peer's, as the system says."""
+        """`soon` runs a function in the thread that calls `receive`; `user` is who runs the program."""
         self._queue_manager = queue_manager
         self._write = write
         self._close = close
@@ -81,26 +81,26 @@ class Front:
         self._run = PutRun()
         self._connection: QueueManagerConnection | None = None
         self._cancel: Cancel | None = None
-        self._parked = False
+        self._waiting = False
         self._ended = False
 
     @property
-    def parked(self) -> bool:
-        """A get is waiting; nothing else is answered until it has ended."""
-        return self._parked
+    def waiting(self) -> bool:
+        """Whether a get is waiting; nothing else is answered until it has ended."""
+        return self._waiting
 
     def receive(self, chunk: bytes) -> None:
         """Take what arrived and answer every frame that is complete."""
         if self._ended:
             return
         self._frames.add(chunk)
-        if self._parked:
+        if self._waiting:
             self._check_backlog()
             return
         self._answer_frames()
 
     def connection_lost(self) -> None:
-        """The peer is gone without MQDISC: its unit of work is backed out."""
+        """The socket closed without MQDISC: the unit of work is backed out."""
         if self._ended:
             return
         self._ended = True
@@ -120,15 +120,15 @@ class Front:
                     if verb == Verb.PUT and flags & NO_REPLY and self._run.add(body):
                         continue
                 self._answer(verb, flags, tag, body)
-                if self._parked or self._ended:
+                if self._waiting or self._ended:
                     return
             self._put_run()
         except FrameError:
             self._put_run()
-            self._cut_off()
+            self._disconnect_program()
 
     def _put_run(self) -> None:
-        """The asynchronous puts that came one behind the other; what becomes of them nobody is waiting for."""
+        """Put the asynchronous puts that arrived one after another. They are not answered; MQSTAT reports failures."""
         run, self._run = self._run, PutRun()
         if not run or self._connection is None:
             return
@@ -140,25 +140,25 @@ class Front:
 
     def _check_backlog(self) -> None:
         if self._frames.waiting() > 2 * LONGEST_FRAME:
-            self._cut_off()
+            self._disconnect_program()
 
-    def _cut_off(self) -> None:
+    def _disconnect_program(self) -> None:
         self.connection_lost()
         self._close()
 
     def _answer(self, verb: int, flags: int, tag: int, body: bytes) -> None:
-        reader = Reader(body)
-        reply: Writer | None
+        reader = FieldReader(body)
+        reply: FieldWriter | None
         try:
             reply = self._call(verb, tag, reader)
         except MQError as error:
-            reply = Writer(verb, tag, error.comp_code, error.reason)
+            reply = FieldWriter(verb, tag, error.comp_code, error.reason)
         except StoreError:
-            reply = Writer(verb, tag, mq.MQCC_FAILED, mq.MQRC_STORAGE_MEDIUM_FULL)
+            reply = FieldWriter(verb, tag, mq.MQCC_FAILED, mq.MQRC_STORAGE_MEDIUM_FULL)
         if reply is not None and not flags & NO_REPLY:
             self._write(reply.frame())
 
-    def _call(self, verb: int, tag: int, reader: Reader) -> Writer | None:
+    def _call(self, verb: int, tag: int, reader: FieldReader) -> FieldWriter | None:
         if verb == Verb.CONNECT:
             return self._connect(tag, reader)
         if self._connection is None:
@@ -170,12 +170,12 @@ class Front:
 
     # Connecting
 
-    def _connect(self, tag: int, reader: Reader) -> Writer:
+    def _connect(self, tag: int, reader: FieldReader) -> FieldWriter:
         if self._connection is not None or reader.fixed(4) != MAGIC:
             raise FrameError("not a greeting of the MQI library")
         version, options, given = reader.numbers(_GREETING)
         if version != PROTOCOL_VERSION:
-            return Writer(Verb.CONNECT, tag, mq.MQCC_FAILED, mq.MQRC_Q_MGR_NOT_AVAILABLE).numbers(PROTOCOL_VERSION)
+            return FieldWriter(Verb.CONNECT, tag, mq.MQCC_FAILED, mq.MQRC_Q_MGR_NOT_AVAILABLE).numbers(PROTOCOL_VERSION)
         asked, user = reader.text().removeprefix("*"), reader.text()
         password, application, channel, address = reader.text(), reader.text(), reader.text(), reader.text()
         reader.end()
@@ -189,51 +189,51 @@ class Front:
             connection_name=address,
             options=options,
         )
-        reply = Writer(Verb.CONNECT, tag).numbers(PROTOCOL_VERSION).text(self._connection.queue_manager)
+        reply = FieldWriter(Verb.CONNECT, tag).numbers(PROTOCOL_VERSION).text(self._connection.queue_manager)
         return reply.fixed(self._connection.connection_id.ljust(24, b"\0")[:24])
 
-    def _disconnect(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _disconnect(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         reader.end()
         self._connection = None
         connection.disconnect()
-        return Writer(Verb.DISCONNECT, tag)
+        return FieldWriter(Verb.DISCONNECT, tag)
 
     # Objects
 
-    def _open(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _open(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         descriptor = read_descriptor(reader)
         options = reader.number()
         reader.end()
         opened = connection.open(descriptor, options)
-        reply = Writer(Verb.OPEN, tag, opened.comp_code, opened.reason).numbers(opened.handle)
+        reply = FieldWriter(Verb.OPEN, tag, opened.comp_code, opened.reason).numbers(opened.handle)
         reply.text(descriptor.name, descriptor.queue_manager)
         reply.text(descriptor.resolved_name, descriptor.resolved_queue_manager, descriptor.resolved_string)
         return reply.numbers(descriptor.resolved_type)
 
-    def _close_object(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _close_object(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         handle, options = reader.numbers(OPEN_PAIR)
         reader.end()
         connection.close(handle, options)
-        return Writer(Verb.CLOSE, tag)
+        return FieldWriter(Verb.CLOSE, tag)
 
-    def _inquire(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _inquire(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         handle, selectors = reader.number(), read_numbers(reader)
         reader.end()
         found = connection.inquire(handle, selectors)
-        reply = Writer(Verb.INQUIRE, tag, found.comp_code, found.reason)
+        reply = FieldWriter(Verb.INQUIRE, tag, found.comp_code, found.reason)
         return reply.blob(struct.pack(f"<{len(found.integers)}i", *found.integers)).blob(b"".join(found.characters))
 
-    def _set(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _set(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         handle, selectors = reader.number(), read_numbers(reader)
         integers, characters = reader.blob(), reader.blob()
         reader.end()
         numbers = list(struct.unpack(f"<{len(integers) // 4}i", integers[: len(integers) // 4 * 4]))
         connection.set(handle, selectors, numbers, cut_characters(selectors, characters))
-        return Writer(Verb.SET, tag)
+        return FieldWriter(Verb.SET, tag)
 
     # Messages
 
-    def _put(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _put(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         handle, flags, context, level, md, packed = reader.values(_PUT_START)
         properties = decode_properties(reader.fixed(packed)) if packed else ()
         data = reader.blob()
@@ -241,12 +241,12 @@ class Front:
         options = PutOptions(flags, context, properties, publication_level=level)
         return put_reply(Verb.PUT, tag, connection.put(handle, md, options, data))
 
-    def _put1(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _put1(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         descriptor = read_descriptor(reader)
         md, options, data = read_put(reader)
         return put_reply(Verb.PUT1, tag, connection.put1(descriptor, md, options, data))
 
-    def _get(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer | None:
+    def _get(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter | None:
         handle, flags, wait, match, has_handle, _version, size = reader.numbers(_GET_FIELDS)
         token, md = reader.fixed(16), reader.fixed(MD_LENGTH)
         reader.end()
@@ -259,10 +259,10 @@ class Front:
             if error.reason != mq.MQRC_NO_MSG_AVAILABLE or not flags & mq.MQGMO_WAIT or not wait:
                 raise
         deadline = None if wait == mq.MQWI_UNLIMITED else self._monotonic() + wait / 1000
-        self._park(connection, tag, handle, md, options, size, deadline)
+        self._wait(connection, tag, handle, md, options, size, deadline)
         return None
 
-    def _park(
+    def _wait(
         self,
         connection: QueueManagerConnection,
         tag: int,
@@ -273,52 +273,52 @@ class Front:
         deadline: float | None,
     ) -> None:
         def arrived(result: Got | MQError) -> None:
-            self._soon(lambda: self._unpark(tag, result))
+            self._soon(lambda: self._answer_get(tag, result))
 
-        self._parked = True
+        self._waiting = True
         try:
             self._cancel = connection.wait(handle, md, options, size, deadline, arrived)
         except MQError:
-            self._parked = False
+            self._waiting = False
             raise
 
-    def _unpark(self, tag: int, result: Got | MQError) -> None:
+    def _answer_get(self, tag: int, result: Got | MQError) -> None:
         if self._ended:
             return
-        self._parked, self._cancel = False, None
+        self._waiting, self._cancel = False, None
         if isinstance(result, MQError):
-            self._write(Writer(Verb.GET, tag, result.comp_code, result.reason).frame())
+            self._write(FieldWriter(Verb.GET, tag, result.comp_code, result.reason).frame())
         else:
             self._write(get_reply(tag, result).frame())
         self._answer_frames()
 
-    # Units of work and the rest
+    # Units of work, status, subscriptions
 
-    def _begin(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _begin(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         reader.end()
         connection.begin()
-        return Writer(Verb.BEGIN, tag, mq.MQCC_WARNING, mq.MQRC_NO_EXTERNAL_PARTICIPANTS)
+        return FieldWriter(Verb.BEGIN, tag, mq.MQCC_WARNING, mq.MQRC_NO_EXTERNAL_PARTICIPANTS)
 
-    def _commit(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _commit(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         reader.end()
         connection.commit()
-        return Writer(Verb.COMMIT, tag)
+        return FieldWriter(Verb.COMMIT, tag)
 
-    def _back_out(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _back_out(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         reader.end()
         connection.back()
-        return Writer(Verb.BACK_OUT, tag)
+        return FieldWriter(Verb.BACK_OUT, tag)
 
-    def _status(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _status(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         kind = reader.number()
         reader.end()
         found = connection.status(kind)
-        reply = Writer(Verb.STATUS, tag).numbers(found.comp_code, found.reason, found.successes, found.warnings)
+        reply = FieldWriter(Verb.STATUS, tag).numbers(found.comp_code, found.reason, found.successes, found.warnings)
         reply.numbers(found.failures, found.object_type)
         reply.text(found.object_name, found.object_queue_manager)
         return reply.text(found.resolved_name, found.resolved_queue_manager)
 
-    def _subscribe(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _subscribe(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         options, expiry, level, priority, handle = reader.numbers(_SUBSCRIBE_FIELDS)
         descriptor = SubscriptionDescriptor(
             options, expiry=expiry, level=level, publication_priority=priority, correl_id=reader.fixed(24)
@@ -328,16 +328,18 @@ class Front:
         descriptor.user_data, descriptor.selection = reader.text(), reader.text()
         reader.end()
         made = connection.subscribe(descriptor, max(handle, 0))
-        reply = Writer(Verb.SUBSCRIBE, tag, made.comp_code, made.reason)
+        reply = FieldWriter(Verb.SUBSCRIBE, tag, made.comp_code, made.reason)
         reply.numbers(made.queue_handle, made.subscription_handle).fixed(descriptor.correl_id)
         return reply.text(descriptor.resolved_string).numbers(descriptor.options)
 
-    def _subscription_request(self, connection: QueueManagerConnection, tag: int, reader: Reader) -> Writer:
+    def _subscription_request(self, connection: QueueManagerConnection, tag: int, reader: FieldReader) -> FieldWriter:
         handle, action = reader.numbers(OPEN_PAIR)
         reader.end()
-        return Writer(Verb.SUBSCRIPTION_REQUEST, tag).numbers(connection.subscription_request(handle, action))
+        return FieldWriter(Verb.SUBSCRIPTION_REQUEST, tag).numbers(connection.subscription_request(handle, action))
 
-    _HANDLERS: ClassVar[dict[int, Callable[[Front, QueueManagerConnection, int, Reader], Writer | None]]] = {
+    _HANDLERS: ClassVar[
+        dict[int, Callable[[ServerProtocol, QueueManagerConnection, int, FieldReader], FieldWriter | None]]
+    ] = {
         Verb.DISCONNECT: _disconnect,
         Verb.OPEN: _open,
         Verb.CLOSE: _close_object,

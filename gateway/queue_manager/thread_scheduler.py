@@ -1,4 +1,4 @@
-"""A clock and a thread for the embedded queue manager where there is no reactor: the standalone server and tools."""
+"""A clock and a thread for queue managers where there is no reactor: the standalone server and the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ThreadScheduler:
         self._serial = itertools.count()
         self._changed = threading.Condition()
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name="mqi-clock", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -77,7 +77,7 @@ class ThreadScheduler:
         return None
 
     def _drop_cancelled(self) -> None:
-        """Entries cancelled before their time; those cancelled after it are forgotten with the next sweep."""
+        """Remove the entries that have been cancelled."""
         if self._cancelled:
             self._entries = [entry for entry in self._entries if entry[1] not in self._cancelled]
             heapq.heapify(self._entries)
