@@ -1,4 +1,4 @@
-"""Small steps on Arrow and numpy columns that the decoders share."""
+"""Small functions on Arrow and numpy columns that the decoders share."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gateway.ports.batch import MQMD_LENGTH
 Array: TypeAlias = Any
 """A numpy array; numpy is an extra that type checkers need not have."""
 WHOLE = 2**31 - 1
-"""binary_slice wants an end."""
+"""The end given to binary_slice for all the rest."""
 
 
 def head_column(column: MessageColumn, heads: Sequence[Head]) -> pa.Array:
-    """One value for each head."""
+    """A column with one value for each head."""
     kind = arrow_type(column.kind)
     if column.name == "properties":
         return pa.array([list(head.properties) for head in heads], kind)
@@ -29,14 +29,14 @@ def head_column(column: MessageColumn, heads: Sequence[Head]) -> pa.Array:
 
 
 def override(ids: Array, own: Array | None) -> None:
-    """Put identifiers that are not all NUL in place."""
+    """Replace identifiers by a row's own where that is not all NUL."""
     if own is not None and own.any():
         rows = own.any(axis=1)
         ids[rows] = own[rows]
 
 
 def identifiers(ids: Array) -> pa.Array:
-    """rows x 24 bytes as an Arrow column."""
+    """Identifiers, as rows x 24 bytes, as an Arrow column."""
     offsets = np.arange(0, 24 * len(ids) + 1, 24, dtype=np.int32)
     return pa.Array.from_buffers(
         pa.binary(), len(ids), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(ids))]
@@ -50,7 +50,7 @@ def groups(values: Array) -> Iterator[tuple[int, Array]]:
 
 
 def in_place(parts: list[pa.Array], order: list[Array]) -> pa.Array:
-    """Parts of a column, each with the rows it belongs to, as one column."""
+    """One column from parts and the rows that each part belongs to."""
     rows = np.concatenate(order)
     if len(parts) == 1 and (np.diff(rows) > 0).all():
         return parts[0]
@@ -60,7 +60,7 @@ def in_place(parts: list[pa.Array], order: list[Array]) -> pa.Array:
 
 
 def whole_data(chunk: Chunk, rows: Array) -> pa.Array:
-    """The message data of rows: what of the head is behind the descriptor, and the body."""
+    """The message data of rows: the head after the descriptor, and the body."""
     index = pa.array(chunk.head_of[rows])
     inside = pc.binary_slice(chunk.heads, MQMD_LENGTH, WHOLE).take(index)
     bodies = chunk.bodies if len(rows) == chunk.rows else chunk.bodies.take(pa.array(rows))
@@ -68,7 +68,7 @@ def whole_data(chunk: Chunk, rows: Array) -> pa.Array:
 
 
 def front(data: pa.Array, lengths: Array) -> pa.Array:
-    """The first bytes of each."""
+    """The first bytes of each value, as many as its length says."""
     if len(lengths) and lengths.min() == lengths.max():
         return pc.binary_slice(data, 0, int(lengths[0]))
     parts, order = [], []
@@ -79,7 +79,7 @@ def front(data: pa.Array, lengths: Array) -> pa.Array:
 
 
 def single(values: pa.Array) -> Any:
-    """A column that says the same for all heads as one value (null too); maps stay columns."""
+    """A column with the same value (or null) for all heads as a scalar; maps stay columns."""
     if pa.types.is_map(values.type) or len(values) == 0:
         return values
     distinct = values.unique()
@@ -87,10 +87,10 @@ def single(values: pa.Array) -> Any:
 
 
 def spread(values: Any, index: pa.Array) -> pa.Array:
-    """One value for each row."""
+    """A column over heads, or a scalar, as a column over rows."""
     return repeated(values, len(index)) if isinstance(values, pa.Scalar) else values.take(index)
 
 
 def repeated(value: Any, rows: int) -> pa.Array:
-    """One value for all rows."""
+    """A column with one value for all rows."""
     return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 Kind = Literal["string", "binary", "boolean", "tinyint", "int", "bigint", "timestamp", "map"]
 Part = Literal["place", "head", "row", "body"]
-"""place: where the message lies. head: the decoded head, once for all rows that share it. row: varies by row.
-body: the bytes themselves."""
+"""What a column is read from. place: where the message lies. head: the decoded head, once for all rows that share it.
+row: differs by row. body: the bytes of the body."""
 
 
 class MessageColumn(NamedTuple):
-    """One column."""
+    """A column of the data source."""
 
     name: str
     kind: Kind
@@ -79,7 +79,7 @@ FILES = (
     MessageColumn("rows", "bigint", "place", "messages in it"),
     MessageColumn("bytes", "bigint", "place", "its size"),
 )
-"""What is handed over instead of the messages with option staging."""
+"""The columns with option staging: files of messages instead of messages."""
 
 BY_NAME = {column.name: column for column in (*COLUMNS, *RAW_COLUMNS)}
 
@@ -128,7 +128,7 @@ def arrow_schema(columns: Iterable[MessageColumn]) -> pa.Schema:
 
 
 def spark_schema(columns: Iterable[MessageColumn]) -> Any:
-    """The same for Spark; built by hand because its DDL parser needs a running context, which workers lack."""
+    """The schema for Spark, built by hand because its DDL parser needs a running context, which workers lack."""
     from pyspark.sql import types as t
 
     kinds = {

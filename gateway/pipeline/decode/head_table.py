@@ -1,7 +1,7 @@
-"""The heads a process has seen, decoded once each, and their columns: a row's values are taken by its head's number.
+"""The heads that a process has seen, decoded once each, as columns: a row's values are taken by its head's number.
 
-Every head gets a number when it is first met (`store.known`), which costs little; which of them are worth decoding is
-for the caller to say. What is kept is bounded.
+Every head is numbered when it is first seen (`store.known`), which is cheap; the caller decides which are worth
+decoding. The number of heads kept is bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from gateway.pipeline.decode.arrays import Array, head_column, repeated, single
 from gateway.pipeline.decode.columns import MessageColumn
 from gateway.pipeline.decode.heads import Head, decode_head
-from gateway.pipeline.journal.chunks import Chunk, Numbered, added, met
+from gateway.pipeline.journal.chunks import Chunk, Numbered, added, seen_heads
 from gateway.ports.batch import MQMD_LENGTH
 from gateway.queue_manager.store.known import known
 
@@ -26,14 +26,14 @@ REMEMBERED = 32_768
 """Decoded heads kept from chunk to chunk, and in a worker from task to task."""
 KNOWN = 2 * REMEMBERED
 KNOWN_BYTES = 64 * 1024 * 1024
-"""Heads that are told apart, decoded or not."""
+"""Bounds for the heads that are numbered, decoded or not."""
 PACKET_ID_TAIL = re.compile(rb"[0-9]{1,5}</msgId></mqtt> *")
 UNDECODED = -1
 
 
 @dataclass(slots=True)
 class HeadPlan:
-    """How the rows of one head are read."""
+    """How the rows that share a head are read."""
 
     head: Head
     skip: int
@@ -41,11 +41,11 @@ class HeadPlan:
     prefix: bytes
     """Payload bytes at the end of the head."""
     varying: bool
-    """Whether header bytes in the body say something that has a column."""
+    """Whether header bytes in the body have a value of some column."""
 
 
 class HeadTable:
-    """See the module."""
+    """Decoded heads, for some columns."""
 
     def __init__(self, columns: Sequence[MessageColumn]) -> None:
         self._columns = [column for column in columns if column.part == "head"]
@@ -67,11 +67,11 @@ class HeadTable:
 
     @property
     def known_before(self) -> tuple[int, int]:
-        """How many heads the chunks until now had, and how many of these were not decoded."""
+        """How many heads earlier chunks had, and how many of these were not decoded."""
         return len(self._plan_of), len(self._plan_of) - len(self.plans)
 
     def numbers(self, chunk: Chunk) -> Array:
-        """The numbers of the chunk's heads among all that are known: as the reader gave them, or found here."""
+        """The numbers of the chunk's heads: as its reader gave them, otherwise looked up here."""
         numbered = chunk.numbered
         if numbered is None or not numbered.still(self.known):
             numbered = self._number(chunk.heads)
@@ -83,18 +83,18 @@ class HeadTable:
     def _number(self, heads: pa.BinaryArray) -> Numbered:
         self.known.begin()
         places = np.frombuffer(added(self.known, heads), dtype=np.uint32)
-        _heads, numbered = met(self.known)
+        _heads, numbered = seen_heads(self.known)
         return Numbered(numbered.among, numbered.generation, numbered.numbers[places])
 
     def undecoded(self, numbers: Array) -> Array:
-        """Those of them that have not been decoded."""
+        """The numbers of heads that have not been decoded."""
         return numbers[self._plan_of[numbers] == UNDECODED]
 
     # ---- decoding
 
     def decoded(self, chunk: Chunk, numbers: Array) -> Array:
-        """The places of the chunk's heads in the columns. Those that are new are decoded with the first body they came
-        with; heads that no row has stay as they are."""
+        """The places of the chunk's heads in the columns. New heads are decoded with the first body they come with;
+        heads that no row has are left undecoded."""
         plans = self._plan_of[numbers]
         unknown = np.flatnonzero(plans == UNDECODED)
         if len(unknown):
@@ -116,7 +116,7 @@ class HeadTable:
         self._make(made, heads)
 
     def _make(self, plans: Sequence[HeadPlan], heads: Sequence[bytes]) -> None:
-        """The columns with what has been decoded since."""
+        """Add newly decoded heads to the columns."""
         new = columns_over([plan.head for plan in plans], self._columns) | {
             "_skip": np.array([plan.skip for plan in plans], dtype=np.int64),
             "_slow": np.array([plan.varying or bool(plan.prefix) for plan in plans], dtype=bool),
@@ -130,7 +130,7 @@ class HeadTable:
         self._arrays = self._whole | arrays | said_by_any({name: self._whole[name] for name in SILENT})
 
     def column(self, name: str, index: pa.Array) -> pa.Array:
-        """The values of rows with these places. Columns that say one thing for all are made once and cut to length."""
+        """The values of rows with these places. A column with one value for all is made once and cut to length."""
         values, rows = self._arrays[name], len(index)
         if not isinstance(values, pa.Scalar):
             return values.take(index)
@@ -141,20 +141,20 @@ class HeadTable:
 
     def array(self, name: str) -> Any:
         """A column over the decoded heads: an Arrow array, a scalar when all are the same, or a numpy array; None for
-        identifiers and the like that no head says."""
+        identifiers and the like that are in no head."""
         return self._arrays[name]
 
     # ---- what stays
 
     def keep(self) -> None:
-        """What was decoded stays. Spark's worker collects garbage after each task, and going through a thousand heads
-        and every module loaded costs it more than reading ten thousand rows."""
+        """Exempt decoded heads from garbage collection. Spark's worker collects after each task, and going through a
+        thousand heads and every loaded module costs it more than reading ten thousand rows."""
         if self._kept_for != len(self.plans):
             self._kept_for = len(self.plans)
             gc.freeze()
 
     def forget(self) -> None:
-        """When there are too many, what was not decoded goes; when that was decoded is too much, everything."""
+        """Forget heads that were not decoded when there are too many heads; all heads when too many were decoded."""
         if len(self.known) <= KNOWN and self.known.size <= KNOWN_BYTES and len(self.plans) <= REMEMBERED:
             return
         kept = (
@@ -169,11 +169,11 @@ class HeadTable:
 
 
 def plan_of(head: bytes, body: bytes) -> HeadPlan:
-    """Decode a head with the first body it came with, and see where its headers end."""
+    """Decode a head with the first body it came with, and find where its headers end."""
     md, inside = head[:MQMD_LENGTH], head[MQMD_LENGTH:]
     decoded = decode_head(md, inside + body)
     if decoded.values["header_error"] is not None:
-        return HeadPlan(decoded, 0, inside, varying=True)  # another body behind the same head may be whole
+        return HeadPlan(decoded, 0, inside, varying=True)  # the same head may come with an undamaged body
     skip = decoded.body_at - len(inside)
     if skip <= 0:
         return HeadPlan(decoded, 0, inside[decoded.body_at :], varying=False)
@@ -182,12 +182,12 @@ def plan_of(head: bytes, body: bytes) -> HeadPlan:
 
 
 def columns_over(heads: Sequence[Head], columns: Sequence[MessageColumn]) -> dict[str, Any]:
-    """What the heads say, as columns over them."""
+    """The values of heads, as columns over the heads."""
     return {column.name: head_column(column, heads) for column in columns} | identity_columns(heads)
 
 
 def identity_columns(heads: Sequence[Head]) -> dict[str, Array]:
-    """What the descriptors say that rows may override: identifiers as rows of 24 bytes, times, backout counts."""
+    """Values of descriptors that rows may override: identifiers as rows of 24 bytes, put times, backout counts."""
     micros = [-1 if head.put_micros is None else head.put_micros for head in heads]
     return {
         "_msg_id": np.frombuffer(b"".join(head.msg_id for head in heads), dtype=np.uint8).reshape(-1, 24),
@@ -198,16 +198,16 @@ def identity_columns(heads: Sequence[Head]) -> dict[str, Array]:
 
 
 SILENT = {"_msg_id": 0, "_correl_id": 0, "_put_micros": -1, "_backouts": 0}
-"""What stands where a head does not say it."""
+"""The value of a head that has none."""
 
 
 def said_by_any(columns: dict[str, Array]) -> dict[str, Array | None]:
-    """None for each column in which no head says anything: then nothing need be taken from it row by row."""
+    """The columns, None for each that no head has a value for: nothing need be taken from it row by row."""
     return {name: None if (values == SILENT[name]).all() else values for name, values in columns.items()}
 
 
 def joined(before: Any, after: Any) -> Any:
-    """A column and what is added to it."""
+    """A column with another appended to it."""
     if before is None:
         return after
     return pa.concat_arrays([before, after]) if isinstance(after, pa.Array) else np.concatenate((before, after))

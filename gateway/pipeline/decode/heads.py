@@ -1,7 +1,7 @@
-"""One message's descriptor and headers to the values of the `head` columns. Pure; the codecs are those of gateway.mq.
+"""Decodes one message's descriptor and headers into the values of the `head` columns, with the codecs of `gateway.mq`.
 
-Called once for each distinct head of a batch. A header that cannot be read gives a row with `header_error` and
-everything from there on as payload; nothing raises for what a message holds.
+Called once for each distinct head of a batch. A header that cannot be read gives a row with `header_error`, whose
+payload begins with that header. No content of a message raises an exception.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIELDS = (
 TYPED = {("mqps", "Top"), ("mqps", "Ret"), ("mqtt", "clientId"), ("mqtt", "qos"), ("mqtt", "contentType")}
 """Elements that have a column of their own and are left out of `properties`."""
 UNSHOWN = TYPED | {("mqtt", "msgId"), ("mqtt", "dup")}
-"""The packet identifier differs in every message and means nothing after the acknowledgement."""
+"""Elements left out of `properties`. The packet identifier means nothing once the message is acknowledged."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_ERROR = 200
@@ -45,15 +45,15 @@ class Head(NamedTuple):
     """Length of all headers in the message data."""
     correl_id: bytes
     msg_id: bytes
-    """As it stands in the descriptor; NULs when the queue manager names the message."""
+    """As in the descriptor; NUL when the queue manager generates it."""
     put_micros: int | None
-    """As it stands in the descriptor; None when it is the time of the commit."""
+    """As in the descriptor; None when the commit time counts."""
     backout_count: int
 
 
 def decode_head(md: bytes, data: bytes) -> Head:
-    """Decode; `data` must hold all headers (what follows them does not matter). What is in front of a damaged header
-    counts: a dead letter keeps its reason though the message in it is broken."""
+    """Decode a head. `data` must begin with all headers. Headers before a damaged one count: a dead letter keeps its
+    reason though the message in it is damaged."""
     walked, broken = chain.walk_far(md, data)
     values: dict[str, Value] = {}
     properties: dict[str, str | None] = {}
@@ -72,7 +72,7 @@ def decode_head(md: bytes, data: bytes) -> Head:
 
 
 def body_values(body: Described) -> dict[str, Value]:
-    """What the last header, or the descriptor, says of the payload."""
+    """Character set, encoding and format of the payload, from the last header or the descriptor."""
     return {"ccsid": body.ccsid, "encoding": body.encoding, "format": text(body.format)}
 
 
@@ -99,7 +99,7 @@ def head_of(md: bytes, values: dict[str, Value], properties: Properties, body_at
 
 
 def read_header(header: Header, values: dict[str, Value], properties: dict[str, str | None]) -> None:
-    """What one header says: dead-letter fields, MQTT fields, properties. Nothing of it when it is damaged."""
+    """Add the values of one header: dead-letter fields, MQTT fields, properties. HeaderError when it is damaged."""
     if header.name == "MQDLH":
         values |= dead_letter_values(header)
     elif header.name == "MQRFH2":
@@ -124,7 +124,7 @@ def folders_of(header: Header) -> Iterator[Element]:
 
 
 def read_folder(folder: Element, values: dict[str, Value], properties: dict[str, str | None]) -> None:
-    """Typed elements to their columns, all others to `properties`: usr by name, others as folder.name."""
+    """Add typed elements to their columns, all others to `properties`: usr by name, others as folder.name."""
     for path, element in leaves(folder):
         name = ".".join(path)
         if (folder.name, name) in UNSHOWN:
@@ -139,7 +139,7 @@ def read_folder(folder: Element, values: dict[str, Value], properties: dict[str,
 
 
 def leaves(element: Element, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Element]]:
-    """The values below a folder with their names."""
+    """The elements with values below a folder, with their paths."""
     for child in element.children:
         below = (*path, child.name)
         if child.children:
@@ -149,14 +149,14 @@ def leaves(element: Element, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def element_text(element: Element) -> str | None:
-    """The value as text; None for xsi:nil."""
+    """The value of an element as text; None for xsi:nil."""
     if element.attributes.get("xsi:nil") in ("true", "1"):
         return None
     return unescape(element.text)
 
 
 def typed_value(folder: str, name: str, shown: str) -> dict[str, Value]:
-    """The column of a typed element; nothing when it is not of its type."""
+    """The column and value of a typed element; empty when the text is not of its type."""
     if (folder, name) == ("mqps", "Top"):
         return {"topic": shown}
     if (folder, name) == ("mqps", "Ret"):
@@ -171,7 +171,7 @@ def typed_value(folder: str, name: str, shown: str) -> dict[str, Value]:
 
 
 def clean(shown: str) -> str:
-    """Text that can be UTF-8: bytes that were none become the replacement character."""
+    """Text without surrogates: bytes that are not UTF-8 become the replacement character."""
     return shown.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -181,7 +181,7 @@ def text(raw: bytes) -> str:
 
 
 def clipped(number: int) -> int:
-    """A number that must fit a tinyint; what does not fit was damaged."""
+    """A number as a tinyint; -1 for one that does not fit, which only damage explains."""
     return number if -128 <= number <= 127 else -1
 
 

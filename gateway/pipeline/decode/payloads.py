@@ -1,8 +1,8 @@
-"""Payload formats to JSON text, one function over a column each. Pure; needs neither Spark nor pyarrow.
+"""Decoders of payloads: JSON, CBOR, Sparkplug B, text, raw bytes and hooks of users, to JSON text. Pure.
 
-Everything becomes JSON text because one typed path behind it (Spark's `from_json` and the checks of silver.py) then
-serves every format. A payload that cannot be decoded gives an error text instead of a document, never an exception:
-the row goes to quarantine with its raw payload.
+All formats become JSON text, so that the same typing and checks follow (Spark's `from_json` and `jobs/silver.py`). A
+payload that cannot be decoded gives an error text instead of a document, never an exception: its row goes to quarantine
+with the raw payload.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.pipeline.decode.sparkplug import decode_payload
 from gateway.pipeline.errors import PipelineError, WrongOption
 
 Decoded = tuple[list[str | None], list[str | None]]
-"""Documents and errors, parallel; exactly one of the two is given for each payload."""
+"""Documents and errors as parallel lists; each payload has one of the two."""
 
 Hook = Callable[[bytes], Any]
 
@@ -28,16 +28,16 @@ MAX_ERROR = 200
 
 def decoder(name: str) -> Callable[[Iterable[bytes]], Decoded]:
     """The function for `json`, `cbor`, `sparkplug_b`, `text`, `raw` or `python:module:function`."""
-    return lambda payloads: decode_column(_one(name), payloads)
+    return lambda payloads: decode_column(_hook(name), payloads)
 
 
-def decode_column(one: Hook, payloads: Iterable[bytes]) -> Decoded:
-    """Apply `one` to every payload. What it raises is that row's error: a hook is somebody else's code."""
+def decode_column(decode: Hook, payloads: Iterable[bytes]) -> Decoded:
+    """Apply `decode` to every payload. Any exception is that row's error, because a hook is a user's code."""
     documents: list[str | None] = []
     errors: list[str | None] = []
     for payload in payloads:
         try:
-            documents.append(json.dumps(one(payload), default=_plain, allow_nan=False))
+            documents.append(json.dumps(decode(payload), default=_plain, allow_nan=False))
             errors.append(None)
         except Exception as error:  # noqa: BLE001 - whatever a payload does to a decoder, the row must land
             documents.append(None)
@@ -45,15 +45,15 @@ def decode_column(one: Hook, payloads: Iterable[bytes]) -> Decoded:
     return documents, errors
 
 
-def _one(name: str) -> Hook:
+def _hook(name: str) -> Hook:
     if name.startswith("python:"):
         return load_hook(name.removeprefix("python:"))
     if name == "cbor":
         return _cbor()
-    known: dict[str, Hook] = {"json": json.loads, "sparkplug_b": decode_payload, "text": decode_text, "raw": decode_raw}
-    if name not in known:
+    hooks: dict[str, Hook] = {"json": json.loads, "sparkplug_b": decode_payload, "text": decode_text, "raw": decode_raw}
+    if name not in hooks:
         raise WrongOption(f"no decoder {name!r}: use one of {', '.join(BUILT_IN)} or python:module:function")
-    return known[name]
+    return hooks[name]
 
 
 def load_hook(reference: str) -> Hook:
@@ -98,7 +98,7 @@ def _cbor() -> Hook:
 
 
 def _plain(value: Any) -> Any:
-    """What CBOR and hooks return and JSON lacks."""
+    """JSON values for types that CBOR and hooks return and JSON lacks."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, (dt.datetime, dt.date)):

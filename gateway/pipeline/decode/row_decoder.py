@@ -30,14 +30,14 @@ Found = dict[str, Any]
 
 DECODERS = 4
 FEW_HEADS = 256
-"""So many are decoded one by one without looking for what they share."""
+"""This many new heads are decoded one by one without looking for what they have in common."""
 OVERRIDDEN = {"msg_id": "_msg_id", "correl_id": "_correl_id", "put_ts": "_put_micros", "backout_count": "_backouts"}
-"""Columns for which a row's own value counts more than its head's."""
+"""Columns for which a row's own value overrides its head's."""
 PACKET_ID_CLOSE = b"</msgId></mqtt>"
 
 
 class RowDecoder:
-    """Makes the batches of one task."""
+    """Makes record batches of chunks, for one set of columns. Keeps decoded heads from chunk to chunk."""
 
     def __init__(self, queue_manager: str, columns: Sequence[MessageColumn]) -> None:
         self.columns = tuple(columns)
@@ -54,7 +54,7 @@ class RowDecoder:
         self.keep = self._table.keep
 
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
-        """The rows of a chunk; best of one whose reader was given `heads`."""
+        """The rows of a chunk. Fastest when the chunk's reader was given `heads`."""
         found = self._found(chunk) if self._looks_inside else {}
         made = pa.RecordBatch.from_arrays(
             [self._column(column, chunk, found) for column in self.columns], schema=self.schema
@@ -68,7 +68,7 @@ class RowDecoder:
         new = self._table.undecoded(numbers)
         if len(new) > max(FEW_HEADS, chunk.rows // 4):
             found = self._masked(chunk) if self._cut_out else None
-            if found is None and not come_back(len(new), int((new < known).sum()), waiting, REMEMBERED):
+            if found is None and not few_distinct_heads(len(new), int((new < known).sum()), waiting, REMEMBERED):
                 found = self._masked(chunk) if not self._cut_out else None
                 self._cut_out = found is not None
                 return found or self._varying(chunk)
@@ -77,7 +77,7 @@ class RowDecoder:
         return self._static(chunk, numbers) or self._varying(chunk)
 
     def _masked(self, chunk: Chunk) -> Found | None:
-        """The columns when heads differ only in values that can be cut out of them."""
+        """The columns when heads differ only in values that can be cut out; None when they do not."""
         masked = self._masks.apply(chunk)
         if masked is None:
             return None
@@ -87,11 +87,11 @@ class RowDecoder:
             return None
         of_row = self._table.decoded(masked.chunk, numbers)[masked.chunk.head_of]
         heads = [plan.head for plan in self._table.plans]
-        found.pop("_index", None)  # of heads that had something cut out
+        found.pop("_index", None)  # it points to masked heads
         return found if restored(found, masked, heads, of_row) else None
 
     def _static(self, chunk: Chunk, numbers: Array) -> Found | None:
-        """The columns when each head says all there is to say; None when header bytes of a row are not as expected."""
+        """The columns when all values are in heads; None when header bytes in a body are not as expected."""
         table, plans = self._table, self._table.decoded(chunk, numbers)
         if table.array("_slow")[plans[plans != UNDECODED]].any():
             return None
@@ -147,7 +147,7 @@ class RowDecoder:
         return pa.array(chunk.numbers)
 
     def _make_msg_id(self, chunk: Chunk, found: Found) -> pa.Array:
-        """The row's own, else the head's, else the one that names the number."""
+        """The row's own MsgId, or the head's, or the one generated from the message number."""
         ids = np.empty((chunk.rows, 24), dtype=np.uint8)
         ids[:, :16] = self._prefix
         ids[:, 16:] = chunk.numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
@@ -181,13 +181,13 @@ class RowDecoder:
         return pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).take(pa.array(chunk.head_of))
 
     def _inside(self, chunk: Chunk, found: Found) -> pa.Array:
-        """What of the heads is behind the descriptor, row by row."""
+        """The heads after the descriptor, by row."""
         if "_index" in found:
             return self._table.column("_inside", found["_index"])
         return pc.binary_slice(chunk.heads, MQMD_LENGTH, WHOLE).take(pa.array(chunk.head_of))
 
     def _make_headers(self, chunk: Chunk, found: Found) -> pa.Array:
-        """Everything between descriptor and payload: where the heads say how much that is, nothing is looked at."""
+        """The bytes between descriptor and payload; from the lengths alone where the heads tell them."""
         if "_skips" in found:
             inside = self._inside(chunk, found)
             skips = found["_skips"]
@@ -199,13 +199,13 @@ class RowDecoder:
 
 @lru_cache(DECODERS)
 def decoder_of(queue_manager: str, names: tuple[str, ...]) -> RowDecoder:
-    """The decoder of this process for these columns. Spark keeps its workers from batch to batch, and a fleet's heads
+    """This process's decoder for these columns. Spark keeps its workers from batch to batch, and a fleet's heads
     are the same in each of them: decoding a thousand of them costs as much as reading a hundred thousand rows."""
     return RowDecoder(queue_manager, columns_of(names))
 
 
 def cut(bodies: pa.Array, skips: Array) -> pa.Array | None:
-    """Bodies without their first bytes, which must be a packet identifier's; None when one is something else."""
+    """Bodies without their first bytes; None unless these bytes are a packet identifier in all bodies."""
     if skips.min() == skips.max():
         skip = int(skips[0])
         return pc.binary_slice(bodies, skip, WHOLE) if only_packet_ids(pc.binary_slice(bodies, 0, skip)) else None
@@ -220,7 +220,7 @@ def cut(bodies: pa.Array, skips: Array) -> pa.Array | None:
 
 
 def only_packet_ids(tails: pa.Array) -> bool:
-    """Whether all of these end a header with nothing but the packet identifier in it."""
+    """Whether each of these ends of headers has nothing but the packet identifier."""
     try:
         left = pc.ascii_trim(tails.cast(pa.string()), characters="0123456789 ")
     except pa.ArrowInvalid:
@@ -229,10 +229,14 @@ def only_packet_ids(tails: pa.Array) -> bool:
 
 
 LEAST_SEEN = 8
-"""Fewer that were seen before say nothing."""
+"""Fewer heads that were seen before do not tell anything."""
 
 
-def come_back(met: int, again: int, seen: int, remembered: int) -> bool:
-    """Whether all heads there are would fit what is remembered, twice over. `met`: heads of a chunk; `again`: those of
-    them that were among the `seen` ones before it."""
-    return again >= LEAST_SEEN and 2 * met * seen <= again * remembered
+def few_distinct_heads(heads: int, again: int, seen: int, bound: int) -> bool:
+    """Whether all distinct heads would fit twice into `bound`, so that decoding each once pays.
+
+    In a small chunk of a large fleet all heads differ, and yet each comes back with its device. Estimates the number of
+    distinct heads by capture-recapture (Lincoln-Petersen): from the share of this chunk's heads that were seen before
+    (`again` of `heads`), and the number `seen` before it.
+    """
+    return again >= LEAST_SEEN and 2 * heads * seen <= again * bound

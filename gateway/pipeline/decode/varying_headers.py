@@ -53,7 +53,7 @@ _NIL = re.compile(rb"xsi:nil")
 
 @dataclass(frozen=True, slots=True)
 class ElementName:
-    """A value: its folder and its name within it."""
+    """An element of an MQRFH2 that has a value: its folder and its name within the folder."""
 
     folder: str
     name: str
@@ -61,34 +61,34 @@ class ElementName:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """One tag with the text behind it that never differs."""
+    """A tag, with the text up to the next tag where that never differs."""
 
     literal: bytes
-    slot: ElementName | None
-    """The value that follows it."""
+    element: ElementName | None
+    """The element whose value follows."""
     opens: bool
-    """It begins a folder."""
+    """Whether it begins a folder."""
     closes: bool
-    """It ends one: padding and the next length follow."""
+    """Whether it ends a folder: padding and the next NameValueLength follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """See the module."""
+    """The tags of an MQRFH2 in their order, and the decoded header that they were taken from."""
 
     fixed: bytes
-    """The first 36 bytes; StrucLength in them does not count."""
+    """The first 36 bytes. StrucLength in them may differ."""
     tags: tuple[Tag, ...]
     sample: Head
 
     @property
-    def slots(self) -> list[ElementName]:
-        """The values in order."""
-        return [tag.slot for tag in self.tags if tag.slot is not None]
+    def elements(self) -> list[ElementName]:
+        """The elements with values, in order."""
+        return [tag.element for tag in self.tags if tag.element is not None]
 
 
 def shape_of(header: bytes, md: bytes) -> Shape | None:
-    """The shape of one header; None when it has none that can be compared."""
+    """The shape of one header; None when other headers could not be compared with it."""
     names = _names(header, md)
     if names is None:
         return None
@@ -113,7 +113,7 @@ def shape_of(header: bytes, md: bytes) -> Shape | None:
 
 
 def _names(header: bytes, md: bytes) -> list[ElementName] | None:
-    """The values of one header in order; None for what has no plain shape."""
+    """The elements with values of one header, in order; None unless it is a single plain MQRFH2."""
     try:
         walked = chain.walk(md, header)
         if (
@@ -130,12 +130,12 @@ def _names(header: bytes, md: bytes) -> list[ElementName] | None:
 
 
 class ShapedRows:
-    """Rows of a column that have a shape, and their values."""
+    """The rows of a column of headers that have a shape, and their values."""
 
     def __init__(self, shape: Shape, headers: pa.Array, read: set[ElementName]) -> None:
         self.shape = shape
         self.read = read
-        """The values that will be asked for: those are checked to be UTF-8 then, the others here."""
+        """The elements that `text` is called for, which checks that they are UTF-8. The others are checked here."""
         offsets = np.frombuffer(headers.buffers()[1], dtype=np.int32)[
             headers.offset : headers.offset + len(headers) + 1
         ]
@@ -151,7 +151,7 @@ class ShapedRows:
             self._keep(check())
 
     def _place(self, begins: Array, ends: Array) -> Array:
-        """The rows with the right number of tags; where these stand becomes a matrix."""
+        """The rows with the right number of tags; sets the matrix of tag positions."""
         is_tag = (self._bytes[:-1] == LESS) & (self._bytes[1:] >= SLASH)
         tags = np.flatnonzero(is_tag)
         row_of = np.searchsorted(ends, tags, side="right")
@@ -167,14 +167,14 @@ class ShapedRows:
             return
         self.rows, self._at = self.rows[good], [positions[good] for positions in self._at]
         self._begins, self._ends = self._begins[good], self._ends[good]
-        self._spans = {slot: (begin[good], length[good]) for slot, (begin, length) in self._spans.items()}
+        self._spans = {element: (begin[good], length[good]) for element, (begin, length) in self._spans.items()}
 
     def _same(self, positions: Array, literal: bytes) -> Array:
-        """Whether these bytes stand there."""
+        """Whether `literal` is at each position."""
         return self._items(f"S{len(literal)}", len(literal))[positions] == literal
 
     def _items(self, dtype: str, size: int) -> Array:
-        """The bytes as overlapping items, one from each position on."""
+        """The bytes as overlapping items, one at each position."""
         return np.ndarray((len(self._bytes) - size + 1,), dtype, buffer=self._bytes, strides=(1,))
 
     def _fixed_part(self) -> Array:
@@ -188,15 +188,15 @@ class ShapedRows:
             good &= self._same(begin, tag.literal)
             end = self._at[number + 1] if number + 1 < len(self.shape.tags) else self._ends
             length = end - begin - len(tag.literal)
-            if tag.slot is not None:
-                self._spans[tag.slot] = begin + len(tag.literal), length
+            if tag.element is not None:
+                self._spans[tag.element] = begin + len(tag.literal), length
                 good &= length >= 0
             elif not tag.closes:
                 good &= length == 0
         return good
 
     def _folders(self) -> Array:
-        """NameValueLength of each folder, and nothing but blanks between them."""
+        """Whether each NameValueLength is right and only blanks are between folders."""
         good = np.ones(len(self.rows), dtype=bool)
         opening = [number for number, tag in enumerate(self.shape.tags) if tag.opens]
         closing = [number for number, tag in enumerate(self.shape.tags) if tag.closes]
@@ -219,39 +219,39 @@ class ShapedRows:
         return good
 
     def _values(self) -> Array:
-        """No value holds markup: an entity is for the slow way, a tag would be an error."""
+        """Whether no value holds markup: entities are left to the header codec, and a tag would be an error."""
         good = np.ones(len(self.rows), dtype=bool)
         if not len(self.rows):
             return good
         following = np.append(self._bytes[1:], np.uint8(0))
         markup = np.flatnonzero((self._bytes == AMPERSAND) | ((self._bytes == LESS) & (following < SLASH)))
         foreign = np.flatnonzero(self._bytes >= 128)
-        for slot, (begin, length) in self._spans.items():
-            for places in (markup,) if slot in self.read else (markup, foreign):
+        for element, (begin, length) in self._spans.items():
+            for places in (markup,) if element in self.read else (markup, foreign):
                 if len(places):
                     good &= np.searchsorted(places, begin) == np.searchsorted(places, begin + length)
         return good
 
-    def lengths(self, slot: ElementName) -> Array:
-        """How many bytes each value of a slot has."""
-        return self._spans[slot][1]
+    def lengths(self, element: ElementName) -> Array:
+        """The length of each value of an element, in bytes."""
+        return self._spans[element][1]
 
-    def raw(self, slot: ElementName) -> pa.Array:
-        """The values of a slot as bytes."""
-        begin, length = self._spans[slot]
+    def raw(self, element: ElementName) -> pa.Array:
+        """The values of an element as bytes."""
+        begin, length = self._spans[element]
         offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
         index = np.repeat(begin - offsets[:-1], length) + np.arange(int(offsets[-1]))
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self._bytes[index])]
         return pa.Array.from_buffers(pa.binary(), len(length), buffers)
 
-    def text(self, slot: ElementName) -> pa.Array:
-        """The values of a slot; ArrowInvalid when one is not UTF-8."""
-        return self.raw(slot).cast(pa.string())
+    def text(self, element: ElementName) -> pa.Array:
+        """The values of an element; ArrowInvalid when one is not UTF-8."""
+        return self.raw(element).cast(pa.string())
 
 
 Found = dict[str, Any]
 LEAST = 32
-"""Fewer rows are not worth a shape."""
+"""Fewer rows are decoded one by one."""
 DESCRIBED = slice(24, 40)
 """Encoding, CodedCharSetId and Format in the descriptor."""
 MAX_SHAPES = 8
@@ -259,7 +259,7 @@ FIXED = 36
 
 
 def decode_varying(chunk: Chunk, columns: Sequence[MessageColumn], rows: Array) -> Found:
-    """The columns of `rows` (all of a chunk) that depend on headers, with `_heads` for identifiers and times."""
+    """The columns of `rows` (all of a chunk) that come from headers, with `_heads` for identifiers and times."""
     data = whole_data(chunk, rows)
     lengths = header_lengths(data)
     fits = np.flatnonzero((lengths >= FIXED) & (lengths <= pc.binary_length(data).to_numpy()))
@@ -277,7 +277,7 @@ def decode_varying(chunk: Chunk, columns: Sequence[MessageColumn], rows: Array) 
 
 
 def header_lengths(data: pa.Array) -> Array:
-    """StrucLength where an MQRFH2 in our byte order begins the data, otherwise -1."""
+    """StrucLength where the data begins with a little-endian MQRFH2, otherwise -1."""
     long_enough = pc.greater_equal(pc.binary_length(data), FIXED).to_numpy(zero_copy_only=False)
     starts = pc.starts_with(data, pattern="RFH ").to_numpy(zero_copy_only=False)
     lengths = np.full(len(data), -1, dtype=np.int64)
@@ -292,17 +292,17 @@ def header_lengths(data: pa.Array) -> Array:
 
 
 def _one_by_one(chunk: Chunk, columns: Sequence[MessageColumn], data: pa.Array, rows: Array) -> Found:
-    """The slow way, which reads everything: chains of several headers, damaged ones, other byte orders."""
+    """Decode each row by itself: chains of several headers, damaged ones, big-endian ones."""
     heads: list[Head] = []
-    payloads: list[bytes] = []
+    bodies: list[bytes] = []
     descriptors = pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).to_pylist()
     for row in rows.tolist():
         whole = data[row].as_py()
         decoded = decode_head(descriptors[chunk.head_of[row]], whole)
         heads.append(decoded)
-        payloads.append(whole[decoded.body_at :])
+        bodies.append(whole[decoded.body_at :])
     found: Found = {column.name: head_column(column, heads) for column in columns if column.part == "head"}
-    found["payload"] = pa.array(payloads, pa.binary())
+    found["payload"] = pa.array(bodies, pa.binary())
     found["_heads"] = heads, np.arange(len(heads))
     return found
 
@@ -313,7 +313,7 @@ def _one_by_one(chunk: Chunk, columns: Sequence[MessageColumn], data: pa.Array, 
 def _by_shape(
     chunk: Chunk, columns: Sequence[MessageColumn], data: pa.Array, lengths: Array, rows: Array
 ) -> tuple[list[tuple[Array, Found]], Array]:
-    """Rows that a shape fits, and those that none does."""
+    """The columns of rows by shape, and the rows that fit none."""
     mds = pc.binary_slice(chunk.heads, 0, MQMD_LENGTH).take(pa.array(chunk.head_of[rows])).dictionary_encode()
     md_of = np.zeros(chunk.rows, dtype=np.int64)
     md_of[rows] = mds.indices.to_numpy()
@@ -329,7 +329,7 @@ def _by_shape(
         if shape is None:
             break
         described = np.array([md[DESCRIBED] == first[DESCRIBED] for md in descriptors])[md_of[rows]]
-        read = {slot for slot in shape.slots if is_read(slot, wanted)}
+        read = {element for element in shape.elements if is_read(element, wanted)}
         matched = ShapedRows(shape, headers, read)
         good = np.zeros(len(rows), dtype=bool)
         good[matched.rows] = True
@@ -344,14 +344,14 @@ def _by_shape(
         found = _columns(matched, columns, known)
         if found is None:
             break
-        found["payload"] = behind(data, lengths, chosen)
+        found["payload"] = payloads(data, lengths, chosen)
         parts.append((chosen, found))
         rows, headers = rows[~good], headers.filter(pa.array(~good))
     return parts, rows
 
 
-def behind(data: pa.Array, lengths: Array, rows: Array) -> pa.Array:
-    """The payloads."""
+def payloads(data: pa.Array, lengths: Array, rows: Array) -> pa.Array:
+    """The data after the headers."""
     parts, order = [], []
     for length, at in groups(lengths[rows]):
         parts.append(pc.binary_slice(data.take(pa.array(rows[at])), length, WHOLE))
@@ -364,14 +364,14 @@ def behind(data: pa.Array, lengths: Array, rows: Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Descriptors:
-    """The distinct descriptors of some rows."""
+    """The distinct descriptors of some rows, and which of them each row has."""
 
     distinct: list[bytes]
     of_row: Array
 
 
 def _columns(matched: ShapedRows, columns: Sequence[MessageColumn], known: _Descriptors) -> Found | None:
-    """The columns; None when a value is not what its column holds."""
+    """The columns of rows of one shape; None when a value does not fit its column."""
     sample = matched.shape.sample
     heads = [head_of(md, dict(sample.values), sample.properties, sample.body_at) for md in known.distinct]
     found: Found = {"_heads": (heads, known.of_row)}
@@ -379,9 +379,9 @@ def _columns(matched: ShapedRows, columns: Sequence[MessageColumn], known: _Desc
     names = {column.name: column for column in columns if column.part == "head"}
     captured: dict[ElementName, pa.Array] = {}
     try:
-        for slot in matched.shape.slots:
-            if slot in matched.read:
-                captured[slot] = matched.text(slot)
+        for element in matched.shape.elements:
+            if element in matched.read:
+                captured[element] = matched.text(element)
         _typed(found, captured, columns)
         if "properties" in names:
             found["properties"] = _properties(sample, captured, len(matched.rows))
@@ -393,17 +393,17 @@ def _columns(matched: ShapedRows, columns: Sequence[MessageColumn], known: _Desc
     return found
 
 
-def is_read(slot: ElementName, names: set[str]) -> bool:
-    """Whether a value goes into one of these columns."""
-    return ("properties" in names and is_shown(slot)) or _TYPED_SLOTS.get((slot.folder, slot.name)) in names
+def is_read(element: ElementName, names: set[str]) -> bool:
+    """Whether an element's value goes into one of these columns."""
+    return ("properties" in names and is_shown(element)) or _TYPED_ELEMENTS.get((element.folder, element.name)) in names
 
 
-def is_shown(slot: ElementName) -> bool:
-    """Whether the value is one of the properties."""
-    return slot.folder != "mcd" and (slot.folder, slot.name) not in UNSHOWN
+def is_shown(element: ElementName) -> bool:
+    """Whether an element goes into the column `properties`."""
+    return element.folder != "mcd" and (element.folder, element.name) not in UNSHOWN
 
 
-_TYPED_SLOTS = {
+_TYPED_ELEMENTS = {
     ("mqps", "Top"): "topic",
     ("mqtt", "clientId"): "client_id",
     ("mqtt", "contentType"): "content_type",
@@ -415,8 +415,8 @@ _TYPED_SLOTS = {
 
 def _typed(found: Found, captured: dict[ElementName, pa.Array], columns: Sequence[MessageColumn]) -> None:
     wanted = {column.name: column for column in columns}
-    for slot, texts in captured.items():
-        name = _TYPED_SLOTS.get((slot.folder, slot.name))
+    for element, texts in captured.items():
+        name = _TYPED_ELEMENTS.get((element.folder, element.name))
         if name not in wanted:
             continue
         if name == "retain":
@@ -438,8 +438,8 @@ def received_times(texts: pa.Array) -> pa.Array:
 
 
 def _properties(sample: Head, captured: dict[ElementName, pa.Array], rows: int) -> pa.MapArray:
-    """The map column: values of one property behind one another, brought into the order of rows by one take."""
-    own = {shown_name(slot): texts for slot, texts in captured.items() if is_shown(slot)}
+    """The map column: the values are concatenated by property and brought into the order of rows by one take."""
+    own = {shown_name(element): texts for element, texts in captured.items() if is_shown(element)}
     names = [name for name, _ in sample.properties]
     keys = pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(len(names)), rows)))
     index = (np.arange(len(names)) * rows)[None, :] + np.arange(rows)[:, None]
@@ -449,13 +449,13 @@ def _properties(sample: Head, captured: dict[ElementName, pa.Array], rows: int) 
     return pa.MapArray.from_arrays(offsets, keys, values).cast(arrow_type("map"))
 
 
-def shown_name(slot: ElementName) -> str:
-    """The property's name: usr by itself, others with their folder."""
-    return slot.name if slot.folder == "usr" else f"{slot.folder}.{slot.name}"
+def shown_name(element: ElementName) -> str:
+    """The name of a property: without its folder if that is usr."""
+    return element.name if element.folder == "usr" else f"{element.folder}.{element.name}"
 
 
 def _joined(columns: Sequence[MessageColumn], parts: list[tuple[Array, Found]]) -> Found:
-    """The parts as one set of columns in the order of rows."""
+    """The columns of all parts, in the order of rows."""
     if len(parts) == 1 and (np.diff(parts[0][0]) > 0).all():
         return parts[0][1]
     order = [rows for rows, _ in parts]

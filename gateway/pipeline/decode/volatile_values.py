@@ -1,9 +1,8 @@
-"""Heads that differ only in values of fixed length, such as the time of receipt: those are cut out as a column, and
-what is left repeats from message to message as other heads do.
+"""Heads that differ only in values of fixed length, such as the time of receipt: the values are cut out as columns.
 
-Which values these are is learnt from a sample and kept while it fits. A value is looked for by its opening tag and
-blotted out; whether it was the value meant shows when the blotted head is decoded, so a guess can cost time, never a
-wrong row. Rows that have none of the tags stay as they are.
+What is left repeats from message to message, as other heads do. Which values differ is learnt from a sample and kept
+while it fits. A value is found by its opening tag and masked; whether it was the right value shows when the masked head
+is decoded, so a wrong guess costs time but never gives a wrong row. Rows without the tags stay as they are.
 """
 
 from __future__ import annotations
@@ -30,38 +29,38 @@ from gateway.pipeline.decode.varying_headers import (
     shape_of,
     shown_name,
 )
-from gateway.pipeline.journal.chunks import Chunk, met
+from gateway.pipeline.journal.chunks import Chunk, seen_heads
 from gateway.ports.batch import MQMD_LENGTH
 from gateway.queue_manager.store.known import known
 
 SAMPLE = 64
 LEAST_ALIKE = 8
-"""Fewer rows of one shape say nothing about which of its values differ."""
+"""Fewer rows of one shape do not tell which of its values differ."""
 SHAPES = 3
-BLOT = b"~"
+MASK = b"~"
 AMPERSAND = 38
 FOLDERS = MQMD_LENGTH + FIRST_FOLDER
 
 
 @dataclass(frozen=True, slots=True)
-class Volatile:
-    """A value that differs in every message: its opening tag and its length."""
+class VolatileValue:
+    """An element whose value differs in every message, its opening tag, and the length of its values."""
 
-    slot: ElementName
+    element: ElementName
     literal: bytes
     length: int
 
     @property
-    def blot(self) -> str:
-        """What stands there instead."""
-        return (BLOT * self.length).decode()
+    def mask(self) -> str:
+        """What replaces the value."""
+        return (MASK * self.length).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The values that were cut out, and of which rows."""
+    """The values of one element that were cut out, and the rows they were cut out of."""
 
-    volatile: Volatile
+    volatile: VolatileValue
     rows: Array
     values: pa.Array
 
@@ -75,28 +74,28 @@ class Masked:
 
 
 class VolatileValues:
-    """What has been learnt so far."""
+    """The volatile values that were learnt so far."""
 
     def __init__(self) -> None:
-        self._known: list[Volatile] = []
+        self._known: list[VolatileValue] = []
 
     def apply(self, chunk: Chunk) -> Masked | None:
-        """The chunk with fewer heads; None when nothing that could be cut out makes them fewer."""
+        """The chunk with fewer heads; None when cutting values out does not make them fewer."""
         found = _masked(chunk, self._known) if self._known else None
         if found is None:
-            self._known = volatile_slots(chunk)
+            self._known = find_volatile(chunk)
             found = _masked(chunk, self._known) if self._known else None
         return found
 
 
-def volatile_slots(chunk: Chunk) -> list[Volatile]:
-    """Values of a sample that are nearly all different and all of one length."""
+def find_volatile(chunk: Chunk) -> list[VolatileValue]:
+    """The elements whose values in a sample nearly all differ and all have one length."""
     rows = np.unique(np.linspace(0, chunk.rows - 1, SAMPLE).astype(np.int64))
     heads = chunk.heads.take(pa.array(chunk.head_of[rows])).to_pylist()
     bodies = chunk.bodies.take(pa.array(rows)).to_pylist()
     whole = [_header(head, body) for head, body in zip(heads, bodies, strict=True)]
     left = [at for at, header in enumerate(whole) if header]
-    found: dict[bytes, Volatile] = {}
+    found: dict[bytes, VolatileValue] = {}
     for _ in range(SHAPES):
         if len(left) < LEAST_ALIKE:
             break
@@ -107,27 +106,27 @@ def volatile_slots(chunk: Chunk) -> list[Volatile]:
 
 
 def _header(head: bytes, body: bytes) -> bytes:
-    """The whole MQRFH2 of a message, wherever it was cut; nothing when there is none."""
+    """The whole MQRFH2 of a message, from its head and body; empty when there is none."""
     data = head[MQMD_LENGTH:] + body
     length = int.from_bytes(data[8:12], "little", signed=True)
     return data[:length] if data[:4] == b"RFH " and 36 <= length <= len(data) else b""
 
 
-def _differing(shape: Shape, headers: Sequence[bytes], found: dict[bytes, Volatile]) -> set[int]:
-    """Adds the volatile values of headers of this shape; which headers have it."""
-    slots = {tag.slot: tag.literal for tag in shape.tags if tag.slot is not None}
-    matched = ShapedRows(shape, pa.array(headers, pa.binary()), set(slots))
+def _differing(shape: Shape, headers: Sequence[bytes], found: dict[bytes, VolatileValue]) -> set[int]:
+    """Add the volatile values of headers of this shape to `found`; the numbers of the headers that have the shape."""
+    elements = {tag.element: tag.literal for tag in shape.tags if tag.element is not None}
+    matched = ShapedRows(shape, pa.array(headers, pa.binary()), set(elements))
     rows = set(matched.rows.tolist())
     if len(rows) >= LEAST_ALIKE:
-        for slot, literal in slots.items():
-            lengths = matched.lengths(slot)
+        for element, literal in elements.items():
+            lengths = matched.lengths(element)
             fixed = int(lengths.min()) == int(lengths.max()) > 0
-            if fixed and is_shown(slot) and len(matched.raw(slot).unique()) * 2 > len(rows):
-                found[literal] = Volatile(slot, literal, int(lengths[0]))
+            if fixed and is_shown(element) and len(matched.raw(element).unique()) * 2 > len(rows):
+                found[literal] = VolatileValue(element, literal, int(lengths[0]))
     return rows | {0}
 
 
-def _masked(chunk: Chunk, volatile: Sequence[Volatile]) -> Masked | None:
+def _masked(chunk: Chunk, volatile: Sequence[VolatileValue]) -> Masked | None:
     offsets, data = _buffers(chunk.heads)
     folders = pc.binary_slice(chunk.heads, FOLDERS, WHOLE)  # searching costs by the byte
     cuts = [cut for each in volatile if (cut := _cut_out(folders, offsets, data, each)) is not None]
@@ -137,23 +136,23 @@ def _masked(chunk: Chunk, volatile: Sequence[Volatile]) -> Masked | None:
     places = np.frombuffer(among.add(memoryview(offsets).cast("B"), memoryview(data)), dtype=np.uint32)
     if len(among) * 2 > len(chunk.heads):
         return None
-    blotted, _numbers = met(among)
+    heads, _numbers = seen_heads(among)
     head_of = places[chunk.head_of].astype(np.int64)
-    return Masked(replace(chunk, heads=blotted, head_of=head_of, numbered=None), _of_rows(chunk, cuts))
+    return Masked(replace(chunk, heads=heads, head_of=head_of, numbered=None), _of_rows(chunk, cuts))
 
 
 def _buffers(heads: pa.BinaryArray) -> tuple[Array, Array]:
-    """Offsets and bytes of a column, the bytes a copy that may be written to."""
+    """Offsets and bytes of a column; the bytes are a copy that may be written to."""
     offsets = np.frombuffer(heads.buffers()[1], dtype=np.int32)[heads.offset : heads.offset + len(heads) + 1]
     data = np.frombuffer(heads.buffers()[2], dtype=np.uint8)[offsets[0] : offsets[-1]].copy()
     return offsets - offsets[0], data
 
 
-def _cut_out(folders: pa.BinaryArray, offsets: Array, data: Array, volatile: Volatile) -> Cut | None:
-    """Blot the value out of every head that has it, and only it, behind its tag."""
+def _cut_out(folders: pa.BinaryArray, offsets: Array, data: Array, volatile: VolatileValue) -> Cut | None:
+    """Mask the value in every head that has a value of this length after the tag."""
     at = pc.find_substring(folders, volatile.literal).to_numpy()
-    length, behind = volatile.length, len(volatile.literal)
-    begin = offsets[:-1] + FOLDERS + at + behind
+    length, tag = volatile.length, len(volatile.literal)
+    begin = offsets[:-1] + FOLDERS + at + tag
     rows = np.flatnonzero((at >= 0) & (begin + length < offsets[1:]))
     rows = rows[data[begin[rows] + length] == LESS]
     if not len(rows):
@@ -162,14 +161,14 @@ def _cut_out(folders: pa.BinaryArray, offsets: Array, data: Array, volatile: Vol
     values = items[begin[rows]].view(np.uint8).reshape(-1, length)
     plain = ~((values == LESS) | (values == AMPERSAND)).any(axis=1)
     rows, values = rows[plain], np.ascontiguousarray(values[plain])
-    items[begin[rows]] = np.void(BLOT * length)
+    items[begin[rows]] = np.void(MASK * length)
     ends = np.arange(0, length * len(rows) + 1, length, dtype=np.int32)
     texts = pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(values)])
     return Cut(volatile, rows, texts)
 
 
 def _of_rows(chunk: Chunk, cuts: Sequence[Cut]) -> list[Cut]:
-    """From heads to rows."""
+    """The cuts by row instead of by head."""
     result = []
     for cut in cuts:
         place = np.full(len(chunk.heads), -1, dtype=np.int64)
@@ -187,8 +186,8 @@ def _ascending(numbers: Array) -> bool:
 
 
 def restored(found: dict[str, Any], masked: Masked, heads: Sequence[Head], of_row: Array) -> bool:
-    """Put the values back into the columns; False when they cannot be told for sure. `heads` and `of_row`: the decoded
-    blotted heads and each row's number among them."""
+    """Put the values back into the columns; False when it is not certain where they belong. `heads`: the decoded masked
+    heads; `of_row`: the number of each row's head among them."""
     try:
         for cut in masked.cuts:
             if not _put_back(found, cut, heads, of_row):
@@ -199,24 +198,24 @@ def restored(found: dict[str, Any], masked: Masked, heads: Sequence[Head], of_ro
 
 
 def _put_back(found: dict[str, Any], cut: Cut, heads: Sequence[Head], of_row: Array) -> bool:
-    volatile, name = cut.volatile, shown_name(cut.volatile.slot)
+    volatile, name = cut.volatile, shown_name(cut.volatile.element)
     texts = cut.values.cast(pa.string())
     used = of_row[cut.rows]
     place = np.full(len(heads), -1, dtype=np.int64)
     for number in np.unique(used).tolist():
-        names = [shown for shown, value in heads[number].properties if shown != name or value == volatile.blot]
+        names = [shown for shown, value in heads[number].properties if shown != name or value == volatile.mask]
         place[number] = names.index(name) if name in names else -1
     if (place[used] < 0).any():
         return False
     if "properties" in found:
         found["properties"] = _with_items(found["properties"], cut.rows, place[used], texts)
-    if "recv_ts" in found and (volatile.slot.folder, volatile.slot.name) == ("usr", "received"):
+    if "recv_ts" in found and (volatile.element.folder, volatile.element.name) == ("usr", "received"):
         found["recv_ts"] = _with_values(found["recv_ts"], cut.rows, received_times(texts))
     return True
 
 
 def _with_items(maps: pa.MapArray, rows: Array, place: Array, texts: pa.Array) -> pa.MapArray:
-    """The maps of `rows` with another value at a place of each."""
+    """The maps with `texts` as the values at one place of each of `rows`."""
     offsets = maps.offsets.to_numpy()
     items = maps.items.slice(offsets[0], offsets[-1] - offsets[0])
     keys = maps.keys.slice(offsets[0], offsets[-1] - offsets[0])

@@ -36,14 +36,14 @@ _INDEX_TYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.ui
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """The numbers of a chunk's heads among all that a reader knows."""
+    """The numbers of a chunk's heads among all that a reader has seen."""
 
     among: Known
     generation: int
     numbers: np.ndarray[Any, Any]
 
     def still(self, among: Known) -> bool:
-        """Whether they are those of this reader, and mean what they meant."""
+        """Whether the numbers are of this reader and still valid."""
         return self.among is among and self.generation == among.generation
 
 
@@ -52,7 +52,7 @@ class Chunk:
     """Columns of consecutive messages."""
 
     places: list[tuple[str, int, int]]
-    """Queue, priority, rows: one entry for each run."""
+    """Queue, priority and number of rows of each run."""
     numbers: np.ndarray[Any, Any]
     put_micros: np.ndarray[Any, Any]
     heads: pa.BinaryArray
@@ -61,20 +61,20 @@ class Chunk:
     """Which head each row has."""
     bodies: pa.BinaryArray
     msg_ids: np.ndarray[Any, Any] | None
-    """rows x 24 bytes; NULs where the head or the number gives it."""
+    """rows x 24 bytes; NUL where the identifier is in the head or follows from the number."""
     correl_ids: np.ndarray[Any, Any] | None
     backouts: dict[int, int]
     numbered: Numbered | None = None
 
     @property
     def rows(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return len(self.numbers)
 
 
 @dataclass(slots=True)
 class _Part:
-    """Some rows of one frame."""
+    """A run and the frame it lies in."""
 
     run: MessageRun
     row: int
@@ -90,7 +90,7 @@ def read_chunks(
     backouts: dict[int, int] | None = None,
     heads: Known | None = None,
 ) -> Iterator[Chunk]:
-    """The messages of `runs` in chunks of about `rows`. `heads`: those the reader knows, which is added to."""
+    """The messages of `runs` in chunks of about `rows`. `heads`: those that the reader has seen; new ones are added."""
     segments = Segments(folder, pinned=True)
     parts: list[_Part] = []
     have = size = 0
@@ -128,7 +128,7 @@ def _joined(parts: list[_Part], backouts: dict[int, int], among: Known) -> Chunk
     counts = np.array([part.run.rows for part in parts])
     among.begin()
     head_of = _heads(parts, among)
-    heads, numbered = met(among)
+    heads, numbered = seen_heads(among)
     return Chunk(
         [(part.run.queue, part.run.priority, part.run.rows) for part in parts],
         _numbers(parts, counts),
@@ -144,14 +144,14 @@ def _joined(parts: list[_Part], backouts: dict[int, int], among: Known) -> Chunk
 
 
 def _numbers(parts: list[_Part], counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """first, first + 1, ... for each part."""
+    """Message numbers: first, first + 1, ... for each part."""
     starts = np.array([part.run.first for part in parts], dtype=np.int64)
     before = np.concatenate(([0], np.cumsum(counts)[:-1]))
     return np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(starts - before, counts)
 
 
 def _put_times(parts: list[_Part], counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The time of the frame, or the row's own where there is one."""
+    """Put times: the row's own, or the time of its frame."""
     times = np.repeat(np.array([part.frame.time for part in parts], dtype=np.int64), counts)
     at = 0
     for part in parts:
@@ -167,7 +167,7 @@ def _put_times(parts: list[_Part], counts: np.ndarray[Any, Any]) -> np.ndarray[A
 
 
 def _heads(parts: list[_Part], among: Known) -> np.ndarray[Any, Any]:
-    """The place of each row's head among those of the chunk."""
+    """The place of each row's head among the heads of the chunk."""
     indexes: list[np.ndarray[Any, Any]] = []
     last = -1
     places: np.ndarray[Any, Any]
@@ -200,7 +200,7 @@ def added(among: Known, heads: pa.BinaryArray) -> bytes:
     return among.add(mine, memoryview(data) if data is not None else b"")
 
 
-def met(among: Known) -> tuple[pa.BinaryArray, Numbered]:
+def seen_heads(among: Known) -> tuple[pa.BinaryArray, Numbered]:
     """The heads of the chunk that was added last, by their places."""
     bounds, data = among.values()
     heads = pa.Array.from_buffers(pa.binary(), len(bounds) // 4 - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
@@ -269,7 +269,7 @@ SCHEMA = pa.schema(
 
 
 def stream_bytes(chunks: Iterable[Chunk]) -> Iterator[bytes]:
-    """The stream in parts as they are made: nothing but the current chunk is held."""
+    """Chunks as the parts of a stream; only the current chunk is held in memory."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, SCHEMA) as writer:
         for chunk in chunks:
@@ -286,14 +286,14 @@ def _drained(sink: io.BytesIO) -> bytes:
 
 
 def read_stream(source: Any) -> Iterator[Chunk]:
-    """Chunks from a file-like source of such a stream."""
+    """Chunks from a stream in a file-like object."""
     with pa.ipc.open_stream(source) as reader:
         for batch in reader:
             yield from_batch(batch)
 
 
 def to_batch(chunk: Chunk) -> pa.RecordBatch:
-    """One chunk."""
+    """A chunk as a record batch of the stream."""
     counts = [rows for _, _, rows in chunk.places]
     names = list(dict.fromkeys(queue for queue, _, _ in chunk.places))
     numbers = np.repeat(np.array([names.index(queue) for queue, _, _ in chunk.places], dtype=np.int32), counts)
@@ -326,7 +326,7 @@ def _backouts(chunk: Chunk) -> pa.Array:
 
 
 def from_batch(batch: pa.RecordBatch) -> Chunk:
-    """One chunk again."""
+    """The chunk of a record batch."""
     queues, heads = batch.column("queue"), batch.column("head")
     names, priorities = queues.dictionary.to_pylist(), batch.column("priority").to_numpy()
     numbers = batch.column("seq").to_numpy()
@@ -350,7 +350,7 @@ def from_batch(batch: pa.RecordBatch) -> Chunk:
 
 
 def _places_of_rows(indexes: Any, priorities: Any, names: list[str]) -> list[tuple[str, int, int]]:
-    """Stretches of rows with the same queue and priority."""
+    """Queue, priority and number of consecutive rows that share them."""
     changes = np.flatnonzero((np.diff(indexes) != 0) | (np.diff(priorities) != 0)) + 1
     starts = [0, *changes.tolist()]
     ends = [*changes.tolist(), len(indexes)]

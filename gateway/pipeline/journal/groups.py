@@ -1,8 +1,8 @@
-"""Consumer groups: cursors, leases, and what may be purged. Records in, records out.
+"""Consumer groups: cursors, leases, and which messages may be purged. Pure functions from record to record.
 
 A group reads some queues for one driver at a time. Its cursor is the number below which everything has landed and is in
 Spark's commit log. Messages leave the queue later, when two further batches and the purge delay have passed: Spark does
-not sync its checkpoint, so after a power loss it may ask for the last batches again.
+not synchronise its checkpoint, so after a power loss it may ask for the last batches again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Mark = tuple[float, int]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """What the store keeps of a group."""
+    """A group, as its state record in the store holds it."""
 
     name: str
     queues: str
@@ -70,7 +70,7 @@ def shown(group: ConsumerGroup, lookup: Lookup) -> dict[str, Any]:
 
 
 def acquire(known: ConsumerGroup | None, wanted: ConsumerGroup, owner: str, ttl: float, now: float) -> ConsumerGroup:
-    """The lease for `owner`, with a new epoch. LeaseHeld while another owner's lease runs."""
+    """Give the lease to `owner`, with a new epoch. LeaseHeld while another owner's lease runs."""
     if known is None:
         known = wanted
     if known.queues != wanted.queues:
@@ -91,7 +91,7 @@ def acquire(known: ConsumerGroup | None, wanted: ConsumerGroup, owner: str, ttl:
 
 
 def is_dead(owner: str, here: str) -> bool:
-    """Whether an owner `host:process` was a process of this host that has ended."""
+    """Whether an owner, `host:process`, was a process of this host that has ended."""
     host, _, process = owner.rpartition(":")
     if host != here or not process.isdigit():
         return False
@@ -105,7 +105,7 @@ def is_dead(owner: str, here: str) -> bool:
 
 
 def held(known: ConsumerGroup | None, epoch: int) -> ConsumerGroup:
-    """The group, if this epoch still has the lease."""
+    """The group; LeaseLost unless the lease is still of this epoch."""
     if known is None or known.epoch != epoch:
         raise LeaseLost(
             "another driver has taken over this consumer group: two jobs use the same group; give one of them another"
@@ -114,12 +114,12 @@ def held(known: ConsumerGroup | None, epoch: int) -> ConsumerGroup:
 
 
 def renew(known: ConsumerGroup | None, epoch: int, ttl: float, now: float) -> ConsumerGroup:
-    """The lease runs on."""
+    """Renew the lease."""
     return replace(held(known, epoch), expires=now + ttl)
 
 
 def acknowledge(known: ConsumerGroup | None, epoch: int, cursor: int, ttl: float, now: float) -> ConsumerGroup:
-    """Everything below `cursor` is in the commit log. A cursor never goes back."""
+    """Move the cursor: everything below it is in the commit log. It never goes back."""
     group = held(known, epoch)
     if cursor <= group.cursor:
         return replace(group, expires=now + ttl)
@@ -127,26 +127,26 @@ def acknowledge(known: ConsumerGroup | None, epoch: int, cursor: int, ttl: float
 
 
 def thinned(marks: list[Mark]) -> list[Mark]:
-    """At most MARKS of them: every second old one goes, the newest stay."""
+    """At most MARKS marks: of the older half every second one is dropped."""
     while len(marks) > MARKS:
         marks = [*marks[0 : MARKS // 2 : 2], *marks[MARKS // 2 :]]
     return marks
 
 
 def moved(known: ConsumerGroup | None, name: str, cursor: int) -> ConsumerGroup:
-    """The cursor is set by hand, back or forth; whoever has the lease loses it."""
+    """Set the cursor by hand, back or forth. The owner of the lease loses it."""
     if known is None:
         raise WrongOption(f"there is no consumer group {name!r}: `mqgate pipeline status` lists them")
     return replace(known, cursor=cursor, marks=[], epoch=known.epoch + 1, owner="", expires=0.0)
 
 
 def release(known: ConsumerGroup | None, epoch: int) -> ConsumerGroup:
-    """The lease is given back."""
+    """Give the lease back."""
     return replace(held(known, epoch), owner="", expires=0.0)
 
 
 def purgeable(group: ConsumerGroup, now: float) -> int:
-    """Everything below this number may leave the queue, as far as this group is concerned."""
+    """The number below which this group needs no messages any more."""
     if not group.consume:
         return group.cursor
     old_enough = [cursor for when, cursor in group.marks[:-BATCHES_KEPT] if when + group.delay <= now]
@@ -155,7 +155,7 @@ def purgeable(group: ConsumerGroup, now: float) -> int:
 
 
 def due(groups: Iterable[ConsumerGroup], queues: Iterable[str], now: float) -> dict[str, int]:
-    """For each queue that a consuming group reads: the number below which no group needs its messages."""
+    """For each queue that a consuming group reads, the number below which no group needs its messages."""
     listed = list(groups)
     found: dict[str, int] = {}
     for queue in queues:
@@ -166,5 +166,5 @@ def due(groups: Iterable[ConsumerGroup], queues: Iterable[str], now: float) -> d
 
 
 def purged(group: ConsumerGroup, below: int) -> ConsumerGroup:
-    """What has been purged needs no marks."""
+    """Record a purge: marks below it are dropped."""
     return replace(group, purged=max(group.purged, below), marks=[mark for mark in group.marks if mark[1] > below])

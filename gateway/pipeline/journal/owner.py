@@ -1,7 +1,7 @@
-"""The store's owner as the pipeline uses it: groups in its state records, purges as ordinary takes, puts.
+"""What the pipeline writes into a store: consumer groups as state records, purges as takes, and puts.
 
-In the gateway the owner is the embedded queue manager; when no gateway runs, a driver opens the store for a moment.
-All calls are short and come from one thread.
+Only the process that owns the store can do this: a gateway's embedded queue manager, a drainer, or a driver that opens
+a stopped gateway's store for a moment. All calls are short and come from one thread.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 TRANSACTION_PREFIX = b"pipeline/put/"
 PURGE_STEP = 20_000
-"""PutColumns that leave in one unit of work: the owner's other work goes on in between."""
+"""Messages taken in one unit of work, so that the owner's other work goes on in between."""
 
 
 class Journal(Protocol):
-    """What is asked of a store: its index, and one durable step."""
+    """A store that this process owns: its index, and one durable step."""
 
     @property
     def index(self) -> Index:
-        """The index, not to be changed."""
+        """The index, to be read only."""
 
     def commit(self, unit: StoreUnit) -> None:
-        """Durable when this returns."""
+        """Apply one unit of work, durable when this returns."""
 
     def uses(self, runs: list[MessageRun]) -> dict[int, SegmentUse]:
         """The uses of the segments that runs lie in."""
@@ -47,7 +47,7 @@ class Journal(Protocol):
 
 
 class Owner:
-    """Cursors, leases and purges over a store that this process owns."""
+    """Cursors, leases, purges and puts, over a store that this process owns."""
 
     def __init__(self, journal: Journal, clock: Callable[[], float] = time.time) -> None:
         self.journal = journal
@@ -55,24 +55,24 @@ class Owner:
 
     @property
     def lookup(self) -> Lookup:
-        """Which messages lie where."""
+        """Lookups in the store's index."""
         return Lookup(self.journal.index)
 
     def groups(self) -> list[ConsumerGroup]:
-        """All groups."""
+        """All consumer groups."""
         return groups.groups_in(self.journal.index.state)
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """One group."""
+        """A group by its name."""
         record = self.journal.index.state.get(groups.STATE_PREFIX + name.encode())
         return ConsumerGroup.decode(record) if record else None
 
     def acquire(self, wanted: ConsumerGroup, owner: str, ttl: float) -> ConsumerGroup:
-        """Take the lease."""
+        """Give the group's lease to `owner`."""
         return self._save(groups.acquire(self.group(wanted.name), wanted, owner, ttl, self.clock()))
 
     def acknowledge(self, name: str, epoch: int, cursor: int, ttl: float) -> ConsumerGroup:
-        """Move the cursor, or only renew the lease when it stands there already and half of it has run."""
+        """Move the cursor and renew the lease. Nothing is written if neither has changed by much."""
         known = self.group(name)
         now = self.clock()
         group = groups.acknowledge(known, epoch, cursor, ttl, now)
@@ -88,7 +88,7 @@ class Owner:
         return self._save(groups.release(self.group(name), epoch))
 
     def remove(self, name: str) -> bool:
-        """Forget a group: it holds nothing back any more."""
+        """Delete a group, so that it keeps no messages on the queues."""
         group = self.group(name)
         if group is None:
             return False
@@ -96,23 +96,23 @@ class Owner:
         return True
 
     def set_cursor(self, name: str, cursor: int) -> ConsumerGroup:
-        """Back or forth, by hand."""
+        """Set the cursor by hand, back or forth."""
         return self._save(groups.moved(self.group(name), name, cursor))
 
     def purge(self, most: int = 1 << 62) -> int:
-        """Take what no group needs any more; how many messages. At most about `most`: the owner has other work."""
+        """Take the messages that no group needs any more, about `most` at a time; how many were taken."""
         known = self.groups()
         limits = groups.due(known, list(self.journal.index.queues), self.clock())
-        gone = 0
+        taken = 0
         for queue, below in limits.items():
-            gone += self._purge_queue(queue, below, most - gone)
-        if 0 < gone < most:
+            taken += self._purge_queue(queue, below, most - taken)
+        if 0 < taken < most:
             self._remember_purge(known, limits)
-        return gone
+        return taken
 
     def _purge_queue(self, queue: str, below: int, most: int) -> int:
-        gone = 0
-        while gone < most and (runs := self.lookup.runs(queue, 0, below, PURGE_STEP)):
+        taken = 0
+        while taken < most and (runs := self.lookup.runs(queue, 0, below, PURGE_STEP)):
             tokens: list[int] = []
             for run in runs:
                 first = token_of(run.priority, run.first)
@@ -120,8 +120,8 @@ class Owner:
             failpoint("purge.before")
             self.journal.commit(StoreUnit(takes=[LaneTakes(queue, b"", tokens)]))
             failpoint("purge.after")
-            gone += len(tokens)
-        return gone
+            taken += len(tokens)
+        return taken
 
     def _remember_purge(self, known: list[ConsumerGroup], limits: dict[str, int]) -> None:
         below = min(limits.values(), default=0)
@@ -136,7 +136,7 @@ class Owner:
     # ---- puts
 
     def put(self, target: PutTarget, messages: PutColumns, txn: str, batch: int) -> int:
-        """Put a batch and remember it in one unit of work; a batch of `txn` that was put before is not put again."""
+        """Put a batch and record its number in one unit of work. A batch of `txn` is put only once."""
         key = TRANSACTION_PREFIX + txn.encode()
         if txn and batch <= int(self.journal.index.state.get(key, b"-1")):
             return 0
@@ -155,13 +155,13 @@ class Owner:
 
 
 def uses_in(store: Store, runs: list[MessageRun]) -> dict[int, SegmentUse]:
-    """From the segments that a store has open."""
+    """The uses of the segments that runs lie in, of a store that is open here."""
     headers = {slot: store.ring.used[slot].header for slot in {slot_of(run.place >> ROW_BITS) for run in runs}}
     return {slot: SegmentUse(slot, header.serial, header.salt) for slot, header in headers.items() if header}
 
 
 class StoreJournal:
-    """A store that this process has opened itself."""
+    """A `Journal` over a store that this process has opened itself."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self.store = store
@@ -183,11 +183,11 @@ class StoreJournal:
         return uses_in(self.store, runs)
 
     def check_queue(self, queue: str) -> None:
-        """A stopped store knows no definitions that forbid it."""
+        """All queues may be put to: the definitions belong to the gateway."""
 
 
 class QueueManagerJournal:
-    """The store of a running embedded queue manager (`EmbeddedQueueManager.core`)."""
+    """A `Journal` over the store of a running embedded queue manager (`EmbeddedQueueManager.core`)."""
 
     def __init__(self, core: Any) -> None:
         self.core = core
@@ -199,7 +199,7 @@ class QueueManagerJournal:
         return index
 
     def commit(self, unit: StoreUnit) -> None:
-        """One frame, after what is on its way."""
+        """One frame, written after those that were submitted before."""
         with self.core.entered():
             self.core.commit(unit)
 
@@ -208,7 +208,7 @@ class QueueManagerJournal:
         return uses_in(self.core.store, runs)
 
     def check_queue(self, queue: str) -> None:
-        """A local queue it must be: the batch is one unit of work of this store."""
+        """WrongOption unless it is a local queue: the batch is one unit of work of this store."""
         if queue not in self.core.queues:
             raise WrongOption(
                 f"{queue} is not a local queue here: define it, or write to the queue an alias stands for"
@@ -217,7 +217,7 @@ class QueueManagerJournal:
 
 @contextmanager
 def opened(folder: Path, clock: Callable[[], float] = time.time) -> Iterator[Owner]:
-    """Own a stopped gateway's store for a moment. StoreInUse while a gateway runs."""
+    """Open a stopped gateway's store and own it for a moment. StoreInUse while a gateway runs."""
     store = Store.open(folder, clock=clock, options=StoreOptions(spare_segments=1, cache_bytes=1 << 20))
     try:
         yield Owner(StoreJournal(store, clock), clock)

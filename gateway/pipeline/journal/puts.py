@@ -1,6 +1,6 @@
-"""Rows to messages: what the sink puts. A head for each distinct descriptor and properties, bodies as they are.
+"""Messages to be put, built from rows: one head for each distinct descriptor and set of properties, bodies as they are.
 
-Bytes in, bytes out: parts travel from Spark's tasks to its driver, and to a gateway, as small Arrow streams.
+Parts of a batch travel from Spark's tasks to its driver, and on to a gateway, as small Arrow streams.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.pipeline.errors import WrongOption
 
 
 class PutTarget(NamedTuple):
-    """Where a batch goes, and how."""
+    """The queue that a batch is put on, and the attributes of its messages."""
 
     queue: str
     priority: int
@@ -26,15 +26,15 @@ class PutTarget(NamedTuple):
 
 @dataclass(slots=True)
 class PutColumns:
-    """Parallel columns, as the store takes them."""
+    """Heads and bodies as parallel columns, as the store takes them."""
 
     heads: list[bytes] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
 
 
 def encode_part(batch: Any, template: Mapping[str, Any]) -> Any:
-    """Rows as a batch of heads (by dictionary) and bodies. Columns used: payload; and if there mqmd with headers (the
-    message as it was), otherwise properties, topic, correl_id, format."""
+    """Rows as a batch of heads (dictionary-encoded) and bodies. Columns used: payload; with mqmd and headers a message
+    is put as it was, otherwise its head is built from properties, topic, correl_id and format."""
     import pyarrow as pa
 
     names = set(batch.schema.names)
@@ -65,7 +65,7 @@ def _built(batch: Any, names: set[str], template: Mapping[str, Any]) -> list[byt
 
 
 def build_head(template: Mapping[str, Any], row: Mapping[str, Any]) -> bytes:
-    """Descriptor, and an MQRFH2 where there are properties or a topic."""
+    """An MQMD, and an MQRFH2 if there are properties or a topic."""
     body_format = str(row.get("format") or template["format"]).encode()[:8].ljust(8)
     fields: dict[str, Any] = {"persistence": template["persistence"], "priority": template["priority"]}
     if template.get("expiry", -1) >= 0:

@@ -1,7 +1,7 @@
-"""The pipeline's part of the administration API: groups, plans, and messages as an Arrow stream. No HTTP library.
+"""The pipeline's part of the administration API: consumer groups, extents, and messages as an Arrow stream.
 
-Whoever serves HTTP calls `handle` and sends what comes back; answers that are long are iterators, so that a slow reader
-costs memory for one chunk only. Authentication is the caller's.
+It uses no HTTP library: a gateway's administration port or a drainer's server authenticates the request, calls `handle`
+and sends the reply. Long replies are iterators, so that a slow reader costs memory for one chunk only.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
 CHUNK_ROWS = 20_000
 PURGE_AT_ONCE = 100_000
-"""Two batches' worth with each acknowledgement: purging keeps up and the gateway is not kept from its devices."""
+"""Two batches' worth with each acknowledgement: purging keeps up, and devices are not kept waiting."""
 PREFIX = "/api/pipeline/"
 
 
 class Reply(NamedTuple):
-    """What to send."""
+    """An HTTP reply; its body may be generated while it is sent."""
 
     status: int
     content_type: str
@@ -40,7 +40,7 @@ Query = Mapping[str, str]
 
 
 class PipelineService:
-    """See the module. `folder` is the journal's."""
+    """Answers requests to a journal in `folder`."""
 
     def __init__(self, owner: Owner, folder: Path) -> None:
         self.owner = owner
@@ -132,7 +132,7 @@ class PipelineService:
         return {"messages": self.owner.lookup.count(query["queues"], int(query["from"]), int(query["to"]))}
 
     def _messages(self, query: Query) -> Iterator[bytes]:
-        """The messages between two numbers: looked up at once, read from the files as they are sent."""
+        """The messages between two numbers: looked up now, read from the files while they are sent."""
         from gateway.pipeline.journal.chunks import stream_bytes
 
         low, high = int(query.get("from", "0")), int(query["to"])

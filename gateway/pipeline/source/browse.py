@@ -1,8 +1,7 @@
-"""Queues of IBM MQ as a batch read, by browsing: for looking at what is there, dead letters above all. Nothing is
-taken.
+"""Batch reads of IBM MQ queues by browsing, for instance to look at dead letters. The messages stay on the queues.
 
-Browsing gives no numbers that could be read again (`seq` is the place in this browse), so streams go through a drainer.
-One task for each queue, over a connection of its own.
+A browse has no message numbers that could be read again (`seq` is the position in this browse), so streams go through a
+drainer. Each queue is browsed by one task over a connection of its own.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ ONLY_LOOKING = (
 )
 
 
-class Server(NamedTuple):
-    """How to reach the queue manager. The password is read where it is used."""
+class QueueManagerAddress(NamedTuple):
+    """How to connect to the queue manager. The password is read from its file where it is used."""
 
     name: str
     connection: str
@@ -41,7 +40,7 @@ class Server(NamedTuple):
     driver: str
 
     def connect(self) -> Any:
-        """A session of the binding. QueueUnreachable says what is wrong."""
+        """A session of the binding. QueueUnreachable says why there is none."""
         from gateway.backends.ibm.driver import ConnectSettings, load
         from gateway.errors import DriverUnavailable
         from gateway.mq.reason_policy import explain
@@ -59,14 +58,14 @@ class Server(NamedTuple):
 
 
 class BrowsePiece(NamedTuple):
-    """One queue."""
+    """One queue; `high` bounds the position in the browse."""
 
-    server: Server
+    server: QueueManagerAddress
     queue: str
     high: int
 
     def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
-        """Its messages in the queue's order, as they are at this moment."""
+        """The messages that are on the queue now, in its order."""
         del heads
         from gateway.pipeline.drain.ibm_queue import GotMessage, browsed
 
@@ -89,7 +88,7 @@ class BrowsePiece(NamedTuple):
 
 
 def chunk_of(queue: str, messages: list[Any], first: int) -> Any:
-    """Columns of browsed messages, heads shared as the store would share them."""
+    """The columns of browsed messages, with heads shared as a store shares them."""
     import numpy as np
     import pyarrow as pa
 
@@ -119,10 +118,10 @@ def _runs(queue: str, priorities: list[int]) -> list[tuple[str, int, int]]:
 
 
 class BrowseAccess:
-    """Batch reads only; everything that needs numbers is refused."""
+    """Batch reads only: all that needs message numbers is refused."""
 
     def __init__(self, options: Options) -> None:
-        self.server = Server(
+        self.server = QueueManagerAddress(
             options.queue_manager, options.connection, options.channel, options.ccdt, options.user,
             options.password_file, options.cipher, options.key_repository, options.driver,
         )  # fmt: skip
@@ -131,12 +130,12 @@ class BrowseAccess:
             raise WrongOption(f"option 'queue' is {options.queue!r}: name the queues of IBM MQ one by one, with commas")
 
     def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> BatchExtent:
-        """How many there are: asked of the queue manager, which also says whether the queues exist."""
+        """The depth of the queues, which the queue manager is asked for; MQ's error tells when one does not exist."""
         del queues, low, rows, size
         session = self.server.connect()
         try:
             return BatchExtent(
-                EVERYTHING, sum(int(session.inquire(one, mq.MQIA_CURRENT_Q_DEPTH)) for one in self.queues)
+                EVERYTHING, sum(int(session.inquire(name, mq.MQIA_CURRENT_Q_DEPTH)) for name in self.queues)
             )
         except MQError as error:
             raise QueueUnreachable(str(error)) from error
@@ -144,7 +143,7 @@ class BrowseAccess:
             session.disconnect()
 
     def pieces(self, queues: str, low: int, high: int, parts: int) -> list[Piece]:
-        """One for each queue."""
+        """One part for each queue."""
         del queues, low, parts
         return [BrowsePiece(self.server, queue, high) for queue in self.queues]
 

@@ -1,4 +1,7 @@
-"""A running gateway's queues through its administration port: cursors by JSON, messages as an Arrow stream."""
+"""Queues over HTTP, from a gateway's administration port or a drainer: cursors by JSON, messages as an Arrow stream.
+
+The other side is `journal/service.py`.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ TIMEOUT = 60.0
 _ERRORS = {kind.__name__: kind for kind in (LeaseHeld, LeaseLost, DataLost, WrongOption)}
 
 
-class Address(NamedTuple):
-    """Where a gateway is and what to show it. The token is read from its file where it is used, never logged."""
+class HttpAddress(NamedTuple):
+    """URL and credentials. The token is read from its file where it is used, and never logged."""
 
     url: str
     token: str
@@ -33,10 +36,10 @@ class Address(NamedTuple):
     ca_file: str
 
     def open(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Any:
-        """The open answer. Its errors are told as what they are."""
+        """The open response. Errors of the service are raised again under their own class."""
         url = f"{self.url}/api/pipeline/{path}?{urllib.parse.urlencode(query)}"
         data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(url, data=data, method=method)  # noqa: S310 - http and https only, see below
+        request = urllib.request.Request(url, data=data, method=method)  # noqa: S310 - http and https only, checked below
         if request.type not in ("http", "https"):
             raise WrongOption(f"option 'url' is {self.url!r}: write http://host:port or https://host:port")
         token = self._token()
@@ -45,12 +48,12 @@ class Address(NamedTuple):
         try:
             return urllib.request.urlopen(request, timeout=TIMEOUT, context=self._tls())  # noqa: S310
         except urllib.error.HTTPError as error:
-            raise _told(self.url, error) from error
+            raise _error_of(self.url, error) from error
         except (OSError, http.client.HTTPException) as error:
             raise QueueUnreachable(f"{self.url} does not answer ({error}): is the gateway running there?") from error
 
     def call(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
-        """The JSON answer."""
+        """The response as JSON."""
         with self.open(method, path, query or {}, body) as answer:
             return json.load(answer)
 
@@ -61,26 +64,26 @@ class Address(NamedTuple):
         return ssl.create_default_context(cafile=self.ca_file or None) if self.url.startswith("https") else None
 
 
-def _told(url: str, error: urllib.error.HTTPError) -> PipelineError:
+def _error_of(url: str, error: urllib.error.HTTPError) -> PipelineError:
     if error.code in (401, 403):
         return QueueUnreachable(f"{url} refuses the token: give the gateway's admin token with option tokenFile")
     try:
-        told = json.loads(error.read())
-        return _ERRORS.get(told.get("kind", ""), PipelineError)(told["error"])
+        answer = json.loads(error.read())
+        return _ERRORS.get(answer.get("kind", ""), PipelineError)(answer["error"])
     except (ValueError, KeyError, AttributeError):
         return QueueUnreachable(f"{url} answers {error.code} {error.reason}: is this a gateway's administration port?")
 
 
 class HttpPiece(NamedTuple):
-    """A range of numbers to be fetched."""
+    """A range of message numbers that a task fetches."""
 
-    address: Address
+    address: HttpAddress
     queues: str
     low: int
     high: int
 
     def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
-        """As the gateway sends them; it chooses the size."""
+        """The chunks that the gateway sends, in the size that it chooses."""
         from gateway.pipeline.journal.chunks import read_stream
 
         del rows, heads
@@ -90,10 +93,10 @@ class HttpPiece(NamedTuple):
 
 
 class HttpAccess:
-    """Everything through the gateway."""
+    """Cursors and messages through the gateway."""
 
     def __init__(self, options: Options) -> None:
-        self.address = Address(options.url, options.token, options.token_file, options.ca_file)
+        self.address = HttpAddress(options.url, options.token, options.token_file, options.ca_file)
 
     def acquire(self, wanted: ConsumerGroup, owner: str, ttl: float) -> ConsumerGroup:
         """Take the group's lease."""
@@ -110,17 +113,17 @@ class HttpAccess:
         self.address.call("POST", "release", body={"name": name, "epoch": epoch})
 
     def extent(self, queues: str, low: int, rows: int | None, size: int | None = None) -> BatchExtent:
-        """As the gateway's own index has it."""
+        """From the gateway's own index."""
         query = {"queues": queues, "from": low, "rows": rows or 0, "bytes": size or 0}
-        told = self.address.call("GET", "extent", query)
-        return BatchExtent(told["next"], told["messages"])
+        answer = self.address.call("GET", "extent", query)
+        return BatchExtent(answer["next"], answer["messages"])
 
     def number_at(self, queues: str, micros: int) -> int:
-        """As the gateway finds it in its files."""
+        """The gateway looks into its files."""
         return int(self.address.call("GET", "since", {"queues": queues, "micros": micros})["next"])
 
     def count(self, queues: str, low: int, high: int) -> int:
-        """Messages that are there between two numbers."""
+        """How many messages are on the queues between two numbers."""
         return int(self.address.call("GET", "count", {"queues": queues, "from": low, "to": high})["messages"])
 
     def pieces(self, queues: str, low: int, high: int, parts: int) -> list[Piece]:
@@ -141,7 +144,7 @@ class HttpAccess:
 
 
 def split_range(low: int, high: int, parts: int, least: int = 1) -> list[tuple[int, int]]:
-    """`parts` nearly equal pieces, none under `least` rows unless it is the only one."""
+    """`parts` nearly equal ranges, none under `least` numbers unless it is the only one."""
     rows = high - low
     parts = max(1, min(parts, rows // max(1, least)))
     cuts = [low + rows * part // parts for part in range(parts + 1)]

@@ -23,7 +23,7 @@ SPARKS_OWN = ("checkpointlocation", "mode")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All of them; a reader uses what it needs."""
+    """All options; readers and writers use those they need."""
 
     path: str = ""
     url: str = ""
@@ -67,7 +67,7 @@ class Options:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
-        """From Spark's options, whose names ignore case. Unknown ones are refused: a typing error is never silent."""
+        """From Spark's options, whose names ignore case. Unknown names are refused: no typing error is silent."""
         known = {name.lower(): name for name in NAMES}
         text = {known[name.lower()]: value for name, value in given.items() if name.lower() in known}
         unknown = [name for name in given if name.lower() not in known and name.lower() not in SPARKS_OWN]
@@ -114,11 +114,6 @@ class Options:
             key_repository=text.get("keyRepository", ""),
             driver=_choice(text, "driver", ("auto", "ibmmq", "pymqi")),
         )
-
-    @property
-    def stream(self) -> str:
-        """What these messages are called in a manifest."""
-        return f"{self.queue_manager}:{self.queue}"
 
 
 def _folder(text: Mapping[str, str], name: str) -> str:
@@ -196,7 +191,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+")
 
 
 def plain_folder(given: str) -> str:
-    """The folder's path, also of file:///path. Wrong for what lies behind another scheme."""
+    """The path of a folder, also from file:///path. Wrong for other URI schemes."""
     found = _SCHEME.match(given)
     if found is None:
         return given

@@ -64,35 +64,31 @@ class MqQueueDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in format() and USING."""
+        """The name for format() and USING."""
         return "mqqueue"
 
     def schema(self) -> Any:
-        """The columns asked for; with staging, what is told of the files they are in."""
+        """The columns asked for; with staging, those that describe files (`FILES`)."""
         options = self.parsed
         return spark_schema(
             FILES if options.staging else select_columns(options.columns, include_raw=options.include_raw)
         )
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Everything between two numbers, once. With pushdown only when asked for: Spark refuses it otherwise."""
+        """A batch read. Spark refuses a reader with pushdown unless its setting allows it, so pushdown is an option."""
         pushdown = self.parsed.pushdown and not self.parsed.staging
         return (PushdownReader if pushdown else QueueReader)(self.parsed, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
-        """What comes, in batches."""
+        """A streaming read."""
         return QueueStreamReader(self.parsed, schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        """Rows to a queue."""
-        from gateway.pipeline.source.source import QueueWriter
-
+        """A batch write."""
         return QueueWriter(self.parsed, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
-        """The batches of a stream to a queue, each once."""
-        from gateway.pipeline.source.source import QueueStreamWriter
-
+        """A streaming write, each batch once."""
         checkpoint = dict(self.options).get("checkpointlocation", "")
         return QueueStreamWriter(self.parsed, schema, overwrite=overwrite, checkpoint=checkpoint)
 
@@ -115,7 +111,7 @@ def access_of(options: Options) -> QueueAccess:
 
 
 class QueuePartition(InputPartition):
-    """A part of a batch."""
+    """A part of a batch; without a piece there is nothing to read."""
 
     def __init__(self, piece: Piece | None, bounds: Bounds | None = None) -> None:
         super().__init__(None)
@@ -124,7 +120,7 @@ class QueuePartition(InputPartition):
 
 
 class QueueReader(DataSourceReader):
-    """Backfill and replay: all that lies between two numbers or times."""
+    """Batch read, for backfill and replay: all messages between two numbers or times."""
 
     def __init__(self, options: Options, schema: Any) -> None:
         self.tasks = TaskReader.of(options, schema)
@@ -133,7 +129,7 @@ class QueueReader(DataSourceReader):
         )
 
     def partitions(self) -> list[QueuePartition]:
-        """The plan is a snapshot: what comes later is not read."""
+        """The parts of a snapshot: messages put later are not read."""
         options, access = self.tasks.options, access_of(self.tasks.options)
         end = access.extent(options.queue, self.bounds.low, None)
         high = end.next if self.bounds.high is None else min(self.bounds.high, end.next)
@@ -147,16 +143,16 @@ class QueueReader(DataSourceReader):
 
 
 class PushdownReader(QueueReader):
-    """The same with conditions on seq taken over from Spark."""
+    """Batch read that takes over Spark's conditions on seq."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Those that are not taken over go back to Spark."""
+        """Narrow the bounds; return the filters that are left for Spark."""
         self.bounds, left = push(self.bounds, filters)
         return left
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module for the order of calls."""
+    """Streaming read. The module's docstring says in which order Spark makes the calls."""
 
     def __init__(self, options: Options, schema: Any) -> None:
         self.tasks = TaskReader.of(options, schema)
@@ -173,14 +169,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: BatchExtent | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get a reader too, and need nothing of the driver's."""
+        """Without what belongs to the driver: tasks get a copy of the reader too."""
         return {**self.__dict__, "_access": None, "_lease": None, "_until": None}
 
     # ---- the driver's side
 
     @property
     def access(self) -> QueueAccess:
-        """Opened when first needed, in the process that plans."""
+        """The access, opened when first needed, in the process that plans."""
         if self._access is None:
             self._access = access_of(self.options)
         return self._access
@@ -200,15 +196,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"messages": 0, "next": start}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What one batch may have."""
+        """The limit of one batch."""
         return ReadMaxRows(self.options.max_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is all there is."""
+        """The query ends with the messages that are on the queues now."""
         self._until = self.access.extent(self.options.queue, 0, None)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """The batch that ended at `start` is in the commit log: it is acknowledged here. Then the end of the next."""
+        """Acknowledge the batch that ended at `start`, which is in the commit log; return the end of the next one."""
         lease = self._leased()
         failpoint("commitlog.after")
         failpoint("plan.before")
@@ -234,7 +230,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"messages": start["messages"] + found.messages, "next": high}
 
     def _waited(self, start: Offset, rows: int | None, size: int | None) -> BatchExtent:
-        """Look again for a bounded time, so that an idle query need not run empty triggers."""
+        """Ask again for a bounded time, so that an idle query need not run empty triggers."""
         until = time.monotonic() + self.options.idle_wait
         while True:
             found = self.access.extent(self.options.queue, start["next"], rows, size)
@@ -243,21 +239,21 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(0.02)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """For the backlog in the query's progress: counted on from the end of the last batch."""
+        """For the backlog in the query's progress: the messages after the end of the last batch."""
         if self._end is None:
             return None
         there = self.access.extent(self.options.queue, self._end["next"], None)
         return {"messages": self._end["messages"] + there.messages, "next": there.next}
 
     def partitions(self, start: Offset, end: Offset) -> list[QueuePartition]:
-        """Spark has logged the batch. Its messages must still all be there. After a restart this comes before
-        latestOffset, and without the lease another driver may be landing the same batch."""
+        """Cut a batch that Spark has logged into parts. All its messages must still be there. After a restart Spark
+        calls this before latestOffset; without the lease another driver could be landing the same batch."""
         self._leased()
         failpoint("offsets.after")
         low, high, planned = start["next"], end["next"], end["messages"] - start["messages"]
         if high <= low:
-            # The checkpoint lost its newest files: its first batch is still logged, and lies before startingSeq, where
-            # a job that has landed it begins. Nothing of it is wanted.
+            # The checkpoint lost its newest files: its first batch is still logged, but ends before startingSeq, where
+            # a job that has landed it begins.
             return [QueuePartition(None)]
         pieces = self.access.pieces(self.options.queue, low, high, parts_for(self.options, planned))
         found = self.access.count(self.options.queue, low, high)
@@ -270,12 +266,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [QueuePartition(piece) for piece in pieces]
 
     def commit(self, end: Offset) -> None:
-        """Spark calls this before the next batch; the same as in latestOffset."""
+        """Acknowledge, as latestOffset does: Spark calls this before the next batch."""
         lease = self._leased()
         self.access.acknowledge(self.group, lease.epoch, end["next"], self.options.lease_ttl)
 
     def stop(self) -> None:
-        """The lease is given back, so that the next driver need not wait for it."""
+        """Give the lease back, so that the next driver need not wait for it."""
         if self._lease is not None and self._access is not None:
             self._access.release(self.group, self._lease.epoch)
             self._lease = None
@@ -288,7 +284,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def limits(limit: ReadLimit, options: Options) -> tuple[int | None, int | None]:
-    """Rows and bytes of one batch."""
+    """The most rows and bytes of one batch."""
     if isinstance(limit, ReadMaxRows):
         return limit.max_rows, options.max_bytes
     if isinstance(limit, ReadMaxBytes):
@@ -299,17 +295,17 @@ def limits(limit: ReadLimit, options: Options) -> tuple[int | None, int | None]:
 
 
 def parts_for(options: Options, rows: int) -> int:
-    """As many partitions as asked for, fewer for few rows."""
+    """The number of partitions: as asked for, fewer for few rows."""
     return max(1, min(options.partitions, rows // LEAST_ROWS))
 
 
 @dataclass
 class TaskMessages(WriterCommitMessage):
-    """What one task has made."""
+    """The messages that one task has made."""
 
     data: bytes
     file: str = ""
-    """Where the messages lie instead, with option staging."""
+    """With option staging, the file that holds the messages instead."""
 
     def read(self) -> bytes:
         """The messages."""
@@ -317,8 +313,8 @@ class TaskMessages(WriterCommitMessage):
 
 
 def staged(folder: str, data: bytes) -> TaskMessages:
-    """A task's messages as a file on a folder that driver and executors share, so that they need not travel through
-    Spark's messages."""
+    """Write a task's messages to a file on a folder that driver and executors share, so that Spark need not carry
+    them."""
     target = Path(folder) / f"{secrets.token_hex(8)}.arrow"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(data)
@@ -326,14 +322,14 @@ def staged(folder: str, data: bytes) -> TaskMessages:
 
 
 def drop(messages: list[Any]) -> None:
-    """Staged files have served."""
+    """Delete the staged files."""
     for message in messages:
         if message is not None and message.file:
             Path(message.file).unlink(missing_ok=True)
 
 
 class _Writing:
-    """What both writers share."""
+    """What the batch writer and the stream writer share."""
 
     def __init__(self, options: Options, schema: Any, *, overwrite: bool, checkpoint: str = "") -> None:
         if overwrite:
@@ -348,7 +344,7 @@ class _Writing:
         )
 
     def write(self, iterator: Iterator[Any]) -> TaskMessages:
-        """In a task: rows to messages."""
+        """In a task: make messages of rows."""
         options = self.options
         template = {
             "persistence": options.persistence,
@@ -360,30 +356,30 @@ class _Writing:
         return staged(options.staging, data) if options.staging else TaskMessages(data)
 
     def put(self, messages: list[Any], batch: int) -> int:
-        """In the driver: all parts at once."""
+        """In the driver: put the messages of all tasks in one unit of work."""
         options = self.options
-        sending = PutTarget(options.queue, options.priority, options.expiry, options.persistence == 1)
+        target = PutTarget(options.queue, options.priority, options.expiry, options.persistence == 1)
         parts = [message.read() for message in messages if message is not None]
-        done = access_of(options).put(sending, parts, self.txn, batch)
+        count = access_of(options).put(target, parts, self.txn, batch)
         drop(messages)
-        return done
+        return count
 
     def abort(self, messages: list[Any], batchId: int = 0) -> None:  # noqa: N803, ARG002
-        """Nothing has been put yet."""
+        """Delete staged files; nothing was put."""
         drop(messages)
 
 
 class QueueWriter(_Writing, DataSourceArrowWriter):
-    """`df.write.format("mqqueue")`: with option txn a repetition adds nothing."""
+    """`df.write.format("mqqueue")`. With option txn, writing the same again adds nothing."""
 
     def commit(self, messages: list[Any]) -> None:
-        """All tasks are done."""
+        """Called when all tasks are done."""
         self.put(messages, 0)
 
 
 class QueueStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("mqqueue")`: batches by the query's checkpoint, or option txn."""
+    """`df.writeStream.format("mqqueue")`. The query's checkpoint, or option txn, names its batches."""
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        """All tasks of the batch are done."""
+        """Called when all tasks of the batch are done."""
         self.put(messages, batchId)

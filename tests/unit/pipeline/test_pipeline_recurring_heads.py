@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gateway.pipeline.decode.row_decoder import come_back
+from gateway.pipeline.decode.row_decoder import few_distinct_heads
 
 REMEMBERED = 32_768
 
@@ -16,7 +16,7 @@ def told(chunks: list[set[int]]) -> list[bool]:
     seen: set[int] = set()
     found = []
     for chunk in chunks:
-        found.append(come_back(len(chunk), len(chunk & seen), len(seen), REMEMBERED))
+        found.append(few_distinct_heads(len(chunk), len(chunk & seen), len(seen), REMEMBERED))
         seen |= chunk
     return found
 
@@ -33,7 +33,7 @@ def test_a_fleet_is_known_by_its_third_chunk(devices: int) -> None:
     assert all(later)
 
 
-def test_heads_that_all_differ_never_come_back() -> None:
+def test_heads_that_all_differ_never_few_distinct_heads() -> None:
     assert not any(told([set(range(1000 * n, 1000 * n + 1000)) for n in range(200)]))
 
 
