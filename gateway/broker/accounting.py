@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gateway.bridge.segments import is_further
-from gateway.broker.publish.fast import length_of
+from gateway.broker.publish.columns import length_of
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Batch, Row

@@ -20,8 +20,10 @@ from gateway.broker.deliver.fan_out import FanOut
 from gateway.broker.deliver.handover import Handover
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.limits import Limits
-from gateway.broker.publish import fast
-from gateway.broker.publish.plain import Publishing
+from gateway.broker.publish.columns import pair
+from gateway.broker.publish.fast import FastLane
+from gateway.broker.publish.plain import PlainLane
+from gateway.broker.publish.publications import Publications
 from gateway.broker.publish.qos2 import StagedRuns, Staging
 from gateway.broker.publish.queue_rows import QueueRows
 from gateway.broker.publish.retained import Retained
@@ -60,31 +62,35 @@ class Engine(Context):
         super().__init__(queue_manager, scheduler, limits, access, counters)
         self.context: Context = self
         self.router = router
-        self.retained = Retained(self)
+        self.retained = Retained(self.context)
         self.reports = Reports(self.context)
         self.expiry = Expiry(self.context, self.reports)
         self.requests = Requests(self.context)
         self.fan_out = FanOut(self.context, router, self.expiry)
         self.in_flight = InFlight(self.context, router, self.reports)
         self.handover = Handover(self.context, router, self.fan_out, self.reports, self.retained)
-        self.queue_rows = QueueRows(self)
-        self.publishing = Publishing(self)
-        self.staging = Staging(self)
         self.subscribing = Subscribing(self)
         self.connecting = Connecting(self)
         self.failures = Failures(self)
         self.parking = Parking(self)
-        self.staged_runs = StagedRuns(self)
+        self.queue_rows = QueueRows(self.context, router, self.parking)
+        self.publications = Publications(
+            self.context, router, self.queue_rows, self.retained, self.fan_out, self.parking
+        )
+        self.staged_runs = StagedRuns(self.context, self.parking)
+        self.staging = Staging(self.context, self.publications, self.staged_runs)
+        self.plain_lane = PlainLane(self.context, self.publications, self.staging, self.fan_out, self.in_flight)
+        self.fast_lane = FastLane(self.context, self.publications, self.staging, self.staged_runs)
         self.answers = Answers(self.context, self.parking)
         self.sys_topics = SysTopics(self)
         self.owning = owning_of(self, queue_manager)
         """Set where other gateways keep their sessions on the same state queues."""
-        router.engine = self
+        router.context = self.context
         self.write = self.answers.write
         self.ended = self.connecting.ended
         self.refuse_connect = self.connecting.refuse_malformed
         self._submitting = False
-        self.handlers = self._handlers()
+        self.plain_lane.handlers = self._handlers()
 
     @property
     def far(self) -> Asks | None:
@@ -101,7 +107,7 @@ class Engine(Context):
         handlers: list[Callable[[Connection, Any], None]] = [self._server_only] * 16
         for kind, handler in {
             1: self.connecting.connect,
-            3: self.publishing.publish,
+            3: self.plain_lane.publish,
             4: self.in_flight.puback,
             5: self.in_flight.pubrec,
             6: self.staging.pubrel,
@@ -145,11 +151,11 @@ class Engine(Context):
         if connection.state == ONLINE:
             if chunk.startswith(PLAIN_PUBACK) and connection.reader.held is None:
                 chunk = self.in_flight.settle_chunk(connection, chunk)
-            rest = fast.take_chunk(self, connection, chunk) if chunk else b""
+            rest = self.fast_lane.take_chunk(connection, chunk) if chunk else b""
             if rest:
-                self.publishing.packets(connection, connection.reader.feed(rest))
+                self.plain_lane.packets(connection, connection.reader.feed(rest))
             else:
-                self.publishing.check_in_flight(connection)
+                self.plain_lane.check_in_flight(connection)
         else:
             packets = connection.reader.feed(chunk)
             if packets:
@@ -160,7 +166,7 @@ class Engine(Context):
 
     def received_each(self, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:
         """A few bytes of several connections: plain publications are taken in together, the others returned."""
-        return fast.take_round(self, arrived)
+        return self.fast_lane.take_round(arrived)
 
     def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
         """The socket is gone."""
@@ -291,7 +297,7 @@ class Engine(Context):
             out[:] = map(add, out, answered)
         greeted = self.answers.acknowledge(batch)
         for owner, (staged, ids) in batch.staged.items():
-            fast.pair(owner.staged_tokens, ids, staged.tokens)
+            pair(owner.staged_tokens, ids, staged.tokens)
         if batch.run_changes:
             self.staged_runs.committed(batch)
         if batch.deliveries:

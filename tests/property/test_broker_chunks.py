@@ -207,18 +207,18 @@ def test_wrong_arguments_are_errors(call, arguments):
 def test_a_run_is_taken_whole():
     sender = Side(5, compiled=True)
     chunk = b"".join(writer.encode_publish(5, b"q/%d" % (n % 3), b"x" * n, 1, packet_id=n) for n in range(1, 9))
-    assert fast.take_chunk(sender.bench.engine, sender.device.connection, chunk + chunk[:5]) == chunk[:5]
+    assert sender.bench.engine.fast_lane.take_chunk(sender.device.connection, chunk + chunk[:5]) == chunk[:5]
     assert sender.bench.engine.batch.rows == 8
 
 
 def test_a_window_of_qos_2_is_taken_whole():
     sender = Side(4, compiled=True)
     chunk = b"".join(writer.encode_publish(4, b"q/1", b"x" * n, 2, packet_id=n) for n in range(1, 9))
-    assert fast.take_chunk(sender.bench.engine, sender.device.connection, chunk) == b""
+    assert sender.bench.engine.fast_lane.take_chunk(sender.device.connection, chunk) == b""
     sender.bench.engine.flush()
     sender.bench.queues.commit()
     released = writer.encode_acks(p.PUBREL, range(1, 9))
-    assert fast.take_chunk(sender.bench.engine, sender.device.connection, released + chunk) == b""
+    assert sender.bench.engine.fast_lane.take_chunk(sender.device.connection, released + chunk) == b""
     assert sender.bench.engine.batch.rows == 16
     assert len(next(iter(sender.bench.engine.batch.released.values()))) == 8
 
@@ -282,7 +282,7 @@ def test_heads_are_those_of_the_routes_whatever_the_neighbours():
     sender = Side(4, compiled=True)
     topics = [b"q/1", b"q/2", b"q/2", b"q/3", b"q/1"]
     chunk = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(topics, 1))
-    fast.take_chunk(sender.bench.engine, sender.device.connection, chunk)
+    sender.bench.engine.fast_lane.take_chunk(sender.device.connection, chunk)
     (puts,) = sender.bench.engine.batch.puts.values()
     routes = [sender.device.connection.caches[2][topic] for topic in topics]
     assert [id(head) for head in puts.heads] == [id(route.head) for route in routes]

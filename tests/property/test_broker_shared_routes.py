@@ -54,7 +54,7 @@ STEPS = st.lists(
 def said(route):
     plan = route.plan
     return (
-        route.topic, route.wire_topic, route.first, route.error, route.error_text, route.policies, route.run,
+        route.topic, route.wire_topic, route.first, route.error, route.error_text, route.policies, route.address,
         route.rows, route.head,
         [route.tails.get(number, route.tails[number]) for number in (0, 1, 65535)] if route.head else (),
         route.receivers, route.shared, route.rule, route.fast_path, route.version == route.changes[0],

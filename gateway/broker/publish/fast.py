@@ -9,12 +9,13 @@ Both lanes have the same result, which the tests compare.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.broker.answers import PUBACKS
 from gateway.broker.batch import Move
+from gateway.broker.publish.qos2 import PUBREL
 from gateway.broker.publish.route import FastPath, Route
 from gateway.mqtt.packets import V5
 from gateway.mqtt.reader import Reader
@@ -26,8 +27,9 @@ from gateway.session.staged_run import LEAST, MOST, StagedRun
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Batch, ReleasedRows
-    from gateway.broker.engine import Engine
-    from gateway.ports.batch import Token
+    from gateway.broker.context import Context
+    from gateway.broker.publish.publications import Publications
+    from gateway.broker.publish.qos2 import StagedRuns, Staging
 
     _Columns = tuple[Address, list[bytes], list[bytes], list[ReleasedRows] | None]
     Arrived = list[tuple[Connection, bytes]]
@@ -43,7 +45,6 @@ else:
 
 QOS_0, QOS_1, QOS_2 = 0x30, 0x32, 0x34
 """First bytes of a PUBLISH with neither DUP nor RETAIN."""
-PUBREL = 0x62
 MANY = 32
 """From so many topics on, a client's routes are kept in a `TopicCache`, which the compiled lane reads quickly."""
 SHORT = 4096
@@ -57,44 +58,66 @@ def compiled() -> bool:
     return compiled_chunks and take_each is not round_in_python
 
 
-def length_of(column: list[bytes]) -> int:
-    """The bytes of a column's values together."""
-    return chunks.length(column) if compiled_chunks else sum(map(len, column))
+class FastLane:
+    """Takes ordinary packets into the open batch, many at a time."""
 
+    def __init__(self, context: Context, publications: Publications, staging: Staging, staged_runs: StagedRuns) -> None:
+        self.context = context
+        self.router = publications.router
+        self.publications = publications
+        self.staging = staging
+        self.staged_runs = staged_runs
 
-def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token]) -> None:
-    """The token of each packet id, now that they are stored."""
-    if compiled_chunks:
-        chunks.pair(into, ids, tokens)
-    else:
-        into.update(zip(ids, tokens, strict=True))
+    def take_chunk(self, connection: Connection, chunk: bytes) -> bytes:
+        """Take the ordinary packets at the beginning of a chunk; returns the rest of the chunk."""
+        if not compiled_chunks:
+            return chunk
+        reader = connection.reader
+        data = chunk if reader.held is None else reader.joined(chunk)
+        if not data or data[0] not in _KINDS:
+            return data
+        if connection.generation != self.router.generation:
+            self.publications.forget_routes(connection)
+        taken = Chunk(self, connection, data)
+        taken.take()
+        return data[taken.offset :] if taken.offset else data
+
+    def take_round(self, arrived: Arrived) -> Arrived:
+        """Take in the ordinary publications among at most SHORT bytes of each connection; returns the others."""
+        context = self.context
+        batch, now = context.batch, context.scheduler.monotonic()
+        longest = context.limits.shortest_payload  # of any listener: a longer one goes through the plain lane
+        others, rows, size = take_each(
+            arrived,
+            partial(_opened, batch),
+            batch.replies,
+            batch.pending,
+            PUBACKS,
+            now,
+            self.router.generation,
+            longest,
+        )
+        if rows:
+            context.now = context.scheduler.now()
+            batch.opened = batch.opened or now
+            batch.rows += rows
+            batch.answered[4] += rows
+            context.counters.packets_in[3] += rows
+            context.counters.bytes_in += size
+        return others
 
 
 # -- many packets from one connection --
 
 
-def take_chunk(engine: Engine, connection: Connection, chunk: bytes) -> bytes:
-    """Take the ordinary packets at the beginning of a chunk into the open batch; returns the rest of the chunk."""
-    if not compiled_chunks:
-        return chunk
-    reader = connection.reader
-    data = chunk if reader.held is None else reader.joined(chunk)
-    if not data or data[0] not in _KINDS:
-        return data
-    if connection.generation != engine.router.generation:
-        engine.publishing.forget_routes(connection)
-    taken = Chunk(engine, connection, data)
-    taken.take()
-    return data[taken.offset :] if taken.offset else data
-
-
 class Chunk:
     """What one connection has sent, on its way into the open batch."""
 
-    __slots__ = ("connection", "data", "engine", "limits", "missing", "offset", "prepared", "replies", "rows")
+    __slots__ = ("batch", "connection", "data", "lane", "limits", "missing", "offset", "prepared", "replies", "rows")
 
-    def __init__(self, engine: Engine, connection: Connection, data: bytes) -> None:
-        self.engine = engine
+    def __init__(self, lane: FastLane, connection: Connection, data: bytes) -> None:
+        self.lane = lane
+        self.batch = lane.context.batch
         self.connection = connection
         self.data = data
         self.offset = 0
@@ -103,7 +126,7 @@ class Chunk:
         self.replies: list[bytes] = []
         self.rows = [0, 0, 0, 0]
         """How many packets of each of `_KINDS` have been taken."""
-        self.missing = partial(engine.publishing.route, connection)
+        self.missing = partial(lane.publications.route, connection)
         longest = connection.limits.max_payload or connection.limits.max_packet
         self.limits = connection.version == V5, connection.reader.max_packet, longest
 
@@ -138,12 +161,12 @@ class Chunk:
             return None
         route: Route | None = self.connection.caches[first & 7].get(topic)
         if route is None or route.version != route.changes[0]:
-            return self.engine.publishing.route(self.connection, first, topic)
+            return self.lane.publications.route(self.connection, first, topic)
         return route
 
     def _open(self, route: Route, released: list[ReleasedRows] | None = None) -> None:
         """Prepare the columns of a route's address."""
-        batch, address = self.engine.batch, route.address
+        batch, address = self.batch, route.address
         puts = batch.puts_to(address)
         batch.aim(address, route.policies[0])
         batch.contribute(address, self.connection, route.first & 6)
@@ -179,10 +202,10 @@ class Chunk:
             return False
         session = connection.session
         several = len(self.data) - self.offset >= LEAST * (6 + len(route.wire_topic))
-        if several and self.engine.staged_runs.can_stage(route) and self._stage_run(route):
+        if several and self.lane.staged_runs.can_stage(route) and self._stage_run(route):
             return True
-        self.engine.staging.head(route, session.client_id)
-        puts, ids = self.engine.batch.staging(session)
+        self.lane.staging.head(route, session.client_id)
+        puts, ids = self.batch.staging(session)
         taken = chunks.stage_records(
             self.data, self.offset, *self.limits, connection.caches[QOS_2 & 7], self.missing, session.inbound, ids,
             puts.heads, puts.bodies, self.replies,
@@ -198,15 +221,15 @@ class Chunk:
             run.bodies, self.replies,
         )  # fmt: skip
         if rows:
-            self.engine.staged_runs.add(session, run)
+            self.lane.staged_runs.add(session, run)
         return self._advance(QOS_2, (stop, rows))
 
     def _release_run(self, run: StagedRun) -> bool:
         """PUBREL of a staged run, as long as its publications would become the same messages today."""
-        engine, connection = self.engine, self.connection
+        connection = self.connection
         route: Route | None = connection.caches[run.first & 7].get(run.topic)
         if route is None or route.version != route.changes[0]:
-            route = engine.publishing.route(connection, run.first, run.topic)
+            route = self.lane.publications.route(connection, run.first, run.topic)
         if (
             not run.tokens
             or route.fast_path is not FastPath.STAGED
@@ -217,20 +240,20 @@ class Chunk:
         session = connection.session
         stop, rows, first = chunks.release_run(self.data, self.offset, session.inbound, run, run.ids, self.replies)
         if rows:
-            engine.staged_runs.move(session, Move(run, first, rows, route.policies[0], connection))
+            self.lane.staged_runs.move(session, Move(run, first, rows, route.policies[0], connection))
         return self._advance(PUBREL, (stop, rows))
 
     def release(self) -> bool:
         """PUBREL."""
-        engine, connection, batch = self.engine, self.connection, self.engine.batch
+        context, connection, batch = self.lane.context, self.connection, self.batch
         session = connection.session
         staged = session.inbound.get(int.from_bytes(self.data[self.offset + 2 : self.offset + 4], "big"))
-        if engine.trace is None and type(staged) is StagedRun:
+        if context.trace is None and type(staged) is StagedRun:
             return self._release_run(staged)
-        if engine.trace is not None or type(staged) is not tuple:
+        if context.trace is not None or type(staged) is not tuple:
             return False
         if session in batch.run_changes.moves:  # in the order in which they were released
-            engine.staged_runs.write_out(batch, session)
+            self.lane.staged_runs.write_out(batch, session)
         topic, _, first = staged
         route = connection.caches[first & 7].get(topic)
         if route is None or route.version != route.changes[0] or not route.fast_path:
@@ -247,14 +270,14 @@ class Chunk:
 
     def _account(self) -> None:
         """Count what was taken, and have it acknowledged."""
-        engine, connection = self.engine, self.connection
-        batch, (unanswered, acknowledged, received, completed) = engine.batch, self.rows
+        connection = self.connection
+        batch, (unanswered, acknowledged, received, completed) = self.batch, self.rows
         if self.replies:
             batch.replies.setdefault(connection, []).extend(self.replies)
         if acknowledged:
             connection.inbound_pending += acknowledged
             batch.pending[connection] = batch.pending.get(connection, 0) + acknowledged
-        answered, packets_in = batch.answered, engine.counters.packets_in
+        answered, packets_in = batch.answered, self.lane.context.counters.packets_in
         answered[4] += acknowledged
         answered[5] += received
         answered[7] += completed
@@ -356,23 +379,6 @@ except ModuleNotFoundError:
 else:
     rounds.configure(Connection, Reader, Route, FastPath.DIRECT, ONLINE, V5)
     take_each = rounds.take
-
-
-def take_round(engine: Engine, arrived: Arrived) -> Arrived:
-    """Take in the ordinary publications among at most SHORT bytes of each connection; returns the others."""
-    batch, now = engine.batch, engine.scheduler.monotonic()
-    longest = engine.limits.shortest_payload  # of any listener: a longer one goes through the plain lane
-    others, rows, size = take_each(
-        arrived, partial(_opened, batch), batch.replies, batch.pending, PUBACKS, now, engine.router.generation, longest
-    )
-    if rows:
-        engine.now = engine.scheduler.now()
-        batch.opened = batch.opened or now
-        batch.rows += rows
-        batch.answered[4] += rows
-        engine.counters.packets_in[3] += rows
-        engine.counters.bytes_in += size
-    return others
 
 
 def _opened(batch: Batch, route: Route) -> tuple[list[bytes], list[bytes], set[Connection]]:

@@ -4,11 +4,6 @@
 topic as the messages that their rule makes of them; their PUBRELs move these without writing them again. That is for
 queue managers that can move messages, for messages from which a restart can tell what they were (`read_staged`), and
 as long as all goes well: `write_out` turns moves into puts and takes, whose failures the rules know how to handle.
-
-`wait_for_queue` and `stage_again` are about publications that local subscribers have had while their queue has to be
-waited for. The copies are committed at once, with the batch that released the publication; its message is put some time
-later. A kill in between must not let the next PUBREL hand it over once more: so its staged record is replaced, in the
-unit of work of the copies, by one that says what is left to do.
 """
 
 from __future__ import annotations
@@ -20,25 +15,28 @@ from gateway.bridge.message import read_message
 from gateway.broker import accounting
 from gateway.broker.answers import PUBCOMPS, PUBRECS
 from gateway.broker.batch import Batch
-from gateway.broker.publish.plain import PUBREL, missed_by
+from gateway.broker.publish.publications import missed_by, reason_string
 from gateway.errors import ProtocolError, Refused
 from gateway.mqtt import reasons, writer
 from gateway.mqtt.packets import PUBCOMP, PUBREC, V5, Properties
 from gateway.ports.batch import MQMD_LENGTH, Moving, Puts, Stored, Token
 from gateway.ports.state_queues import STAGED
 from gateway.session.publication import Publication
-from gateway.session.record import HANDED_OVER, STORED_IDS, decode_publication, encode_prefix
+from gateway.session.record import STORED_IDS, decode_publication, encode_prefix
 from gateway.session.session import STAGED_ID
 from gateway.session.staged_run import StagedRun
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Move, Released
-    from gateway.broker.engine import Engine
+    from gateway.broker.context import Context
+    from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.route import Route
-    from gateway.broker.refused.parking import Parked
+    from gateway.broker.refused.parking import Parking
     from gateway.session.connection import Connection
     from gateway.session.session import Plain, Session
 
+PUBREL = 0x62
+"""The first byte of a PUBREL."""
 _TOPIC = "topic://"
 _REPORT, _EXPIRY = slice(8, 12), slice(16, 20)
 _NEVER = b"\xff\xff\xff\xff"
@@ -51,8 +49,11 @@ _SAMPLE = 54_321, b"\x00RFH \xff"
 class Staging:
     """What a client has published with QoS 2 and not released yet."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, context: Context, publications: Publications, staged_runs: StagedRuns) -> None:
+        self.context = context
+        self.router = publications.router
+        self.publications = publications
+        self.staged_runs = staged_runs
 
     # -- PUBLISH --
 
@@ -61,29 +62,29 @@ class Staging:
     ) -> None:
         """Stored, not visible, then PUBREC [MQTT-4.3.3-8]. The same id again changes nothing [MQTT-4.3.3-10], unless it
         had been refused [MQTT-4.3.3-9]."""
-        engine, session = self.engine, connection.session
-        publishing = engine.publishing
+        context, session = self.context, connection.session
+        publications = self.publications
         if packet_id not in session.inbound:
-            refused = publishing.acceptance.refusal(connection, route, publication, properties)
+            refused = publications.refusal(connection, route, publication, properties)
             if refused is not None:  # 3.x is not told: its PUBREL finds nothing
-                publishing.answer(connection, PUBREC, packet_id, route, refused)
+                publications.answer(connection, PUBREC, packet_id, route, refused)
                 return
             session.inbound[packet_id] = publication
-            puts, ids = engine.batch.staging(session)
+            puts, ids = context.batch.staging(session)
             ids.append(packet_id)
-            puts.heads.append(engine.router.state_head(encode_prefix(publication, 2, publication.retain, ())))
+            puts.heads.append(self.router.state_head(encode_prefix(publication, 2, publication.retain, ())))
             puts.bodies.append(STORED_IDS[packet_id] + publication.payload)
-            engine.batch.rows += 1
+            context.batch.rows += 1
         if connection.version == V5 and not route.interested:
-            publishing.answer(connection, PUBREC, packet_id, route, None)
+            publications.answer(connection, PUBREC, packet_id, route, None)
         else:
-            engine.batch.reply(connection, PUBRECS[packet_id])
+            context.batch.reply(connection, PUBRECS[packet_id])
 
     def head(self, route: Route, client_id: str) -> bytes:
         """The head of what is staged on a route, for publications without properties."""
         if not route.staged_head:
             publication = Publication(route.wire_topic, b"", 2, bool(route.first & 1), client_id=client_id)
-            route.staged_head = self.engine.router.state_head(encode_prefix(publication, 2, publication.retain, ()))
+            route.staged_head = self.router.state_head(encode_prefix(publication, 2, publication.retain, ()))
         return route.staged_head
 
     def check_unreleased(self, connection: Connection) -> None:
@@ -94,7 +95,7 @@ class Staging:
         connection.unreleased = len(inbound) + len(inbound) // 4
         if size > connection.limits.max_queued_bytes:
             text = f"{size} bytes of QoS 2 that were not released: send PUBREL"
-            self.engine.refuse(connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", text)
+            self.context.refuse(connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", text)
 
     # -- PUBREL --
 
@@ -102,8 +103,8 @@ class Staging:
         """Unstaged and put on its destination in one unit of work, then PUBCOMP (design decision 3). [MQTT3-4.3.3-2]
         [MQTT-4.3.3-11] [MQTT-4.3.3-12] [MQTT-4.3.3-13]"""
         packet_id = packet[1]
-        engine, session = self.engine, connection.session
-        batch = engine.batch
+        context, session = self.context, connection.session
+        batch = context.batch
         staged = session.inbound.pop(packet_id, None)
         if staged is None and packet_id in session.releasing:
             return  # its queue refuses for now: PUBCOMP follows the commit
@@ -112,13 +113,13 @@ class Staging:
             batch.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
             return
         if isinstance(staged, StagedRun):
-            token, staged = engine.staged_runs.remove_one(staged, packet_id)
+            token, staged = self.staged_runs.remove_one(staged, packet_id)
         else:
             token = session.staged_tokens.pop(packet_id, None)
         if session in batch.run_changes.moves:  # in the order in which they were released
-            engine.staged_runs.write_out(batch, session)
+            self.staged_runs.write_out(batch, session)
         if token is None:
-            engine.protocol_error(connection, ProtocolError("PUBREL before PUBREC was sent"))
+            context.protocol_error(connection, ProtocolError("PUBREL before PUBREC was sent"))
             return
         batch.take(STAGED, session.key, token)
         self._release(connection, staged, packet_id, token)
@@ -127,14 +128,14 @@ class Staging:
         """Release what a client releases in one go: plain PUBRELs, for publications that are stored as records and
         whose route has a fast path. Returns the number of the first packet that is anything else; `pubrel` takes that,
         with the same result."""
-        engine, session = self.engine, connection.session
+        context, session = self.context, connection.session
         inbound, tokens = session.inbound, session.staged_tokens
-        if engine.trace is not None or connection.generation != engine.router.generation:
+        if context.trace is not None or connection.generation != self.router.generation:
             return start
-        if session in engine.batch.run_changes.moves and packets[start][1] in tokens:  # in the order of their PUBRELs
-            engine.staged_runs.write_out(engine.batch, session)
+        if session in context.batch.run_changes.moves and packets[start][1] in tokens:  # in the order of their PUBRELs
+            self.staged_runs.write_out(context.batch, session)
         last: bytes | None = None
-        batch, last_first, head = engine.batch, 0, b""
+        batch, last_first, head = context.batch, 0, b""
         tails: dict[int, bytes] = {}
         columns: Any = None
         ids: list[int] = []
@@ -170,19 +171,19 @@ class Staging:
             batch.replies.setdefault(connection, []).extend(replies)
             batch.rows += len(taken)
             batch.answered[7] += len(taken)
-            engine.counters.packets_in[6] += len(taken)
+            context.counters.packets_in[6] += len(taken)
         return start + len(taken)
 
     def _release(self, connection: Connection, staged: Publication | Plain, packet_id: int, token: Token) -> None:
         """What was staged goes where its topic leads today."""
-        engine, session = self.engine, connection.session
-        batch = engine.batch
+        context, session = self.context, connection.session
+        batch = context.batch
         released = (session, packet_id, token)
         plain = None if isinstance(staged, Publication) else staged
         topic, first = (plain[0], plain[2]) if plain else (staged.topic, staged.first)  # type: ignore[union-attr]
         route = connection.caches[first & 7].get(topic)
-        if route is None or route.version != route.changes[0] or connection.generation != engine.router.generation:
-            route = engine.publishing.route(connection, first, topic)
+        if route is None or route.version != route.changes[0] or connection.generation != self.router.generation:
+            route = self.publications.route(connection, first, topic)
         missed = 0
         if route.fast_path and plain is not None:
             batch.aim(route.address, route.policies[0])
@@ -192,9 +193,9 @@ class Staging:
         elif not route.error:
             missed = self._make_available(connection, route, staged, released)
         else:  # the access list has changed since its PUBREC
-            accounting.refused(engine.counters, route.rule, 2, "denied")
+            accounting.refused(context.counters, route.rule, 2, "denied")
         if missed and connection.version == V5:
-            words = engine.publishing.acceptance.words(connection, missed_by(missed))
+            words = reason_string(connection, missed_by(missed))
             batch.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))
         else:
             batch.reply(connection, PUBCOMPS[packet_id])
@@ -204,9 +205,7 @@ class Staging:
     ) -> int:
         """The long way; how many had no room for it."""
         publication = _unpacked(staged, connection.session.client_id) if isinstance(staged, tuple) else staged
-        return self.engine.publishing.release(
-            connection.publisher, route, publication, released[1], connection, released
-        )
+        return self.publications.release(connection.publisher, route, publication, released[1], connection, released)
 
 
 def _unpacked(staged: Plain, client_id: str) -> Publication:
@@ -223,18 +222,19 @@ def _size_of(one: Publication | Plain | StagedRun) -> int:
 
 
 class StagedRuns:
-    """See the module."""
+    """QoS 2 publications that are staged as messages and moved."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        manager = engine.queue_manager
+    def __init__(self, context: Context, parking: Parking) -> None:
+        self.context = context
+        self.parking = parking
+        manager = context.queue_manager
         self._moving = manager if isinstance(manager, Moving) else None
 
     # -- PUBLISH --
 
     def can_stage(self, route: Route) -> bool:
         """Whether publications on this route can be staged in runs now."""
-        if self._moving is None or self.engine.parking.waiting:
+        if self._moving is None or self.parking.waiting:
             return False
         if not route.movable:  # what changes about the queue afterwards is heard when a move is refused
             movable = _can_be_staged_as_message(route) and self._moving.movable(
@@ -245,7 +245,7 @@ class StagedRuns:
 
     def add(self, session: Session, held: StagedRun) -> None:
         """A run is staged with the open batch."""
-        staged = self.engine.batch.run_changes.staged
+        staged = self.context.batch.run_changes.staged
         entry = staged.get(session)
         if entry is None:
             entry = staged[session] = (Puts(STAGED, "", session.key), [])
@@ -258,7 +258,7 @@ class StagedRuns:
 
     def move(self, session: Session, move: Move) -> None:
         """Move these with the open batch."""
-        moves = self.engine.batch.run_changes.moves.setdefault(session, [])
+        moves = self.context.batch.run_changes.moves.setdefault(session, [])
         last = moves[-1] if moves else None
         if last is not None and last.run is move.run and last.first + last.rows == move.first:
             moves[-1] = last._replace(rows=last.rows + move.rows)
@@ -300,13 +300,13 @@ class StagedRuns:
                 end = at + len(held.ids)
                 held.tokens, at = tokens[at:end], end
             if session.over:
-                self.engine.batch.taken(STAGED, session.key).extend(tokens)
+                self.context.batch.taken(STAGED, session.key).extend(tokens)
 
     def ended(self, session: Session) -> None:
         """The session is over: nothing that is staged for it is kept."""
         for number, one in session.inbound.items():
             if isinstance(one, StagedRun) and one.tokens:
-                self.engine.batch.take(STAGED, session.key, one.tokens[one.ids.index(number)])
+                self.context.batch.take(STAGED, session.key, one.tokens[one.ids.index(number)])
 
 
 def read_staged(stored: Stored) -> tuple[Publication, int]:
@@ -340,52 +340,3 @@ def _can_be_staged_as_message(route: Route) -> bool:
     except (Refused, ValueError):
         return False
     return (found.topic, packet_id, found.payload) == (route.wire_topic, number, payload)
-
-
-# -- subscribers have had it, its queue is waited for --
-
-
-def wait_for_queue(engine: Engine, batch: Batch, released: Released, parked: Parked) -> None:
-    """The publication's row has gone from this batch to what is parked; so has the take of its staged record."""
-    if batch.fanned.get(released) is None:
-        return
-    session, packet_id, token = released
-    parked.batch.taken(STAGED, session.key).remove(token)
-    batch.take(STAGED, session.key, token)
-
-    def committed() -> None:
-        anew = (session, packet_id, session.staged_tokens.pop(packet_id))
-        parked.batch.take(STAGED, session.key, anew[2])
-        parked.released[parked.released.index(released)] = anew
-        for rows in parked.batch.released.values():
-            rows.update({row: anew for row, one in rows.items() if one == released})
-
-    _stage(engine, batch, released)
-    batch.after.append(committed)
-
-
-def stage_again(engine: Engine, batch: Batch, released: Released) -> bool:
-    """The publication is to be released anew by its client, who is disconnected; False: nobody has had it."""
-    if released not in batch.fanned:
-        return False
-    session, packet_id, _ = released
-    publication = batch.fanned[released]
-    if publication is None:
-        return True  # one with several destinations is met more than once
-    _stage(engine, batch, released)
-    publication.handed_over = True
-    session.inbound[packet_id] = publication
-    session.releasing.discard(packet_id)
-    return True
-
-
-def _stage(engine: Engine, batch: Batch, released: Released) -> None:
-    session, packet_id, _ = released
-    publication, batch.fanned[released] = batch.fanned[released], None
-    assert publication is not None  # noqa: S101 -- both callers have looked
-    puts, ids = batch.staging(session)
-    ids.append(packet_id)
-    prefix = encode_prefix(publication, 2, publication.retain, (), HANDED_OVER)
-    puts.heads.append(engine.router.state_head(prefix))
-    puts.bodies.append(packet_id.to_bytes(2, "little") + publication.payload)
-    batch.rows += 1

@@ -5,15 +5,15 @@ followed. Plans are kept by property block, since devices repeat the same ones. 
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.trace import carries, passed_on
 from gateway.broker import accounting, tracing
 from gateway.broker.batch import Batch, Cause, Row
 from gateway.broker.deliver.reports import put_report
-from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Inbound, Policy
-from gateway.broker.publish.router import is_retained, origin_of, policy_of, under_syncpoint
+from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Policy, Route
+from gateway.broker.publish.router import Router, is_retained, origin_of, policy_of, under_syncpoint
 from gateway.errors import Refused
 from gateway.mq import mqmd, pcf
 from gateway.mqtt import properties as prop
@@ -22,10 +22,13 @@ from gateway.ports.batch import MQMD_LENGTH, Address
 from gateway.ports.counters import TransformReason
 from gateway.ports.state_queues import REQUESTS
 from gateway.rules.feedback import Feedback
-from gateway.session.connection import Publisher
+from gateway.session.connection import Connection, Publisher
+from gateway.session.publication import Publication
 
 if TYPE_CHECKING:
-    from gateway.broker.engine import Engine
+    from gateway.broker.batch import Released, WaitingWill
+    from gateway.broker.context import Context
+    from gateway.broker.refused.parking import Parking
 
 _MAX_PLANS = 4096
 _CACHED_LENGTH = 1024
@@ -41,11 +44,28 @@ _RETAINED, _LOCAL = 1, 1
 _COMMANDS = Address.state(COMMANDS, b"")
 
 
+class Inbound(NamedTuple):
+    """A publication with what is needed to evaluate rules that look into the message."""
+
+    route: Route
+    publication: Publication
+    packet_id: int
+    publisher: Publisher
+    connection: Connection | None = None
+    """Who waits for the acknowledgement (nobody: a will)."""
+    staged: Released | None = None
+    """The staged message that this releases (QoS 2)."""
+    will: WaitingWill | None = None
+    """It is a will: what is kept of it if its queue has to be waited for."""
+
+
 class QueueRows:
     """Rows for publications."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, context: Context, router: Router, parking: Parking) -> None:
+        self.context = context
+        self.router = router
+        self.parking = parking
         self._plans: dict[tuple[inbound.Origin, bytes, int, int], inbound.Plan] = {}
 
     def put(self, batch: Batch, message: Inbound, now: float) -> None:
@@ -89,10 +109,10 @@ class QueueRows:
         self._line_up(batch, message, rows)
 
     def _unmatched(self, batch: Batch, message: Inbound, now: float) -> None:
-        if self.engine.router.table.dead_letter_unmatched:
+        if self.router.table.dead_letter_unmatched:
             self._dead_letter_unmatched(batch, message, now)
         else:
-            self.engine.counters.messages_unrouted += 1
+            self.context.counters.messages_unrouted += 1
 
     def _put_rows(
         self, batch: Batch, message: Inbound, destinations: tuple[tuple[Address, Policy, bytes, dict[int, bytes]], ...]
@@ -107,16 +127,15 @@ class QueueRows:
 
     def _line_up(self, batch: Batch, message: Inbound, rows: list[Row]) -> None:
         """Rows of one publication stay together; one alone has nothing to stay with, unless others are waited for."""
-        engine = self.engine
         connection = message.connection if message.publication.qos else None  # at QoS 0 nothing is in order behind it
-        if len(rows) > 1 or connection in engine.parking.tied:
-            engine.parking.line_up(batch, connection, rows)
+        if len(rows) > 1 or connection in self.parking.tied:
+            self.parking.line_up(batch, connection, rows)
 
     def _plan(self, message: Inbound, now: float) -> inbound.Plan:
         """The plan for this property block and time to live: devices repeat the same ones."""
         origin, publication = origin_of(message.route, message.publisher), message.publication
         left = max(1, ceil(publication.expires - now)) if publication.expires else 0
-        key = (origin, publication.properties, left, self.engine.router.generation)
+        key = (origin, publication.properties, left, self.router.generation)
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= _MAX_PLANS:
@@ -124,18 +143,20 @@ class QueueRows:
             properties = prop.decode_publish(publication.properties)
             if left:
                 properties[prop.MESSAGE_EXPIRY_INTERVAL] = left
-            if self.engine.router.new_span is not None and carries(properties):  # no two such messages are alike
+            if self.router.new_span is not None and carries(properties):  # no two such messages are alike
                 return self._traced_plan(message, origin, properties)
-            plan = inbound.plan(self.engine.router.table, origin, properties, message.route.plan)
+            plan = inbound.plan(self.router.table, origin, properties, message.route.plan)
             if len(key[1]) + len(origin.topic) <= _CACHED_LENGTH:
                 self._plans[key] = plan
         return plan
 
     def _traced_plan(self, message: Inbound, origin: inbound.Origin, properties: Properties) -> inbound.Plan:
-        made, publication = passed_on(properties, self.engine.router.new_span), message.publication
+        made, publication = passed_on(properties, self.router.new_span), message.publication
         rule, length = message.route.rule, len(publication.payload)
-        tracing.note(self.engine, properties, made, "in", rule, origin.topic, origin.client_id, publication.qos, length)
-        return inbound.plan(self.engine.router.table, origin, made, message.route.plan)
+        tracing.note(
+            self.context, properties, made, "in", rule, origin.topic, origin.client_id, publication.qos, length
+        )
+        return inbound.plan(self.router.table, origin, made, message.route.plan)
 
     def _check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
         """A device may name as response topic only what it could publish or receive itself: the answer of the MQ
@@ -144,18 +165,18 @@ class QueueRows:
         if request is None:
             return
         who = (publisher.listener, publisher.client_id, publisher.user, request.response_topic)
-        if not self.engine.access.may_publish(*who) and not self.engine.access.may_receive(*who):
+        if not self.context.access.may_publish(*who) and not self.context.access.may_receive(*who):
             raise Refused("the access list does not allow the response topic", Feedback.NOT_AUTHORISED)
 
     def _refused(
         self, batch: Batch, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float
     ) -> list[Row]:
         """A rule cannot be followed with this message: it goes where people can see it, with the reason."""
-        engine = self.engine
+        context = self.context
         name, publication = prepared.rule.name, message.publication
-        engine.counters.transform_errors[name, _TRANSFORM.get(why.feedback, "other")] += 1
-        if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not engine.dead_letter_queue:
-            accounting.refused(engine.counters, name, publication.qos, "other")
+        context.counters.transform_errors[name, _TRANSFORM.get(why.feedback, "other")] += 1
+        if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not context.dead_letter_queue:
+            accounting.refused(context.counters, name, publication.qos, "other")
             return []
         body = prepared.tails[message.packet_id] + publication.payload
         data = prepared.head[MQMD_LENGTH:] + body
@@ -163,16 +184,16 @@ class QueueRows:
         if report is not None:
             put_report(batch, report)
         if reports.discards(prepared.head):
-            accounting.refused(engine.counters, name, publication.qos, "other")
+            accounting.refused(context.counters, name, publication.qos, "other")
             return []
         destination = prepared.rule.spec.queue or prepared.rule.spec.mq_topic or ""
         cause = Cause(name, "transform", publication.qos)
         return [self._dead_letter(batch, message, prepared, body, why.feedback, destination, cause, now)]
 
     def _dead_letter_unmatched(self, batch: Batch, message: Inbound, now: float) -> None:
-        engine = self.engine
-        engine.counters.messages_unrouted += 1
-        if not engine.dead_letter_queue:
+        context = self.context
+        context.counters.messages_unrouted += 1
+        if not context.dead_letter_queue:
             return
         publication = message.publication
         properties = prop.decode_publish(publication.properties) if publication.properties else {}
@@ -186,8 +207,8 @@ class QueueRows:
         self, batch: Batch, message: Inbound, made: inbound.Prepared, body: bytes, reason: int, destination: str,
         cause: Cause, now: float,
     ) -> Row:  # fmt: skip
-        engine = self.engine
-        queue, manager = engine.dead_letter_queue, engine.queue_manager
+        context = self.context
+        queue, manager = context.dead_letter_queue, context.queue_manager
         room = manager.max_length(queue)
         dead = deadletter.build(
             made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room

@@ -11,7 +11,7 @@ from gateway.session.publication import Publication
 from gateway.session.record import encode_publication, key_of
 
 if TYPE_CHECKING:
-    from gateway.broker.engine import Engine
+    from gateway.broker.context import Context
 
 
 class _Kept(Publication):
@@ -32,8 +32,8 @@ class _Node:
 class Retained:
     """A tree of topics by level, so that a filter visits only what it can match."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, context: Context) -> None:
+        self.context = context
         self._root = _Node()
         self._expiring: list[tuple[float, str]] = []
         self.count = 0
@@ -46,10 +46,10 @@ class Retained:
         [MQTT3-3.3.1-10] [MQTT3-3.3.1-11] [MQTT5-3.3.1-6] [MQTT5-3.3.1-7]"""
         if not publication.payload:
             if self.forget(publication.topic.decode()):
-                self.engine.batch.replace(RETAINED, key_of(publication.topic), None)
+                self.context.batch.replace(RETAINED, key_of(publication.topic), None)
             return
         if not self._room(publication):
-            self.engine.counters.messages_dropped["_none", "other"] += 1
+            self.context.counters.messages_dropped["_none", "other"] += 1
             return
         kept = _Kept(
             publication.topic, publication.payload, publication.qos,
@@ -59,11 +59,11 @@ class Retained:
         self.number += 1
         kept.number = self.number
         self.restore(kept)
-        self.engine.batch.replace(RETAINED, key_of(publication.topic), encode_publication(kept, 0))
+        self.context.batch.replace(RETAINED, key_of(publication.topic), encode_publication(kept, 0))
 
     def _room(self, publication: Publication) -> bool:
         """Whether one more, or a longer one in the place of another, is within the limits."""
-        limits, before = self.engine.limits, self._find(publication.topic.decode())
+        limits, before = self.context.limits, self._find(publication.topic.decode())
         more = _size(publication) - (_size(before) if before is not None else 0)
         return (before is not None or self.count < limits.max_retained) and (
             more <= 0 or self.bytes + more <= limits.max_retained_bytes
@@ -150,7 +150,7 @@ class Retained:
             kept = self._find(topic)
             if kept is not None and kept.expired(now):
                 self.forget(topic)
-                self.engine.batch.replace(RETAINED, key_of(kept.topic), None)
+                self.context.batch.replace(RETAINED, key_of(kept.topic), None)
 
 
 def _size(publication: Publication) -> int:

@@ -10,9 +10,6 @@ from gateway.ports.batch import Address
 
 if TYPE_CHECKING:
     from gateway.bridge.inbound import Plan
-    from gateway.broker.batch import Released, WaitingWill
-    from gateway.session.connection import Connection, Publisher
-    from gateway.session.publication import Publication
     from gateway.session.session import Session
 
 NOWHERE = Address("", persistent=False)
@@ -143,18 +140,3 @@ class Route(FastSlots):
     def interested(self) -> bool:
         """Whether anybody gets the message [MQTT 5: 0x10 No matching subscribers]."""
         return bool((self.plan and self.plan.prepared) or self.receivers or self.shared)
-
-
-class Inbound(NamedTuple):
-    """A publication with what is needed to evaluate rules that look into the message."""
-
-    route: Route
-    publication: Publication
-    packet_id: int
-    publisher: Publisher
-    connection: Connection | None = None
-    """Who waits for the acknowledgement (nobody: a will)."""
-    staged: Released | None = None
-    """The staged message that this releases (QoS 2)."""
-    will: WaitingWill | None = None
-    """It is a will: what is kept of it if its queue has to be waited for."""

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 from gateway.bridge import inbound
 from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
-from gateway.broker.batch import WaitingWill
 from gateway.broker.publish.route import FastPath, Policy, Receiver, Route, Shared
 from gateway.broker.publish.shared_routes import SharedRoutes, route_from_shared
 from gateway.mq import mqmd
-from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons
-from gateway.mqtt.packets import V5, Will
 from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access
 from gateway.ports.batch import MQMD_LENGTH, Address
@@ -22,12 +19,11 @@ from gateway.routing.filters import Group, Interest, Subscriptions
 from gateway.routing.table import Table
 from gateway.rules.model import ToMq
 from gateway.session.connection import Publisher
-from gateway.session.publication import Publication
 from gateway.session.record import REPORTS
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
-    from gateway.broker.engine import Engine
+    from gateway.broker.context import Context
 
 _STATE_MD = mqmd.build(persistence=1, put_appl_name="mqgate")
 _RESERVED = ("$SYS/", SHARE_PREFIX)
@@ -56,7 +52,8 @@ class Router:
         self._heads: dict[bytes, bytes] = {}
         self._shared_routes = SharedRoutes()
         self._addresses: dict[tuple[Address, Policy, bool], Address] = {}
-        self.engine: Engine | None = None
+        self.context: Context | None = None
+        """Set by the engine; a router without it (in tests and tools) knows no limits of listeners."""
         self.new_span = new_span
         """Makes the identifier of our span in a trace; without it trace contexts pass unchanged."""
 
@@ -112,9 +109,9 @@ class Router:
 
     def _topic_error(self, listener: str, wire_topic: bytes) -> str | None:
         """Why nothing can be published there, whoever asks."""
-        if self.engine is None:
+        if self.context is None:
             return topic_name_error(wire_topic, self.max_levels)
-        limits = self.engine.limits.at(listener)
+        limits = self.context.limits.at(listener)
         if len(wire_topic) > limits.max_topic_length:
             return f"topics have at most {limits.max_topic_length} bytes here"
         return topic_name_error(wire_topic, limits.max_topic_levels)
@@ -156,9 +153,9 @@ class Router:
             and self.may_receive(session, route.topic)
         )
         route.shared = tuple(self.shared(group, route.topic) for group in matched.groups)
-        tracing = self.engine is not None and self.engine.trace is not None
+        tracing = self.context is not None and self.context.trace is not None
         checked = any(policy.too_long == "reject" for policy in route.policies)
-        offered = self.engine is None or route.first >> 1 & 3 <= self.engine.limits.max_qos  # [MQTT-3.2.2-11]
+        offered = self.context is None or route.first >> 1 & 3 <= self.context.limits.max_qos  # [MQTT-3.2.2-11]
         plain = not checked and not tracing and offered and not route.shared and not route.first & 1
         route.fast_path = FastPath.NONE
         if plain and route.head and not route.receivers:
@@ -223,13 +220,13 @@ class Router:
 
     def too_long(self, route: Route, payload: bytes) -> int:
         """What the queue takes of a rule that says `too_long: reject` and would put more; -1: there is none."""
-        engine = self.engine
-        if engine is None or route.plan is None:
+        context = self.context
+        if context is None or route.plan is None:
             return -1
         for prepared, policy in zip(route.plan.prepared, route.policies, strict=True):
             if policy.too_long == "reject" and prepared.queue:
                 length = len(prepared.head) - MQMD_LENGTH + len(prepared.tails[1]) + len(payload)
-                longest = engine.queue_manager.max_length(prepared.queue)
+                longest = context.queue_manager.max_length(prepared.queue)
                 if length > longest:
                     return longest
         return -1
@@ -246,27 +243,6 @@ class Router:
             if len(prefix) <= _CACHED_LENGTH:
                 self._heads[prefix] = head
         return head
-
-    def publish_will(self, publisher: Publisher, will: Will, waiting: WaitingWill, *, handed_over: bool) -> None:
-        """A will becomes a publication [MQTT-3.1.2-8]: it follows access lists, rules and retention like any other.
-        [MQTT3-3.1.2-16] [MQTT3-3.1.2-17] [MQTT5-3.1.2-14] [MQTT5-3.1.2-15] [MQTT5-3.1.3-10]"""
-        engine = self.engine
-        assert engine is not None  # noqa: S101 -- set when the engine is built
-        first = will.qos << 1 | (1 if will.retain else 0)
-        route = self.route(publisher, will.topic.encode(), first)
-        if route.error:
-            engine.counters.messages_dropped["_none", "denied"] += 1
-            return
-        properties = prop.decode(will.raw_properties, prop.WILL) if will.raw_properties else {}
-        expiry = properties.pop(prop.MESSAGE_EXPIRY_INTERVAL, None)
-        properties.pop(prop.WILL_DELAY_INTERVAL, None)
-        expires = engine.now + expiry if isinstance(expiry, int) else 0.0
-        block = prop.encode(properties) if properties and publisher.version == V5 else b""
-        publication = Publication(
-            will.topic.encode(), will.payload, will.qos, will.retain, block, expires, publisher.client_id
-        )
-        publication.handed_over = handed_over
-        engine.publishing.release(publisher, route, publication, 0, will=waiting)
 
 
 def origin_of(route: Route, publisher: Publisher) -> inbound.Origin:

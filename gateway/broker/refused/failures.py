@@ -17,6 +17,7 @@ from gateway.broker.batch import Batch, Cause, Row
 from gateway.broker.deliver.reports import put_report
 from gateway.broker.publish import qos2
 from gateway.broker.publish.route import DEAD_LETTER_POLICY
+from gateway.broker.refused import restaging
 from gateway.errors import MQError, Refused
 from gateway.mq.constants import name_of_reason
 from gateway.mq.reason_policy import TOO_LONG, Action, action_for, concerns_destination, policy_for
@@ -173,7 +174,7 @@ class Failures:
 
     def restage(self, batch: Batch, released: Released) -> None:
         """A QoS 2 publication is as if its PUBREL had not come."""
-        if qos2.stage_again(self.engine, batch, released):
+        if restaging.stage_again(self.engine.router, batch, released):
             return
         session, packet_id, token = released
         takes = batch.takes.get((STAGED, session.key))

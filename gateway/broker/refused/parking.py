@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker import accounting
 from gateway.broker.batch import Batch, Joint, Row
-from gateway.broker.publish import qos2
-from gateway.broker.refused import shedding
+from gateway.broker.refused import restaging, shedding
 from gateway.ports.batch import Address
 from gateway.session.connection import CLOSED, Connection
 
@@ -170,13 +169,13 @@ class Parking:
         for released in dict.fromkeys(releases):
             parked.released.append(released)
             released[0].releasing.add(released[1])
-            qos2.wait_for_queue(self.engine, batch, released, parked)
+            restaging.wait_for_queue(self.engine.router, batch, released, parked)
         joint = {one.connection for one in parked.batch.joint[before:] if one.connection is not None}
         for connection in contributors | joint:
             self._withhold(batch, parked, connection)
         for connection in joint:
             self.tied.setdefault(connection, set()).add(parked.address)
-            self.engine.publishing.forget_routes(connection)
+            connection.generation = -1  # its routes are computed again
 
     def _withhold(self, batch: Batch, parked: Parked, connection: Connection) -> None:
         parked.connections.add(connection)
@@ -265,7 +264,7 @@ class Parking:
         addresses.discard(address)
         if not addresses:
             del self.tied[connection]
-            self.engine.publishing.forget_routes(connection)
+            connection.generation = -1  # its routes are computed again
 
     def _release(self, connection: Connection) -> None:
         entries = self.deferred.get(connection)

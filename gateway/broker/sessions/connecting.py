@@ -122,7 +122,7 @@ class Connecting:
         if connection.state == ONLINE and connection.held:
             held, connection.held = connection.held, []
             connection.eager = True
-            self.engine.publishing.packets(connection, held)
+            self.engine.plain_lane.packets(connection, held)
 
     def accept(self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False) -> None:
         """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2] `asked`: no

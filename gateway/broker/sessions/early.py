@@ -21,14 +21,14 @@ def packets(engine: Engine, connection: Connection, packets: list[Any]) -> None:
             engine.connecting.connect(connection, packet)
         elif connection.state == AUTHENTICATING:
             if packet[0] >> 4 in {14, 15}:  # [MQTT-3.1.2-30]
-                engine.handlers[packet[0] >> 4](connection, packet)
+                engine.plain_lane.handlers[packet[0] >> 4](connection, packet)
             elif len(connection.held) < 1000:
                 connection.held.append(packet)
             else:
                 engine.protocol_error(connection, ProtocolError("too much before CONNACK"))
         elif connection.state == ONLINE:
             connection.eager = True
-            engine.publishing.packets(connection, packets[index:])
+            engine.plain_lane.packets(connection, packets[index:])
             return
         elif connection.state == CLOSED:
             return

@@ -86,7 +86,7 @@ def _publish(engine: Engine, session: Session, waiting: WaitingWill, *, handed_o
     will, session.will, session.will_at = session.will, None, 0.0
     assert will is not None  # noqa: S101 -- the callers have looked
     publisher = Publisher(session.listener, session.client_id, session.user, session.version)
-    engine.router.publish_will(publisher, will, waiting, handed_over=handed_over)
+    engine.publications.publish_will(publisher, will, waiting, handed_over=handed_over)
 
 
 def _delay_of(session: Session) -> int:

@@ -1,0 +1,27 @@
+"""What is done with whole columns of messages, compiled where there was a compiler at installation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.ports.batch import Token
+
+try:
+    import gateway.broker.publish._chunks as chunks
+except ModuleNotFoundError:
+    compiled = False
+else:
+    compiled = True
+
+
+def length_of(column: list[bytes]) -> int:
+    """The bytes of a column's values together."""
+    return chunks.length(column) if compiled else sum(map(len, column))
+
+
+def pair(into: dict[int, Token], ids: list[int], tokens: Sequence[Token]) -> None:
+    """The token of each packet id, now that they are stored."""
+    if compiled:
+        chunks.pair(into, ids, tokens)
+    else:
+        into.update(zip(ids, tokens, strict=True))

@@ -1,0 +1,230 @@
+"""What both lanes and QoS 2 do with a publication: find its route, decide whether it is taken, make it available to
+queues and subscribers, and answer its publisher. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway.broker import accounting
+from gateway.broker.publish.queue_rows import Inbound, QueueRows
+from gateway.broker.publish.route import FastPath, Receiver, Route, Shared
+from gateway.broker.publish.router import Router
+from gateway.mqtt import properties as prop
+from gateway.mqtt import reasons, writer
+from gateway.mqtt.packets import PUBACK, V5, Properties, Will
+from gateway.ports.counters import DropReason
+from gateway.session.connection import Connection, Publisher
+from gateway.session.publication import Publication
+
+if TYPE_CHECKING:
+    from gateway.broker.batch import Released, WaitingWill
+    from gateway.broker.context import Context
+    from gateway.broker.deliver.fan_out import FanOut
+    from gateway.broker.publish.retained import Retained
+    from gateway.broker.refused.parking import Parking
+
+MAX_CACHED_ROUTES, MAX_CACHED_TOPIC = 4096, 256
+"""Routes kept for a connection, and the longest topic they are kept for: a client cannot fill memory with topics."""
+_TEXT_ROOM = 256
+"""Clients that take no longer packets are told by the code alone [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.7.2-2]."""
+
+
+class Refusal(NamedTuple):
+    """Why a publication is not taken."""
+
+    reason: int
+    counted: DropReason
+    text: str = ""
+    withheld: bool = False
+    """Clients that know no reason codes get no acknowledgement for it: they send it again when they come back."""
+
+
+class Publications:
+    """Publications of devices, and wills."""
+
+    def __init__(
+        self, context: Context, router: Router, queue_rows: QueueRows, retained: Retained, fan_out: FanOut,
+        parking: Parking,
+    ) -> None:  # fmt: skip
+        self.context = context
+        self.router = router
+        self.queue_rows = queue_rows
+        self.retained = retained
+        self.fan_out = fan_out
+        self.parking = parking
+
+    # -- routes --
+
+    def forget_routes(self, connection: Connection) -> None:
+        """Rules, subscriptions or access lists have changed: what was computed from them is void."""
+        for cache in connection.caches:
+            cache.clear()
+        connection.generation = self.router.generation
+
+    def route(self, connection: Connection, first: int, topic: bytes) -> Route:
+        """The route of a topic for this client, from the cache or computed."""
+        if connection.generation != self.router.generation:
+            self.forget_routes(connection)
+        cache = connection.caches[first & 7]
+        route: Route | None = cache.get(topic)
+        if route is None:
+            route = self.router.route(connection.publisher, topic, first & 7)
+            if len(cache) >= MAX_CACHED_ROUTES:
+                cache.clear()
+            if len(topic) <= MAX_CACHED_TOPIC:
+                cache[topic] = route
+        elif route.version != route.changes[0]:
+            self.router.find_receivers(route, connection.publisher)
+        if connection in self.parking.tied:  # its rows are put one by one while a publication of it is parked
+            route.fast_path = FastPath.NONE
+        return route
+
+    # -- whether it is taken --
+
+    def refusal(
+        self, connection: Connection, route: Route, publication: Publication, properties: Properties
+    ) -> Refusal | None:
+        """Why a publication is not taken, counted as such; None: it is taken."""
+        found = (
+            _of_route(route)
+            or _of_payload(connection, publication.payload, properties)
+            or self._of_queue(route, publication.payload)
+            or self._of_sessions(route, publication)
+        )
+        if found is not None:
+            accounting.refused(self.context.counters, route.rule, publication.qos, found.counted)
+        return found
+
+    def _of_queue(self, route: Route, payload: bytes) -> Refusal | None:
+        """A rule with `too_long: reject` whose queue would not take it."""
+        longest = self.router.too_long(route, payload)
+        if longest < 0:
+            return None
+        return Refusal(reasons.QUOTA_EXCEEDED, "too_large" if len(payload) > longest else "oversized_header")
+
+    # -- sessions without room --
+
+    def _of_sessions(self, route: Route, publication: Publication) -> Refusal | None:
+        """A full session has the publication refused for all, if its listener says so (`when_full: refuse`). Else the
+        session goes without; but when no other session or queue gets it either, it is refused."""
+        if not publication.qos or not (route.receivers or route.shared):
+            return None
+        if self.context.limits.any_refuses and self._is_refused_by_one(route, publication):
+            return Refusal(reasons.QUOTA_EXCEEDED, "session_full", "a subscriber's queue is full", withheld=True)
+        plan, dead_letters = route.plan, self.context.dead_letter_queue
+        if publication.retain or (plan is not None and (plan.prepared or (plan.dead_letter and dead_letters))):
+            return None
+        if all(self.fan_out.full(one, publication) for one in route.receivers) and all(
+            self._group_is_full(group, publication) for group in route.shared
+        ):
+            return Refusal(reasons.QUOTA_EXCEEDED, "session_full", "the queues of all subscribers are full")
+        return None
+
+    def _is_refused_by_one(self, route: Route, publication: Publication) -> bool:
+        alone = any(self._refuses(one) and self.fan_out.full(one, publication) for one in route.receivers)
+        return alone or any(
+            any(map(self._refuses, group.members)) and self._group_is_full(group, publication) for group in route.shared
+        )
+
+    def _refuses(self, receiver: Receiver) -> bool:
+        return self.context.limits.at(receiver.session.listener).refuse_when_full
+
+    def _group_is_full(self, group: Shared, publication: Publication) -> bool:
+        """Whether no member of a shared subscription has room."""
+        return bool(group.members) and all(self.fan_out.full(one, publication) for one in group.members)
+
+    # -- the answer to its publisher --
+
+    def answer(
+        self, connection: Connection, packet_type: int, packet_id: int, route: Route, refused: Refusal | None,
+        missed: int = 0,
+    ) -> None:  # fmt: skip
+        """PUBACK or PUBREC when the batch is committed; 3.x knows no reason and gets the plain form. [MQTT-3.3.4-1]
+        [MQTT3-4.3.2-2] [MQTT-4.3.2-4] [MQTT-4.3.2-5] [MQTT-3.3.5-2]"""
+        told = connection.version == V5
+        if refused is not None and refused.withheld and not told:
+            return
+        if packet_type == PUBACK:
+            batch = self.context.batch
+            connection.inbound_pending += 1
+            batch.pending[connection] = batch.pending.get(connection, 0) + 1
+        reason, text = 0 if route.interested else reasons.NO_MATCHING_SUBSCRIBERS, missed_by(missed)
+        if refused is not None:
+            reason, text = refused.reason, refused.text
+        words = reason_string(connection, text)
+        data = writer.encode_ack(connection.version, packet_type, packet_id, reason if told else 0, words)
+        self.context.batch.reply(connection, data)
+
+    # -- making it available --
+
+    def release(
+        self, publisher: Publisher, route: Route, publication: Publication, packet_id: int,
+        connection: Connection | None = None, staged: Released | None = None, will: WaitingWill | None = None,
+    ) -> int:  # fmt: skip
+        """Make a publication available: retained, on its queues, to local subscribers. How many of these had no room
+        for it; for what was staged that was asked before PUBREC."""
+        context = self.context
+        if publication.retain and not publication.handed_over:  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
+            self.retained.keep(publication)
+        if route.plan is not None:
+            self.queue_rows.put(
+                context.batch, Inbound(route, publication, packet_id, publisher, connection, staged, will), context.now
+            )
+        elif not route.topic.startswith("$"):
+            context.counters.messages_unrouted += 1
+        if publication.handed_over or not (publication.retain or route.receivers or route.shared):
+            return 0
+        if staged is not None:
+            context.batch.fanned[staged] = publication
+        publication.promised = staged is not None
+        return self.fan_out.deliver(route, publication)
+
+    def publish_will(self, publisher: Publisher, will: Will, waiting: WaitingWill, *, handed_over: bool) -> None:
+        """A will becomes a publication [MQTT-3.1.2-8]: it follows access lists, rules and retention like any other.
+        [MQTT3-3.1.2-16] [MQTT3-3.1.2-17] [MQTT5-3.1.2-14] [MQTT5-3.1.2-15] [MQTT5-3.1.3-10]"""
+        context = self.context
+        first = will.qos << 1 | (1 if will.retain else 0)
+        route = self.router.route(publisher, will.topic.encode(), first)
+        if route.error:
+            context.counters.messages_dropped["_none", "denied"] += 1
+            return
+        properties = prop.decode(will.raw_properties, prop.WILL) if will.raw_properties else {}
+        expiry = properties.pop(prop.MESSAGE_EXPIRY_INTERVAL, None)
+        properties.pop(prop.WILL_DELAY_INTERVAL, None)
+        expires = context.now + expiry if isinstance(expiry, int) else 0.0
+        block = prop.encode(properties) if properties and publisher.version == V5 else b""
+        publication = Publication(
+            will.topic.encode(), will.payload, will.qos, will.retain, block, expires, publisher.client_id
+        )
+        publication.handed_over = handed_over
+        self.release(publisher, route, publication, 0, will=waiting)
+
+
+def reason_string(connection: Connection, text: str) -> Properties:
+    """The text as Reason String, for clients that ask for it [MQTT-3.1.2-29]."""
+    wanted = text and connection.version == V5 and connection.problem_information
+    return {prop.REASON_STRING: text} if wanted and connection.session.outflow.max_packet >= _TEXT_ROOM else {}
+
+
+def missed_by(count: int) -> str:
+    """The text for a publication that was taken and did not reach all subscribers."""
+    if not count:
+        return ""
+    return f"{count} of its subscribers did not get it: {'its queue is' if count == 1 else 'their queues are'} full"
+
+
+def _of_route(route: Route) -> Refusal | None:
+    return Refusal(route.error, "denied") if route.error else None
+
+
+def _of_payload(connection: Connection, payload: bytes, properties: Properties) -> Refusal | None:
+    longest = connection.limits.max_payload
+    if longest and len(payload) > longest:
+        return Refusal(reasons.PACKET_TOO_LARGE, "too_large")
+    if properties.get(prop.PAYLOAD_FORMAT_INDICATOR) == 1:
+        try:
+            payload.decode()
+        except UnicodeDecodeError:
+            return Refusal(reasons.PAYLOAD_FORMAT_INVALID, "other")
+    return None

@@ -1,0 +1,65 @@
+"""QoS 2 publications that local subscribers have had while their queue has to be waited for. Pure.
+
+The copies are committed at once, with the batch that released the publication; its message is put some time later. A
+kill in between must not let the next PUBREL hand it over once more: so its staged record is replaced, in the unit of
+work of the copies, by one that says what is left to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.broker.batch import Batch
+from gateway.broker.publish.router import Router
+from gateway.ports.state_queues import STAGED
+from gateway.session.record import HANDED_OVER, encode_prefix
+
+if TYPE_CHECKING:
+    from gateway.broker.batch import Released
+    from gateway.broker.refused.parking import Parked
+
+
+def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Parked) -> None:
+    """The publication's row has gone from this batch to what is parked; so has the take of its staged record."""
+    if batch.fanned.get(released) is None:
+        return
+    session, packet_id, token = released
+    parked.batch.taken(STAGED, session.key).remove(token)
+    batch.take(STAGED, session.key, token)
+
+    def committed() -> None:
+        anew = (session, packet_id, session.staged_tokens.pop(packet_id))
+        parked.batch.take(STAGED, session.key, anew[2])
+        parked.released[parked.released.index(released)] = anew
+        for rows in parked.batch.released.values():
+            rows.update({row: anew for row, one in rows.items() if one == released})
+
+    _stage(router, batch, released)
+    batch.after.append(committed)
+
+
+def stage_again(router: Router, batch: Batch, released: Released) -> bool:
+    """The publication is to be released anew by its client, who is disconnected; False: nobody has had it."""
+    if released not in batch.fanned:
+        return False
+    session, packet_id, _ = released
+    publication = batch.fanned[released]
+    if publication is None:
+        return True  # one with several destinations is met more than once
+    _stage(router, batch, released)
+    publication.handed_over = True
+    session.inbound[packet_id] = publication
+    session.releasing.discard(packet_id)
+    return True
+
+
+def _stage(router: Router, batch: Batch, released: Released) -> None:
+    session, packet_id, _ = released
+    publication, batch.fanned[released] = batch.fanned[released], None
+    assert publication is not None  # noqa: S101 -- both callers have looked
+    puts, ids = batch.staging(session)
+    ids.append(packet_id)
+    prefix = encode_prefix(publication, 2, publication.retain, (), HANDED_OVER)
+    puts.heads.append(router.state_head(prefix))
+    puts.bodies.append(packet_id.to_bytes(2, "little") + publication.payload)
+    batch.rows += 1
