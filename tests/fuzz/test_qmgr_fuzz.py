@@ -71,7 +71,7 @@ def healthy() -> None:
     """The queue manager still answers, and no unit of work is left."""
     with suppress(MQError):
         RIG.connection.back()
-    for handle in [one.number for one in RIG.connection.handles()]:
+    for handle in list(RIG.connection.state.handles):
         with suppress(MQError):
             RIG.connection.close(handle)
     RIG.queue_manager.mqsc("CLEAR QLOCAL(A)\nCLEAR QLOCAL(B)\nCLEAR QLOCAL(SYSTEM.DEAD.LETTER.QUEUE)")
