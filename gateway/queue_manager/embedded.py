@@ -19,7 +19,7 @@ from gateway.queue_manager.batch import message_pages, stored_messages
 from gateway.queue_manager.batch.logical_messages import NO_FLAGS, Gathering, Page
 from gateway.queue_manager.batch.translation import Translator
 from gateway.queue_manager.commands.command_server import CommandServer
-from gateway.queue_manager.commands.mqsc import Mqsc, Report
+from gateway.queue_manager.commands.mqsc import Mqsc, MqscReport
 from gateway.queue_manager.commands.mqsc_parse import commands, parse
 from gateway.queue_manager.commands.mqsc_status import StatusCommands
 from gateway.queue_manager.core import Core
@@ -39,7 +39,7 @@ from gateway.queue_manager.store.memory import MemoryStore
 from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import Message
 from gateway.queue_manager.verbs import mqdisc, mqsub
-from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection import MqiConnection
 from gateway.queue_manager.verbs.connection_state import Connections, ConnectionState
 
 _STATE_ATTRIBUTES: dict[str, Value] = {
@@ -163,7 +163,7 @@ class EmbeddedQueueManager:
         channel: str = "",
         connection_name: str = "",
         options: int = 0,
-    ) -> Connection:
+    ) -> MqiConnection:
         """MQCONNX. Channel and connection name are labels; the options are the library's business."""
         del options
         core = self.core
@@ -181,8 +181,8 @@ class EmbeddedQueueManager:
     def _managed_queue(self, topic_object: str, topic_string: str) -> Definition:
         return self.topics.make_managed_queue(self.topics.full(topic_object, topic_string), durable=True)
 
-    def _connection(self, application: str, user: str, channel: str = "", connection_name: str = "") -> Connection:
-        return Connection(ConnectionState(
+    def _connection(self, application: str, user: str, channel: str = "", connection_name: str = "") -> MqiConnection:
+        return MqiConnection(ConnectionState(
             self.core, self._placer, self.topics, self._administration, self.authority, self.connections,
             application, user, channel, connection_name,
         ))  # fmt: skip
@@ -195,7 +195,7 @@ class EmbeddedQueueManager:
             for queue in list(core.queues.values()):
                 core.wake(queue)
 
-    def mqsc(self, text: str) -> Report:
+    def mqsc(self, text: str) -> MqscReport:
         """Run MQSC commands."""
         with self.core.entered():
             return self._mqsc.run(text)

@@ -14,7 +14,8 @@ from gateway.queue_manager.core import Core
 from gateway.queue_manager.descriptor import NO_ID, Descriptor
 from gateway.queue_manager.objects.local_queue import LocalQueue
 
-Message = tuple[bytes, bytes]
+Part = tuple[bytes, bytes]
+"""Descriptor and data of a message or of one of its segments."""
 SEGMENT_BOUNDARY = 16
 """Segments the queue manager makes are cut at multiples of this, so that numbers are not cut in two."""
 
@@ -73,7 +74,7 @@ def advance_logical(state: LogicalOrder, flags: int, length: int) -> None:
     state.sequence = state.sequence + 1 if state.in_group else 1
 
 
-def segments_of(core: Core, queue: LocalQueue | None, md: bytes, data: bytes) -> list[Message]:
+def segments_of(core: Core, queue: LocalQueue | None, md: bytes, data: bytes) -> list[Part]:
     """The message, or its segments when it is too long for the queue and may be segmented."""
     flags = descriptor.integer(md, "flags")
     if queue is None or not flags & mq.MQMF_SEGMENTATION_ALLOWED:
@@ -84,12 +85,12 @@ def segments_of(core: Core, queue: LocalQueue | None, md: bytes, data: bytes) ->
     return _cut(core, md, data, limit - limit % SEGMENT_BOUNDARY)
 
 
-def _cut(core: Core, md: bytes, data: bytes, step: int) -> list[Message]:
+def _cut(core: Core, md: bytes, data: bytes, step: int) -> list[Part]:
     whole = Descriptor(md)
     if whole.group_id == NO_ID:
         whole.group_id = core.new_identifier()
     base, last_of_all = whole.offset, not whole.flags & mq.MQMF_SEGMENT or bool(whole.flags & mq.MQMF_LAST_SEGMENT)
-    parts: list[Message] = []
+    parts: list[Part] = []
     for begin in range(0, len(data), step):
         part = Descriptor(whole.pack())
         part.offset = base + begin

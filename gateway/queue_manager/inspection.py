@@ -14,7 +14,7 @@ from gateway.mq import mqmd
 from gateway.ports.batch import MQMD_LENGTH, Outcome, Unit
 from gateway.ports.inspection import QueueRow, Seen
 from gateway.queue_manager.batch.stored_messages import complete
-from gateway.queue_manager.commands.status import describe
+from gateway.queue_manager.commands.display_rows import describe
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.objects.catalogue import Definition
 from gateway.queue_manager.objects.local_queue import LocalQueue

@@ -15,14 +15,14 @@ from gateway.mq import pcf
 from gateway.ports.mqi import GetOptions, Got, ObjectDescriptor, PutOptions
 from gateway.queue_manager.commands import pcf_objects as objects
 from gateway.queue_manager.commands import pcf_status
-from gateway.queue_manager.commands.mqsc import Report
+from gateway.queue_manager.commands.display_rows import queue_status
+from gateway.queue_manager.commands.mqsc import MqscReport
 from gateway.queue_manager.commands.pcf_objects import Handler, Reply, number_of, refuse, text_of
 from gateway.queue_manager.commands.pcf_status import KIND_OF_MQOT, MQAT_USER, RIGHT_OF_MQAUTH
-from gateway.queue_manager.commands.status import queue_status
 from gateway.queue_manager.descriptor import Descriptor, default_descriptor, text
 from gateway.queue_manager.objects.administration import not_found
 from gateway.queue_manager.objects.authority import OWN_USER
-from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection import MqiConnection
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
 QUEUE = "SYSTEM.ADMIN.COMMAND.QUEUE"
@@ -42,7 +42,7 @@ _CHANGING = {38, 78, mq.MQCMD_SET_AUTH_REC, mq.MQCMD_SET_CHLAUTH_REC, mq.MQCMD_C
 class CommandServer:
     """See the module. It has a connection of its own."""
 
-    def __init__(self, connection: Connection, run_mqsc: Callable[[str], Report]) -> None:
+    def __init__(self, connection: MqiConnection, run_mqsc: Callable[[str], MqscReport]) -> None:
         self._connection = connection
         self._state = connection.state
         self._run_mqsc = run_mqsc
@@ -287,7 +287,7 @@ def _inquire_queue_manager(connection: ConnectionState, message: pcf.Message) ->
 
 
 def _family(
-    of: objects.Type, change: int, copy: int, create: int, delete: int, inquire: int, names: int
+    of: objects.ObjectType, change: int, copy: int, create: int, delete: int, inquire: int, names: int
 ) -> dict[int, Handler]:
     made = {
         change: objects.change(of), copy: objects.copy(of), create: objects.create(of), delete: objects.delete(of),

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from gateway.errors import MQError
+from gateway.queue_manager.commands.display_rows import Row, describe, queue_status
 from gateway.queue_manager.commands.mqsc_parse import Command, MqscSyntaxError, Parameter, commands, parse
-from gateway.queue_manager.commands.status import Row, describe, queue_status
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.administration import Administration, AdministrationError
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, FLAGS, QUEUE_KINDS, SYNONYMS, Value
@@ -79,7 +79,7 @@ _COMPARE: dict[str, Callable[[Value, Value], bool]] = {
 
 
 @dataclass(slots=True)
-class Report:
+class MqscReport:
     """What became of a text of commands."""
 
     lines: list[str] = field(default_factory=list)
@@ -128,9 +128,9 @@ class Mqsc:
         self._administration = administration
         self.extensions: list[Extension] = extensions or []
 
-    def run(self, text: str) -> Report:
+    def run(self, text: str) -> MqscReport:
         """Every command of the text; one that fails does not keep the next from running."""
-        report = Report()
+        report = MqscReport()
         for line, command_text in commands(text):
             report.read += 1
             report.lines.append(f"     {report.read} : {command_text}")

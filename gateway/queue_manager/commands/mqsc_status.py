@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from gateway.queue_manager.commands import open_handles
+from gateway.queue_manager.commands.display_rows import Row
 from gateway.queue_manager.commands.mqsc import SHOWN, chosen, columns, condition_of, syntax
 from gateway.queue_manager.commands.mqsc_parse import Command
-from gateway.queue_manager.commands.status import Row
 from gateway.queue_manager.core import Core
 from gateway.queue_manager.objects.administration import AdministrationError, not_found
 from gateway.queue_manager.objects.authority import GROUPS_OF_RIGHTS, RIGHTS, Authority

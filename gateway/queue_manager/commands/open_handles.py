@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.mq import constants as mq
-from gateway.queue_manager.commands.status import Row
+from gateway.queue_manager.commands.display_rows import Row
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.verbs.connection_state import Connections, ConnectionState, Handle
 

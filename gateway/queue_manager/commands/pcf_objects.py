@@ -28,7 +28,7 @@ MQBACF_SUB_ID = 7016
 _OPTIONS = frozenset({mq.MQIACF_REPLACE, 1005, mq.MQIACF_PURGE, 1007, mq.MQIA_Q_TYPE, 1304, 63})
 
 
-class Type(NamedTuple):
+class ObjectType(NamedTuple):
     """How PCF speaks of one type of object."""
 
     kinds: tuple[str, ...]
@@ -39,13 +39,13 @@ class Type(NamedTuple):
     to_name: int
 
 
-QUEUES = Type(tuple(QUEUE_KINDS), mq.MQCA_Q_NAME, mq.MQIACF_Q_ATTRS, 3011, 3001, 3002)
-NAMELISTS = Type(("NAMELIST",), mq.MQCA_NAMELIST_NAME, mq.MQIACF_NAMELIST_ATTRS, 3013, 3005, 3006)
-PROCESSES = Type(("PROCESS",), 2012, 1003, 3012, 3003, 3004)
-AUTHINFOS = Type(("AUTHINFO",), mq.MQCA_AUTH_INFO_NAME, mq.MQIACF_AUTH_INFO_ATTRS, 3048, 3009, 3010)
-TOPICS = Type(("TOPIC",), 2092, 1269, 3151, 3150, 3149)
-SUBSCRIPTIONS = Type(("SUB",), mq.MQCACF_SUB_NAME, 1287, 0, 3163, 3164)
-CHANNELS = Type(("CHANNEL",), mq.MQCACH_CHANNEL_NAME, 1015, 3512, 3007, 3008)
+QUEUES = ObjectType(tuple(QUEUE_KINDS), mq.MQCA_Q_NAME, mq.MQIACF_Q_ATTRS, 3011, 3001, 3002)
+NAMELISTS = ObjectType(("NAMELIST",), mq.MQCA_NAMELIST_NAME, mq.MQIACF_NAMELIST_ATTRS, 3013, 3005, 3006)
+PROCESSES = ObjectType(("PROCESS",), 2012, 1003, 3012, 3003, 3004)
+AUTHINFOS = ObjectType(("AUTHINFO",), mq.MQCA_AUTH_INFO_NAME, mq.MQIACF_AUTH_INFO_ATTRS, 3048, 3009, 3010)
+TOPICS = ObjectType(("TOPIC",), 2092, 1269, 3151, 3150, 3149)
+SUBSCRIPTIONS = ObjectType(("SUB",), mq.MQCACF_SUB_NAME, 1287, 0, 3163, 3164)
+CHANNELS = ObjectType(("CHANNEL",), mq.MQCACH_CHANNEL_NAME, 1015, 3512, 3007, 3008)
 
 Reply = list[Parameter]
 Handler = Callable[[ConnectionState, pcf.Message], Iterable[Reply]]
@@ -72,7 +72,7 @@ def number_of(message: pcf.Message, identifier: int, default: int) -> int:
     return found.value if found is not None and isinstance(found.value, int) else default
 
 
-def kind_of(message: pcf.Message, of: Type, *, default: str = "") -> str:
+def kind_of(message: pcf.Message, of: ObjectType, *, default: str = "") -> str:
     """The type of queue a command is about; for other objects there is one."""
     if of is not QUEUES:
         return of.kinds[0]
@@ -83,7 +83,7 @@ def kind_of(message: pcf.Message, of: Type, *, default: str = "") -> str:
     return kind
 
 
-def given_attributes(message: pcf.Message, of: Type, kind: str) -> dict[str, Value]:
+def given_attributes(message: pcf.Message, of: ObjectType, kind: str) -> dict[str, Value]:
     """The attributes among the parameters."""
     given: dict[str, Value] = {}
     for parameter in message.parameters:
@@ -107,7 +107,7 @@ def _value(parameter: Parameter) -> Value:
     return parameter.text()
 
 
-def create(of: Type) -> Handler:
+def create(of: ObjectType) -> Handler:
     """CREATE."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
@@ -120,7 +120,7 @@ def create(of: Type) -> Handler:
     return run
 
 
-def change(of: Type) -> Handler:
+def change(of: ObjectType) -> Handler:
     """CHANGE."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
@@ -134,7 +134,7 @@ def change(of: Type) -> Handler:
     return run
 
 
-def copy(of: Type) -> Handler:
+def copy(of: ObjectType) -> Handler:
     """COPY: a new object like another, with what is said besides."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
@@ -149,7 +149,7 @@ def copy(of: Type) -> Handler:
     return run
 
 
-def delete(of: Type) -> Handler:
+def delete(of: ObjectType) -> Handler:
     """DELETE."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
@@ -165,7 +165,7 @@ def delete(of: Type) -> Handler:
     return run
 
 
-def inquire(of: Type) -> Handler:
+def inquire(of: ObjectType) -> Handler:
     """INQUIRE: a reply for every object that fits."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
@@ -187,7 +187,7 @@ def inquire(of: Type) -> Handler:
     return run
 
 
-def _wanted(message: pcf.Message, of: Type) -> list[int]:
+def _wanted(message: pcf.Message, of: ObjectType) -> list[int]:
     """The attributes asked for; those filtered by are shown too."""
     wanted = message.find(of.attributes)
     chosen: Sequence[object] = (ALL,)
@@ -197,7 +197,7 @@ def _wanted(message: pcf.Message, of: Type) -> list[int]:
     return [one for one in chosen if isinstance(one, int)] + filtered
 
 
-def name_of(connection: ConnectionState, message: pcf.Message, of: Type, default: str | None = None) -> str:
+def name_of(connection: ConnectionState, message: pcf.Message, of: ObjectType, default: str | None = None) -> str:
     """The object a command is about; a subscription may be named by its identifier."""
     given = message.find(MQBACF_SUB_ID) if of is SUBSCRIPTIONS else None
     if given is None or not isinstance(given.value, bytes) or not any(given.value):
@@ -209,7 +209,7 @@ def name_of(connection: ConnectionState, message: pcf.Message, of: Type, default
     raise not_found("SUB", identifier)
 
 
-def names(of: Type) -> Handler:
+def names(of: ObjectType) -> Handler:
     """INQUIRE NAMES: one reply with a list."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
@@ -228,7 +228,7 @@ def names(of: Type) -> Handler:
     return run
 
 
-def family(of: Type) -> str:
+def family(of: ObjectType) -> str:
     """The type as authority records name it."""
     return "QUEUE" if of is QUEUES else of.kinds[0]
 

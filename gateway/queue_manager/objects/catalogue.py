@@ -1,6 +1,6 @@
-"""The objects of the queue manager: definitions by type and name, their attributes, and what they become on disk.
+"""The objects of the queue manager: definitions by type and name, their attributes, and their form on disk.
 
-Pure. A definition is kept as one state message on `SYSTEM.MQGATE.OBJECTS` with its type and name as the key.
+Pure. A definition is kept as one state record of the store, named by its type and name.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gateway.queue_manager.objects.attributes import BY_KEYWORD, QUEUE_KINDS, TABLES, Attribute, Value
-
-OBJECTS_QUEUE = "SYSTEM.MQGATE.OBJECTS"
 
 NAME = re.compile(r"[A-Za-z0-9./_%]{1,48}\Z")
 """Names of objects: 1 to 48 of these characters, case matters."""

@@ -12,11 +12,11 @@ from functools import lru_cache
 from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
 from gateway.mq import properties, property_names
+from gateway.ports.mqi import PropertyValue
 
-Value = None | bool | int | float | str | bytes
 Truth = bool | None
-Lookup = Callable[[str], Value]
-Evaluate = Callable[[Lookup], Value]
+Lookup = Callable[[str], PropertyValue]
+Evaluate = Callable[[Lookup], PropertyValue]
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -44,13 +44,13 @@ class Selector:
 
     def accepts(self, md: bytes, data: bytes) -> bool:
         """Whether the message is selected."""
-        known: dict[str, Value] = {}
+        known: dict[str, PropertyValue] = {}
         try:
             known = {one.name: one.value for one in properties.properties_of(md, data)}
         except (MQError, HeaderError):
             known = {}
 
-        def lookup(name: str) -> Value:
+        def lookup(name: str) -> PropertyValue:
             full = property_names.SYNONYMS.get(name) or name.removeprefix("usr.")
             if full.startswith(property_names.DESCRIPTOR):
                 return _of_descriptor(md, full)
@@ -59,7 +59,7 @@ class Selector:
         return self._evaluate(lookup) is True
 
 
-def _of_descriptor(md: bytes, name: str) -> Value:
+def _of_descriptor(md: bytes, name: str) -> PropertyValue:
     try:
         return properties.descriptor_property(md, name).value
     except MQError:
@@ -180,7 +180,7 @@ class _Parser:
             return lambda lookup: _matches(pattern, left(lookup))
         return None
 
-    def _list(self) -> frozenset[Value]:
+    def _list(self) -> frozenset[PropertyValue]:
         self._expect("operator", "(")
         values = {self._text_literal()}
         while self._next_is("operator", ","):
@@ -243,7 +243,7 @@ class _Parser:
         kind, value = self._tokens[self._at]
         self._at += 1
         if kind == "number":
-            number: Value = int(value) if value.isdigit() else float(value)
+            number: PropertyValue = int(value) if value.isdigit() else float(value)
             return lambda _: number
         if kind == "text":
             content = value[1:-1].replace("''", "'")
@@ -258,7 +258,7 @@ class _Parser:
         raise self._error()
 
 
-def _truth(value: Value) -> Truth:
+def _truth(value: PropertyValue) -> Truth:
     return value if isinstance(value, bool) else None
 
 
@@ -282,11 +282,13 @@ def _all_of(parts: list[Evaluate]) -> Evaluate:
     return evaluate
 
 
-def _numeric(value: Value) -> bool:
+def _numeric(value: PropertyValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _compare(compare: Callable[[Value, Value], bool], left: Value, right: Value) -> Truth:
+def _compare(
+    compare: Callable[[PropertyValue, PropertyValue], bool], left: PropertyValue, right: PropertyValue
+) -> Truth:
     if left is None or right is None:
         return None
     both_numbers = _numeric(left) and _numeric(right)
@@ -297,17 +299,17 @@ def _compare(compare: Callable[[Value, Value], bool], left: Value, right: Value)
     return compare(left, right)
 
 
-def _between(value: Value, low: Value, high: Value) -> Truth:
+def _between(value: PropertyValue, low: PropertyValue, high: PropertyValue) -> Truth:
     values = [_compare(_COMPARISONS[">="], value, low), _compare(_COMPARISONS["<="], value, high)]
     return False if False in values else None if None in values else True
 
 
-def _matches(pattern: re.Pattern[str], value: Value) -> Truth:
+def _matches(pattern: re.Pattern[str], value: PropertyValue) -> Truth:
     return None if value is None else isinstance(value, str) and pattern.match(value) is not None
 
 
 def _arithmetic(operation: Callable[[float, float], float], left: Evaluate, right: Evaluate) -> Evaluate:
-    def evaluate(lookup: Lookup) -> Value:
+    def evaluate(lookup: Lookup) -> PropertyValue:
         first, second = left(lookup), right(lookup)
         if isinstance(first, int | float) and isinstance(second, int | float):
             try:
@@ -319,15 +321,15 @@ def _arithmetic(operation: Callable[[float, float], float], left: Evaluate, righ
     return evaluate
 
 
-def _EQUAL(left: Value, right: Value) -> bool:  # noqa: N802  a constant of the table below
+def _EQUAL(left: PropertyValue, right: PropertyValue) -> bool:  # noqa: N802  a constant of the table below
     return left == right
 
 
-def _UNEQUAL(left: Value, right: Value) -> bool:  # noqa: N802
+def _UNEQUAL(left: PropertyValue, right: PropertyValue) -> bool:  # noqa: N802
     return left != right
 
 
-_COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
+_COMPARISONS: dict[str, Callable[[PropertyValue, PropertyValue], bool]] = {
     "<>": _UNEQUAL,
     "<=": lambda left, right: left <= right,  # type: ignore[operator]
     ">=": lambda left, right: left >= right,  # type: ignore[operator]

@@ -29,7 +29,7 @@ from gateway.queue_manager.verbs import async_puts, mqcmit, mqdisc, mqget, mqinq
 from gateway.queue_manager.verbs.connection_state import ConnectionState
 
 
-class Connection:
+class MqiConnection:
     """The verbs, each on this connection's state and under the queue manager's lock."""
 
     def __init__(self, state: ConnectionState) -> None:

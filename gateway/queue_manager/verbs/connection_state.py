@@ -1,6 +1,6 @@
 """What a connection holds: its open objects, its unit of work, its gets that wait. The verbs work on it.
 
-`Connection` owns a `ConnectionState`, locks the queue manager and calls the verbs; no verb imports `Connection`.
+`MqiConnection` owns a `ConnectionState`, locks the queue manager and calls the verbs; no verb imports it.
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@ Section 7 of the MQI reference, MQGET. The connection's unit of work keeps what 
 
 from __future__ import annotations
 
-from gateway.errors import MQError
+from gateway.errors import HeaderError, MQError
 from gateway.mq import constants as mq
-from gateway.ports.mqi import Arrived, Cancel, GetOptions, Got
+from gateway.mq import conversion, propctl
+from gateway.ports.mqi import Arrived, Cancel, GetOptions, Got, Property
 from gateway.queue_manager import descriptor
 from gateway.queue_manager.groups import advance_logical, group_status, whole
 from gateway.queue_manager.objects.local_queue import INPUT, LocalQueue
 from gateway.queue_manager.objects.name_resolution import refreshed
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
-from gateway.queue_manager.verbs import message_data
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle, Taken, WaitingGet
 from gateway.queue_manager.verbs.search import Candidate, Search, message_token, wanted
 
@@ -136,8 +136,8 @@ def _found(
     got = _shown(connection, handle, queue, one, parts, options)
     accept = bool(value & mq.MQGMO_ACCEPT_TRUNCATED_MSG)
     if value & mq.MQGMO_CONVERT:
-        message_data.convert(got, md, buffer_length, connection.core.attribute("CCSID"), accept=accept)
-    if message_data.fitted(got, buffer_length, accept=accept):
+        convert_data(got, md, buffer_length, connection.core.attribute("CCSID"), accept=accept)
+    if fit_buffer(got, buffer_length, accept=accept):
         if value & BROWSE:
             _browsed(connection, handle, queue, one, options)
         else:
@@ -178,7 +178,7 @@ def _shown(
     if len(parts) > 1:
         md = whole(md, parts[-1].md)
     status = group_status(md)
-    md, data, held = message_data.seen(md, data, options, _property_control(handle, queue))
+    md, data, held = _for_getter(md, data, options, _property_control(handle, queue))
     got = Got(md, data, len(data), queue.name, 0, 0, held, *status)
     got.token = message_token(one.token)
     return got
@@ -209,6 +209,55 @@ def discard_expired(connection: ConnectionState, queue: LocalQueue, expired: lis
         if descriptor.integer(one.md, "report") & mq.MQRO_EXPIRATION:
             connection.placer.report(one.md, one.data, mq.MQFB_EXPIRATION, unit)
     connection.core.commit(unit)
+
+
+# The message as the getter sees it
+
+
+def _for_getter(
+    md: bytes, data: bytes, options: GetOptions, property_control: int
+) -> tuple[bytes, bytes, list[Property] | None]:
+    """Descriptor and data with the properties as PROPCTL and the options ask for, and the properties for the message
+    handle. A message with a broken MQRFH2 is returned unchanged."""
+    if md[32:40] != mq.MQFMT_RF_HEADER_2:
+        return md, data, [] if options.handle_given else None
+    try:
+        view = propctl.as_got(md, data, propctl=property_control, options=options.options, handle=options.handle_given)
+    except (MQError, HeaderError):
+        return md, data, [] if options.handle_given else None
+    held = [Property(one.name, one.value, one.mqtype, one.support, one.context, one.copy) for one in view.properties]
+    return view.md, view.data, held if options.handle_given else None
+
+
+def convert_data(got: Got, asked: bytes, buffer_length: int, ccsid: int, *, accept: bool) -> None:
+    """MQGMO_CONVERT: to the character set and encoding of the caller's MQMD; `ccsid` is the queue manager's.
+
+    What fits before conversion and not after it comes unconverted (2120), unless truncation is accepted. A message to
+    be cut short that is accepted so keeps its length before conversion in DataLength; one that is not stays as it is.
+    """
+    too_long = got.length > buffer_length
+    if not buffer_length or (too_long and not accept):
+        return
+    made = conversion.convert(
+        got.md, got.data, encoding=descriptor.integer(asked, "encoding"), ccsid=descriptor.integer(asked, "ccsid"),
+        default_ccsid=ccsid, max_length=None if accept else buffer_length,
+    )  # fmt: skip
+    got.md, got.data = made.md, made.data
+    if len(made.data) <= buffer_length:
+        got.length = len(made.data)
+    if made.reason:
+        got.comp_code, got.reason = 1, made.reason
+
+
+def fit_buffer(got: Got, buffer_length: int, *, accept: bool) -> bool:
+    """Cut the data to the buffer; False when the message must stay where it is (2080)."""
+    if len(got.data) <= buffer_length:
+        return True
+    got.data = got.data[:buffer_length]
+    got.comp_code = 1
+    if not got.reason:  # a failed conversion says more than that the data, whose length is known, was cut
+        got.reason = mq.MQRC_TRUNCATED_MSG_ACCEPTED if accept else mq.MQRC_TRUNCATED_MSG_FAILED
+    return accept
 
 
 # Browsing

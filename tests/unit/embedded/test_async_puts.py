@@ -16,7 +16,7 @@ from gateway.mq import mqmd
 from gateway.ports.mqi import GetOptions, ObjectDescriptor, PutOptions
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.verbs import async_puts
-from gateway.queue_manager.verbs.connection import Connection
+from gateway.queue_manager.verbs.connection import MqiConnection
 
 OBJECTS = """
 DEFINE QLOCAL(PLAIN) DEFPRTY(3) DEFPSIST(YES)
@@ -54,9 +54,9 @@ def messages(draw: st.DrawFn) -> tuple[bytes, bytes]:
     return md[:48] + given_id + draw(identifiers) + md[96:], draw(st.binary(max_size=7))
 
 
-def _connection(queue_manager: EmbeddedQueueManager, queue: str) -> tuple[Connection, int]:
+def _connection(queue_manager: EmbeddedQueueManager, queue: str) -> tuple[MqiConnection, int]:
     connection = queue_manager.connect(application="runs", user="app")
-    assert isinstance(connection, Connection)
+    assert isinstance(connection, MqiConnection)
     return connection, connection.open(ObjectDescriptor(queue), mq.MQOO_OUTPUT | mq.MQOO_SET_IDENTITY_CONTEXT).handle
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.ports.mqi import Got
 from gateway.queue_manager import descriptor
-from gateway.queue_manager.verbs import message_data
+from gateway.queue_manager.verbs import mqget
 
 CCSIDS = st.sampled_from([0, 37, 500, 819, 1200, 1208, 60000])
 ENCODINGS = st.sampled_from([0, 273, 546, 785])
@@ -30,8 +30,8 @@ def described(got: Got) -> tuple[int, int]:
 def test_whatever_arrives(form, data, source, target, room, accept):
     before = md(format=form, ccsid=source[0], encoding=source[1])
     got = Got(before, data, len(data), "Q")
-    message_data.convert(got, md(ccsid=target[0], encoding=target[1]), room, 1208, accept=accept)
-    taken = message_data.fitted(got, room, accept=accept)
+    mqget.convert_data(got, md(ccsid=target[0], encoding=target[1]), room, 1208, accept=accept)
+    taken = mqget.fit_buffer(got, room, accept=accept)
     assert len(got.data) <= room
     assert (got.comp_code == 1) == (got.reason != 0)
     assert taken is (got.reason != 2080)
@@ -44,6 +44,6 @@ def test_whatever_arrives(form, data, source, target, room, accept):
 def test_text_that_shrinks_into_the_buffer_is_whole():
     text = "größe".encode()
     got = Got(md(format=b"MQSTR", ccsid=1208), text, len(text), "Q")
-    message_data.convert(got, md(ccsid=819), 5, 1208, accept=True)
-    assert message_data.fitted(got, 5, accept=True)
+    mqget.convert_data(got, md(ccsid=819), 5, 1208, accept=True)
+    assert mqget.fit_buffer(got, 5, accept=True)
     assert (got.data, got.length, got.reason) == ("größe".encode("latin-1"), 5, 0)
