@@ -17,7 +17,7 @@ from gateway.config.model import Settings
 from gateway.errors import ConfigurationError, Finding
 from gateway.net.api import OPERATOR, READ_ONLY, Api, Endpoint, Guard, Static
 from gateway.net.http import Answer, Page
-from gateway.net.streaming import Streaming
+from gateway.net.streamed_answers import StreamedAnswers
 from gateway.observe import health, metrics
 
 
@@ -37,7 +37,7 @@ def admin_root(parts: Parts, api: list[Endpoint], guard: Guard) -> Resource:
     versions.putChild(b"v1", Api(api, guard))
     pipeline = pipeline_of(parts.queue_manager, parts.directory)
     if pipeline is not None:
-        versions.putChild(b"pipeline", Streaming(pipeline_answers(pipeline), guard))
+        versions.putChild(b"pipeline", StreamedAnswers(pipeline_answers(pipeline), guard))
     root.putChild(b"api", versions)
     root.putChild(b"admin", Static(guard))
     root.putChild(b"", Redirect(b"/admin/"))

@@ -183,7 +183,7 @@ class Gateway:
         parts.consumers.use(table)
         use_access()
         self.guard.use(guard)
-        parts.listeners.certificate_user = settings.security.certificate_user
+        parts.listeners.admission.certificate_user = settings.security.certificate_user
         self._use_limits(changed)
         parts.engine.in_flight.check_rights()
         if any(change.key == "log.level" for change in changed):
@@ -213,7 +213,7 @@ class Gateway:
         """Rates, shares and the numbers of connections and sessions. No client is disconnected for them."""
         parts = self.parts
         take_over(parts.engine.limits, parts.settings)
-        parts.listeners.use(parts.settings.limits, parts.settings.listeners)
+        parts.listeners.admission.use(parts.settings.limits, parts.settings.listeners)
         if any("_per_second" in change.key for change in changed):
             parts.listeners.use_send_rates(SendRates(client_rates(parts.settings), time.monotonic))
 

@@ -73,8 +73,8 @@ class Parts:
         self.hub.on_fatal = log_lines.fatal
         self.hub.rates = SendRates(client_rates(settings), time.monotonic)
         self.listeners = Listeners(reactor, self.engine, self.hub, settings.limits)
-        self.listeners.certificate_user = settings.security.certificate_user
-        self.listeners.on_refused = log_lines.not_admitted
+        self.listeners.admission.certificate_user = settings.security.certificate_user
+        self.listeners.admission.on_refused = log_lines.not_admitted
         self.consumers = Consumers(self.engine.context, self.engine.handover)
         self.incomplete = IncompleteMessages(self.consumers.incomplete)
         self.started_at, self.heartbeat = time.time(), time.monotonic()

@@ -23,8 +23,7 @@ from gateway.broker.publish.fast import SHORT
 from gateway.net.hub_socket import AGAIN, READ, WRITE, Acceptor, HubSocket
 from gateway.net.rates import Pair, SendRates
 from gateway.net.reactor import HubReactor
-from gateway.net.scheduler import ReactorScheduler
-from gateway.net.waking import Waker
+from gateway.net.scheduler import ReactorScheduler, Waker
 from gateway.net.wire import read_sockets, write_sockets
 from gateway.ports.link import Link
 from gateway.session.connection import Connection
@@ -32,13 +31,13 @@ from gateway.session.connection import Connection
 GONE = select.EPOLLHUP | select.EPOLLERR
 CHUNK = 1 << 16
 LEAST_CHUNK, SLOW_SECONDS = 512, 0.02
-"""How much is read at once grows while it is worked off fast, and shrinks when it is not: what one client sends may be
-dear to route, and the others wait meanwhile."""
+"""How much is read at once grows while it is taken in fast, and shrinks otherwise: what one client sends may be
+expensive to route, and the others wait meanwhile."""
 MAX_EVENTS = 512
 
 
 class Pausable(Protocol):
-    """A link on a Twisted transport: the reactor reads it, and the hub says when not to."""
+    """A link on a Twisted transport: the reactor reads it, and the hub stops and resumes that."""
 
     closed: bool
     listener: str
@@ -60,7 +59,7 @@ class Hub:
         self._acceptors: dict[int, Acceptor | Waker] = {}
         self._lost: list[HubSocket] = []
         self.streams: set[Pausable] = set()
-        """Links that are not behind the epoll and have to keep the same pauses and rates."""
+        """Links on Twisted's transports, to which the same pauses and rates apply."""
         self._paused = False
         self.rates = SendRates({}, reactor.seconds)
         """What clients may send in a second."""
@@ -83,7 +82,7 @@ class Hub:
         return self._epoll.fileno()
 
     def logPrefix(self) -> str:
-        """For Twisted's log."""
+        """The name in Twisted's log."""
         return "hub"
 
     def connectionLost(self, reason: Any) -> None:
@@ -91,15 +90,15 @@ class Hub:
         del reason
 
     def doRead(self) -> None:
-        """Read all that is ready, hand it to the broker, commit, answer. A defect in here cannot be pinned on one
-        connection: the process ends, and what starts it again finds everything that was acknowledged."""
+        """Read all that is ready, hand it to the broker, commit, answer. A defect here cannot be attributed to one
+        connection: the process ends, and after its restart everything that was acknowledged is there."""
         try:
             self._round(self._epoll.poll(0, MAX_EVENTS))
-        except Exception as error:  # noqa: BLE001 -- said, and then the end
+        except Exception as error:  # noqa: BLE001 -- logged, and then the process ends
             self.on_fatal(error)
 
     def wait(self, seconds: float) -> bool:
-        """`doRead` for a reactor that serves the hub first: wait so long at most; whether the reactor has to look."""
+        """`doRead` for a reactor that serves the hub first: wait so long at most. True: the reactor has events too."""
         try:
             events = self._epoll.poll(seconds, MAX_EVENTS)
             return bool(events) and self._round(events)
@@ -113,7 +112,7 @@ class Hub:
         self._epoll.register(fd, READ)
 
     def _round(self, events: list[tuple[int, int]]) -> bool:
-        """Work off what is ready; whether the reactor is among it."""
+        """Serve what is ready. True: the reactor has events too."""
         others, ask = events, False
         small: list[tuple[Connection, bytes]] = []
         if not self.rates:
@@ -134,7 +133,7 @@ class Hub:
         return ask
 
     def _event(self, fd: int, event: int) -> None:
-        """What one socket is ready for."""
+        """Serve one socket."""
         link = self._sockets.get(fd)
         if link is None:
             acceptor = self._acceptors.get(fd)
@@ -151,15 +150,14 @@ class Hub:
             self.lost(link)
 
     def write_each(self, links: list[Link], datas: list[bytes]) -> list[int]:
-        """Write to many links; the answer: the positions of those that have not taken all, or that are not the hub's
-        own."""
-        left = write_sockets(HubSocket, links, datas)
-        for at, sent in left:
+        """Write to many links. Returned are the positions of those that have not taken all, or are not the hub's."""
+        unfinished = write_sockets(HubSocket, links, datas)
+        for at, sent in unfinished:
             links[at].write(datas[at][sent:])
-        return [at for at, _ in left]
+        return [at for at, _ in unfinished]
 
     def _read(self, link: HubSocket) -> bytes:
-        """What has arrived; nothing: the peer is gone or was not ready after all."""
+        """What has arrived; empty if the peer is gone, or was not ready after all."""
         try:
             chunk = link.sock.recv(link.chunk)
         except OSError as error:
@@ -171,7 +169,7 @@ class Hub:
         return chunk
 
     def _hand_in(self, link: HubSocket, chunk: bytes) -> None:
-        """Bytes of one connection to the broker, which says by the time it takes how much to read at once."""
+        """Hand bytes of one connection to the broker; how long that takes decides how much is read at once."""
         begun = monotonic()
         try:
             if link.proxy is None and link.connection is not None:
@@ -189,7 +187,7 @@ class Hub:
             link.chunk *= 2
 
     def receive_slowly(self, link: HubSocket | Pausable, connection: Connection, chunk: bytes) -> None:
-        """A client that sends more than it may is read later: its own window fills, nobody else's."""
+        """Hand bytes to the broker, and read a client that exceeds its rates later: only its own TCP window fills."""
         if link.listener not in self.rates:
             self.engine.received(connection, chunk)
             return
@@ -205,7 +203,7 @@ class Hub:
             self.later(early, lambda: link.pause(self._paused))
 
     def defect(self, link: HubSocket, error: Exception) -> None:
-        """What should not happen: say so, and end this connection. Nothing of it was acknowledged without a commit."""
+        """Log a defect and end the connection that met it. Nothing of it was acknowledged without a commit."""
         self.on_defect(error, link.peer)
         self.lost(link)
 
@@ -282,7 +280,7 @@ class Hub:
         self.reactor.callLater(seconds, call)
 
     def out_of_descriptors(self, acceptor: Acceptor) -> None:
-        """No descriptor is left: stop accepting for a second instead of spinning."""
+        """The process may open no more files: stop accepting for a second instead of spinning."""
         self._epoll.modify(acceptor.sock.fileno(), 0)
 
         def again() -> None:
@@ -292,14 +290,14 @@ class Hub:
         self.later(1.0, again)
 
     def pause(self, paused: bool) -> None:
-        """Back-pressure: stop or go on reading from everybody."""
+        """Back-pressure: stop or go on reading from all clients."""
         self._paused = paused
         for link in (*self._sockets.values(), *self.streams):
             link.pause(paused)
 
     @property
     def paused(self) -> bool:
-        """Whether nobody is read for now."""
+        """Whether reading is stopped for all clients."""
         return self._paused
 
     @property

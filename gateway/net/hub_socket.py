@@ -1,4 +1,4 @@
-"""What is behind the hub: an accepted socket as the broker's link, and a listening one."""
+"""The sockets of the hub: an accepted one, which is the broker's link, and a listening one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gateway.net.proxy import ProxyReader
 from gateway.net.rates import Pair
 from gateway.session.connection import Connection
-
-if TYPE_CHECKING:
-    from gateway.net.hub import Hub
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 FIRST_CHUNK = 4096
@@ -27,6 +24,28 @@ def _stays() -> bool:
     return True
 
 
+class SocketHub(Protocol):
+    """What a socket asks of its hub."""
+
+    def modify(self, fd: int, events: int) -> None:
+        """Change what a socket is watched for."""
+
+    def forget(self, link: HubSocket) -> None:
+        """The socket is closed."""
+
+    def lost(self, link: HubSocket) -> None:
+        """The peer is gone."""
+
+    def lost_later(self, link: HubSocket) -> None:
+        """A write found the peer gone, perhaps in the middle of a batch."""
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        """A timer."""
+
+    def out_of_descriptors(self, acceptor: Acceptor) -> None:
+        """The process may open no more files: stop accepting for a while."""
+
+
 class HubSocket:
     """One accepted socket: the broker's `Link`."""
 
@@ -34,12 +53,12 @@ class HubSocket:
                  "connection", "direct", "fd", "hub", "listener", "named", "on_close", "peer", "proxy",
                  "sock", "watching")  # fmt: skip
 
-    def __init__(self, hub: Hub, sock: socket.socket, peer: str, listener: str) -> None:
+    def __init__(self, hub: SocketHub, sock: socket.socket, peer: str, listener: str) -> None:
         self.hub = hub
         self.sock = sock
         self.fd = sock.fileno()
         self.direct = self.fd
-        """The descriptor while nothing waits before what is written next; otherwise -1."""
+        """The descriptor while nothing is kept to be sent first; otherwise -1."""
         self.peer = peer
         self.listener = listener
         self.certificate_user: str | None = None
@@ -57,7 +76,7 @@ class HubSocket:
         self._closing = False
 
     def write(self, data: bytes) -> None:
-        """Straight to the socket; what it does not take waits for it to become writable."""
+        """Send at once; the rest is kept until the socket becomes writable."""
         if self.closed:
             return
         if not self._backlog:
@@ -77,11 +96,11 @@ class HubSocket:
         self._watch(self.watching | WRITE)
 
     def buffered(self) -> int:
-        """What the peer has not taken."""
+        """Bytes that the peer has not taken yet."""
         return self._backlog_bytes
 
     def drain(self) -> None:
-        """The socket takes data again."""
+        """The socket is writable again: send what is kept."""
         while self._backlog:
             data = self._backlog[0]
             try:
@@ -139,20 +158,23 @@ class HubSocket:
         on_close, self.on_close = self.on_close, None
         if on_close is not None:
             on_close()
-        self.connection, self.named = None, _stays  # they name the link: thousands would wait for the cycle collector
+        self.connection, self.named = (
+            None,
+            _stays,
+        )  # they refer to the link: a cycle, which only the collector would free
 
 
 class Acceptor:
     """A listening socket in the hub."""
 
-    def __init__(self, hub: Hub, sock: socket.socket, accepted: Callable[[HubSocket], None], name: str) -> None:
+    def __init__(self, hub: SocketHub, sock: socket.socket, accepted: Callable[[HubSocket], None], name: str) -> None:
         self.hub = hub
         self.sock = sock
         self.accepted = accepted
         self.name = name
 
     def accept(self) -> None:
-        """Everything that waits, up to a bound, so that a flood of connections does not starve the others."""
+        """Accept what is waiting, up to a bound, so that a flood of connections does not starve the open ones."""
         for _ in range(256):
             try:
                 sock, address = self.sock.accept()

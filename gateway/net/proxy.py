@@ -15,18 +15,18 @@ _V2 = struct.Struct("!12sBBH")
 
 
 class ProxyReader:
-    """Collects the header; `feed` answers None until it is complete, then what follows it."""
+    """Collects the header."""
 
     __slots__ = ("_data", "peer", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.peer = ""
-        """Address and port of the client behind the proxy; empty when the proxy speaks for itself."""
+        """Address and port of the client; empty for a connection of the proxy itself (LOCAL, UNKNOWN)."""
         self._data = b""
 
     def feed(self, chunk: bytes) -> bytes | None:
-        """The bytes behind the header, or None while it is incomplete; ValueError if it is none."""
+        """The bytes after the header; None while it is incomplete. ValueError: it is no PROXY header."""
         self._data += chunk
         return self._feed_v1() if self.version == 1 else self._feed_v2()
 

@@ -1,4 +1,4 @@
-"""Rates and shares: who connects too often is turned away, who sends too much is read more slowly. Bounded memory."""
+"""Token buckets and shares: connections beyond them are refused, clients beyond them are read later. Bounded memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 MAX_ADDRESSES = 65_536
 MAX_DEBT = 5.0
-"""Seconds of its rate that a bucket can owe: a burst is waited for, but not for ever after."""
+"""Seconds of its rate that a bucket can owe: the longest delay after a burst."""
 
 
 class Bucket:
@@ -22,7 +22,7 @@ class Bucket:
         self._filled = now
 
     def take(self, amount: float, now: float) -> float:
-        """Take `amount`; the answer is how many seconds too early that was (0: in time)."""
+        """Take `amount`. Returns by how many seconds that was too early; 0: it was not."""
         left = min(self.rate, self._left + (now - self._filled) * self.rate) - amount
         self._filled = now
         self._left = max(left, -MAX_DEBT * self.rate)
@@ -49,7 +49,7 @@ def pair(bytes_rate: int, publish_rate: int, now: float) -> Pair:
 
 
 class SendRates:
-    """Buckets of clients, listeners and the process. A link brings the place for its own: `buckets`."""
+    """Buckets of clients, listeners and the process. Those of a client are kept on its link, in `buckets`."""
 
     def __init__(self, by_listener: dict[str, ClientRates], clock: Callable[[], float]) -> None:
         now = clock()
@@ -73,7 +73,7 @@ class SendRates:
         return pair(rates.bytes, rates.publishes, self._clock())
 
     def early(self, listener: str, own: Pair, amounts: tuple[int, int]) -> float:
-        """So many bytes and publications have come: how many seconds that was too early."""
+        """Take so many bytes and publications. Returns by how many seconds that was too early."""
         now = self._clock()
         found = 0.0
         for buckets in (own, self._listeners[listener], self._process):
@@ -93,7 +93,7 @@ class ConnectRates:
         self._addresses: dict[str, Bucket] = {}
 
     def admit(self) -> bool:
-        """Whether one more connection is in time."""
+        """Whether one more connection is within the rate."""
         return self._all is None or not self._all.take(1, self._clock())
 
     def admit_from(self, address: str) -> bool:
@@ -110,14 +110,14 @@ class ConnectRates:
 
 
 class Shares:
-    """Open connections by address, where addresses have a share; as many entries as connections at the most."""
+    """Open connections by address, where addresses have a share: at most one entry a connection."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._open: Counter[str] = Counter()
 
     def take(self, address: str) -> bool:
-        """Whether one more from there may stay."""
+        """Count one more from this address. False: it has used up its share."""
         if self.most and self._open[address] >= self.most:
             return False
         if self.most:
@@ -125,11 +125,11 @@ class Shares:
         return True
 
     def hold(self, address: str) -> None:
-        """One from there is open, whether it may or not."""
+        """Count one more, whether its share is used up or not."""
         self._open[address] += 1
 
     def give_back(self, address: str) -> None:
-        """It is gone."""
+        """One from this address has ended."""
         self._open[address] -= 1
         if self._open[address] <= 0:
             del self._open[address]

@@ -1,8 +1,8 @@
-"""Twisted's reactor with the hub in front: devices are waited for at first hand, everything else behind them.
+"""Twisted's reactor with the hub in front: the process waits in the hub's epoll, for devices first.
 
-The hub's sockets are nearly all there is to do. Behind the reactor's epoll each round of theirs costs a second wait,
-a second wake-up in the kernel, and the reactor's dispatch. Here it is the other way round: the hub's epoll watches the
-reactor's, which has timers' waker, signals, TLS and HTTP, and is looked at when it has something.
+Nearly all events are on the hub's sockets. With the hub's epoll inside the reactor's, each round of them would cost a
+second wait, a second wake-up in the kernel and the reactor's dispatch. Here the hub's epoll contains the reactor's,
+which has the timers' waker, signals, TLS and HTTP, and is polled when it has an event.
 
 Timers go by a clock that never jumps. Twisted's go by the time of day: set back by an hour, it would stop every retry,
 keep-alive and expiry for that hour.
@@ -18,28 +18,28 @@ from twisted.internet.main import installReactor
 
 
 class First(Protocol):
-    """What is waited for at first hand."""
+    """What the process waits in: the hub."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long at most and do what there is to do; whether the reactor has something to do."""
+        """Wait so long at most and serve what is ready. True: the reactor has events too."""
 
     def watch(self, fd: int) -> None:
-        """Look after the reactor's descriptor too."""
+        """Wait for the reactor's descriptor too."""
 
 
 class HubReactor(EPollReactor):
-    """See the module."""
+    """The reactor of the process."""
 
     seconds = staticmethod(time.monotonic)
     _first: First | None = None
 
     def serve_first(self, first: First) -> None:
-        """From now on this is waited for, and the reactor's own descriptors behind it."""
+        """Wait in this from now on, and for the reactor's own descriptors through it."""
         first.watch(self._poller.fileno())
         self._first = first
 
     def doPoll(self, timeout: float | None) -> None:
-        """One pass. Errors of the first are its own to tell."""
+        """One pass. The hub reports its own errors."""
         first = self._first
         if first is None:
             super().doPoll(timeout)

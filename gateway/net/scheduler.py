@@ -1,15 +1,57 @@
-"""The clock and the reactor for the core: `ports.batch.Scheduler` over Twisted."""
+"""Clock, timers and calls from other threads, on Twisted's reactor: `ports.batch.Scheduler`."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
+from twisted.python import log
 
-from gateway.net.waking import Waker
+
+class Waker:
+    """Calls from other threads for the reactor's thread, through one descriptor in the hub's epoll.
+
+    Twisted's own waker costs a socket and a second poll for each. Commits that are done in a thread come back this way.
+    """
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._calls: deque[Callable[[], None]] = deque()
+        self._told = False
+        self._collectors: list[Callable[[], None]] = []
+
+    def collect(self, call: Callable[[], None]) -> int:
+        """The descriptor, for threads that write to it themselves; then `call` is called to see what they have done."""
+        self._collectors.append(call)
+        return self.fd
+
+    def call(self, call: Callable[[], None]) -> None:
+        """Have it called soon, from any thread. The descriptor is written to once, until it is read."""
+        self._calls.append(call)
+        if not self._told:
+            self._told = True
+            os.eventfd_write(self.fd, 1)
+
+    def accept(self) -> None:
+        """The descriptor is readable: make the calls. What is added meanwhile is called in the next round."""
+        os.eventfd_read(self.fd)
+        self._told = False  # first: a call that is added from now on writes again
+        for collect in self._collectors:
+            self._run(collect)
+        for _ in range(len(self._calls)):
+            self._run(self._calls.popleft())
+
+    @staticmethod
+    def _run(call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:  # noqa: BLE001 -- as Twisted does: the other calls are made
+            log.err()
 
 
 class ReactorScheduler:
@@ -20,7 +62,7 @@ class ReactorScheduler:
         self.now = time.time
         self.monotonic = time.monotonic
         self.waker: Waker | None = None
-        """The short way from other threads, where there is a hub."""
+        """By which other threads call, where there is a hub."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """Run `call` after `seconds`; the answer cancels it."""
@@ -40,5 +82,5 @@ class ReactorScheduler:
             self._reactor.callFromThread(call)
 
     def collect(self, call: Callable[[], None]) -> int:
-        """See `ports.batch.Collecting`."""
+        """The descriptor by which threads tell that something is done (`ports.batch.Collecting`); -1: there is none."""
         return -1 if self.waker is None else self.waker.collect(call)

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import unicodedata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-from OpenSSL import SSL, crypto
+from OpenSSL import SSL
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
-from twisted.internet.ssl import ContextFactory
 from twisted.python.failure import Failure
 
-from gateway.config.model import Listener, Tls
+from gateway.net.admission import Admission, Listening
+from gateway.net.hub import Hub
 from gateway.net.rates import Pair
+from gateway.net.tls import user_of
 from gateway.net.websocket import WebSocketServer
 from gateway.session.connection import Connection
 
-if TYPE_CHECKING:
-    from gateway.net.listeners import Listeners, Listening
-
 SLICE = 4096
 SLICE_SECONDS = 0.005
-"""Tiny WebSocket frames cost more than their bytes: whoever sends them is worked off in slices, between the others."""
+"""Tiny WebSocket frames cost more than their bytes: a chunk of them is taken in by slices, between other clients."""
 
 
 class StreamProtocol(Protocol):
     """One connection on a Twisted transport: the broker's `Link`."""
 
-    def __init__(self, listeners: Listeners, listening: Listening) -> None:
-        self.listeners = listeners
+    def __init__(self, admission: Admission, hub: Hub, listening: Listening) -> None:
+        self.admission = admission
+        self.hub = hub
+        self.engine = hub.engine
         self.listening = listening
         self.listener = listening.settings.name
         self.peer = ""
@@ -44,7 +41,7 @@ class StreamProtocol(Protocol):
         self._end: Any = None
 
     def connectionMade(self) -> None:
-        """A connection: TLS may still be shaking hands, WebSocket has not begun."""
+        """A connection: the handshakes of TLS and WebSocket are still to come."""
         transport: Any = self.transport
         address = transport.getPeer()
         self.peer = f"{address.host}:{address.port}"
@@ -52,16 +49,16 @@ class StreamProtocol(Protocol):
         settings = self.listening.settings
         if settings.websocket is not None:
             self._websocket = WebSocketServer(settings.websocket.path, settings.websocket.origins)
-        self.connection = self.listeners.take(self.listening, self)
+        self.connection = self.admission.take(self.listening, self)
         if self.connection is None:
             transport.abortConnection()
             return
-        self.listeners.hub.streams.add(self)
-        if self.listeners.hub.paused:
+        self.hub.streams.add(self)
+        if self.hub.paused:
             self.pause(paused=True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Bytes, or frames of them."""
+        """Bytes of MQTT, or of WebSocket frames."""
         if self.connection is None or self.closed:
             return
         if not self._greeted:
@@ -76,30 +73,30 @@ class StreamProtocol(Protocol):
                     self._work_off()
             else:
                 self._received(data)
-            self.listeners.engine.flush()
+            self.engine.flush()
         except Exception as error:  # noqa: BLE001 -- a defect costs the connection that met it, not the others
-            self.listeners.hub.on_defect(error, self.peer)
+            self.hub.on_defect(error, self.peer)
             self.abort()
 
     def _received(self, data: bytes) -> None:
-        connection, hub = self.connection, self.listeners.hub
+        connection, hub = self.connection, self.hub
         if connection is None or not data:
             return
         if hub.rates:
             hub.receive_slowly(self, connection, data)
         else:
-            self.listeners.engine.received(connection, data)
+            self.engine.received(connection, data)
 
     def _work_off(self) -> None:
-        """Frames, a slice at a time; what takes long goes on after the reactor has looked after everybody else."""
-        seconds = IReactorTime(self.listeners.reactor).seconds
+        """Take in frames, a slice at a time; after SLICE_SECONDS the reactor serves the other clients first."""
+        seconds = IReactorTime(self.hub.reactor).seconds
         until = seconds() + SLICE_SECONDS
         while self._unread and not self.closed:
             piece, self._unread = self._unread[:SLICE], self._unread[SLICE:]
             self._frames(piece)
             if self._unread and seconds() > until:
                 self.pause(paused=True)
-                IReactorTime(self.listeners.reactor).callLater(0, self._go_on)
+                IReactorTime(self.hub.reactor).callLater(0, self._go_on)
                 return
 
     def _go_on(self) -> None:
@@ -107,11 +104,11 @@ class StreamProtocol(Protocol):
             return
         try:
             self._work_off()
-            self.listeners.engine.flush()
+            self.engine.flush()
             if not self._unread:
-                self.pause(paused=self.listeners.hub.paused)
+                self.pause(paused=self.hub.paused)
         except Exception as error:  # noqa: BLE001 -- as in dataReceived
-            self.listeners.hub.on_defect(error, self.peer)
+            self.hub.on_defect(error, self.peer)
             self.abort()
 
     def _frames(self, data: bytes) -> None:
@@ -119,7 +116,7 @@ class StreamProtocol(Protocol):
         answer, chunks, over = self._websocket.receive(data)
         if answer:
             self._transport().write(answer)
-            if self.buffered() > self.listeners.engine.limits.max_outgoing_bytes:
+            if self.buffered() > self.engine.limits.max_outgoing_bytes:
                 self.abort()  # it sends pings and does not read the pongs
                 return
         if chunks:
@@ -132,23 +129,23 @@ class StreamProtocol(Protocol):
         """The peer is gone."""
         self.closed = True
         self._unread = b""
-        self.listeners.hub.streams.discard(self)
+        self.hub.streams.discard(self)
         if self._end is not None and self._end.active():
             self._end.cancel()
         if self.connection is not None:
-            self.listeners.gone(self.listening, self)
+            self.admission.gone(self.listening, self)
             if not self._greeted and isinstance(reason.value, SSL.Error):
                 self._handshake_failed(reason.value)
-            self.listeners.engine.closed(self.connection)
-            self.listeners.engine.flush()
+            self.engine.closed(self.connection)
+            self.engine.flush()
 
     def _handshake_failed(self, error: SSL.Error) -> None:
-        """Nothing of MQTT was said: the certificate, the version or the ciphers were not accepted, here or there."""
+        """The TLS handshake failed: one side did not accept the certificate, the version or the ciphers."""
         found = error.args[0] if error.args and isinstance(error.args[0], list) else []
         text = "; ".join(str(part[-1]) for part in found) or "the handshake was broken off"
         if "certificate" in text:
-            self.listeners.engine.counters.mqtt_auth_failures[self.listener, "certificate"] += 1
-        self.listeners.refused(self.listener, self.peer, f"TLS: {text}")
+            self.engine.counters.mqtt_auth_failures[self.listener, "certificate"] += 1
+        self.admission.refused(self.listener, self.peer, f"TLS: {text}")
 
     def _transport(self) -> Any:
         return self.transport
@@ -156,23 +153,23 @@ class StreamProtocol(Protocol):
     def _read_certificate(self) -> None:
         certificate = self._transport().getPeerCertificate()
         if certificate is not None:
-            self.certificate_user = user_of(certificate.to_cryptography(), self.listeners.certificate_user)
+            self.certificate_user = user_of(certificate.to_cryptography(), self.admission.certificate_user)
 
     # -- Link --
 
     def write(self, data: bytes) -> None:
-        """To the transport, framed where the listener is a WebSocket."""
+        """Write to the transport, in a frame where the listener is a WebSocket."""
         self._transport().write(data if self._websocket is None else self._websocket.send(data))
 
     def buffered(self) -> int:
-        """What the transport could not send yet."""
+        """Bytes that the transport could not send yet."""
         transport = self._transport()
         inner = getattr(transport, "transport", transport)
         waiting = len(getattr(inner, "dataBuffer", b"")) - getattr(inner, "offset", 0)
         return int(waiting + getattr(inner, "_tempDataLen", 0))
 
     def pause(self, paused: bool) -> None:
-        """Stop or go on reading; what a slice has left over comes first."""
+        """Stop or go on reading; what a slice has left unread comes first."""
         if self.closed or self.transport is None:
             return
         if paused or self._unread:
@@ -190,7 +187,7 @@ class StreamProtocol(Protocol):
 
     def _leave(self) -> None:
         self._transport().loseConnection()
-        self._end = IReactorTime(self.listeners.reactor).callLater(5.0, self.abort)
+        self._end = IReactorTime(self.hub.reactor).callLater(5.0, self.abort)
 
     def abort(self) -> None:
         """Close at once."""
@@ -199,74 +196,17 @@ class StreamProtocol(Protocol):
             self._transport().abortConnection()
 
 
-def user_of(certificate: x509.Certificate, naming: str) -> str:
-    """The user a certificate names: its one common name, or its whole subject (RFC 4514). Empty: none, or in doubt."""
-    if naming == "subject":
-        name = certificate.subject.rfc4514_string()
-    else:
-        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        name = str(names[0].value) if len(names) == 1 else ""
-    return "" if any(unicodedata.category(letter) == "Cc" for letter in name) else name
-
-
 class StreamFactory(Factory):
     """Protocols for one listener."""
 
     noisy = False
 
-    def __init__(self, listeners: Listeners, settings: Listener) -> None:
-        self.listeners = listeners
-        self.settings = settings
+    def __init__(self, admission: Admission, hub: Hub) -> None:
+        self.admission = admission
+        self.hub = hub
         self.listening: Listening | None = None
 
     def buildProtocol(self, addr: Any) -> StreamProtocol | None:
-        """A connection."""
+        """The protocol of a new connection."""
         del addr
-        return None if self.listening is None else StreamProtocol(self.listeners, self.listening)
-
-
-class TlsContext(ContextFactory):
-    """The server's side of TLS. New connections use what was taken last; those that are open keep theirs."""
-
-    def __init__(self, settings: Tls) -> None:
-        self.settings = settings
-        self._context = self._make()
-
-    def take(self, fresh: TlsContext) -> None:
-        """Use the certificate of a context that was made from the same settings later."""
-        self._context = fresh.getContext()
-
-    def getContext(self) -> SSL.Context:
-        """For each new connection."""
-        return self._context
-
-    def _make(self) -> SSL.Context:
-        settings = self.settings
-        context = SSL.Context(SSL.TLS_SERVER_METHOD)
-        context.set_min_proto_version(SSL.TLS1_3_VERSION if settings.minimum_version == "1.3" else SSL.TLS1_2_VERSION)
-        context.set_options(SSL.OP_NO_RENEGOTIATION | SSL.OP_NO_COMPRESSION | SSL.OP_CIPHER_SERVER_PREFERENCE)
-        context.set_cipher_list(b"ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:!aNULL:!SHA1")
-        context.use_certificate_chain_file(settings.certificate)
-        context.use_privatekey_file(settings.key)
-        context.check_privatekey()
-        context.set_session_id(b"mqgate")
-        if settings.client_certificate != "none" and settings.client_ca is not None:
-            self._verify_clients(context, settings)
-        return context
-
-    def _verify_clients(self, context: SSL.Context, settings: Tls) -> None:
-        context.load_verify_locations(settings.client_ca)
-        flags = SSL.VERIFY_PEER
-        if settings.client_certificate == "required":
-            flags |= SSL.VERIFY_FAIL_IF_NO_PEER_CERT
-        context.set_verify(flags, lambda _connection, _certificate, _error, _depth, ok: bool(ok))
-        if settings.crl is not None:
-            store = context.get_cert_store()
-            if store is not None:
-                store.load_locations(settings.crl)
-                store.set_flags(crypto.X509StoreFlags.CRL_CHECK)
-
-
-def tls_context(settings: Tls) -> TlsContext:
-    """The context of a listener; OpenSSL's errors say which file is wrong."""
-    return TlsContext(settings)
+        return None if self.listening is None else StreamProtocol(self.admission, self.hub, self.listening)

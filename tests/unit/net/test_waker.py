@@ -8,7 +8,7 @@ import threading
 
 from twisted.python import log
 
-from gateway.net.waking import Waker
+from gateway.net.scheduler import Waker
 
 
 def test_calls_of_many_threads_each_once_and_in_order() -> None:

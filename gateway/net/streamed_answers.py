@@ -1,6 +1,6 @@
-"""Answers that are long: bytes from an iterator, made in a thread and sent as fast as the reader takes them.
+"""Long answers: pieces from an iterator, made in a thread and sent as fast as the client reads them.
 
-Serves a plain function `handle(method, path, query, body)`; knows nothing of what it serves. The guard authenticates.
+`handle(method, path, query, body)` makes them; the guard authenticates.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MAX_BODY = 256 * 2**20
 Handle = Callable[[str, str, Mapping[str, str], bytes], tuple[int, str, Iterator[bytes]]]
 
 
-class Streaming(Resource):
-    """Everything below one path."""
+class StreamedAnswers(Resource):
+    """All requests below one path."""
 
     isLeaf = True
 
@@ -34,7 +34,7 @@ class Streaming(Resource):
         self._guard = guard
 
     def render(self, request: Request) -> Any:
-        """Ask, then send piece by piece."""
+        """Call `handle`, then send piece by piece."""
         try:
             status, kind, body = self._answer(request)
         except Problem as problem:
@@ -71,7 +71,7 @@ class Streaming(Resource):
 
 @implementer(IPullProducer)
 class _Pieces:
-    """The next piece is made only when the last one has gone to the socket: a slow reader costs one piece of memory."""
+    """A piece is made when the one before has been written to the socket: a slow client costs the memory of one."""
 
     def __init__(self, request: Request, body: Iterator[bytes]) -> None:
         self._request = request
@@ -81,14 +81,14 @@ class _Pieces:
         request.notifyFinish().addErrback(lambda _: self.stopProducing())
 
     def resumeProducing(self) -> None:
-        """The socket wants more."""
+        """The transport wants more."""
         if self._busy or self._over:
             return
         self._busy = True
         deferToThread(next, self._body, None).addCallbacks(self._made, self._failed)
 
     def stopProducing(self) -> None:
-        """The reader has gone."""
+        """The client has disconnected."""
         self._over = True
 
     def _made(self, piece: bytes | None) -> None:
@@ -103,7 +103,7 @@ class _Pieces:
             self.resumeProducing()
 
     def _failed(self, _: object) -> None:
-        """In the middle of a stream there is no other way to say that it is not whole than to cut it off."""
+        """The headers are sent: the only way to show that the answer is incomplete is to break the connection."""
         self._busy = False
         if not self._over:
             self._over = True

@@ -1,5 +1,5 @@
-"""The PROXY header before TLS or WebSocket: read first, then everything behind it is handed to the protocol proper,
-which sees the client's address instead of the balancer's. Bounded in bytes by the reader, in time and number here.
+"""The PROXY header before TLS or WebSocket: it is read first, and what follows goes to the listener's own protocol,
+which sees the client's address instead of the balancer's. `ProxyReader` bounds its bytes, this module time and number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_WAITING = 1000
 
 
 class Named:
-    """A transport whose other side is somebody else."""
+    """A transport with another address for its peer."""
 
     def __init__(self, transport: Any, peer: str) -> None:
         self._transport = transport
@@ -27,7 +27,7 @@ class Named:
         self._peer = kind("TCP", host.strip("[]"), int(port))
 
     def getPeer(self) -> IPv4Address | IPv6Address:
-        """The client, as the proxy says."""
+        """The client's address, by the PROXY header."""
         return self._peer
 
     def __getattr__(self, name: str) -> Any:
@@ -35,7 +35,7 @@ class Named:
 
 
 class Proxied(Protocol):
-    """One connection: the header, then whatever `inner` makes of the rest."""
+    """One connection: the header, then the `inner` protocol."""
 
     def __init__(self, factory: ProxiedFactory) -> None:
         self._factory = factory
@@ -44,7 +44,7 @@ class Proxied(Protocol):
         self._late: Any = None
 
     def connectionMade(self) -> None:
-        """The header has to come, and soon."""
+        """The header has to arrive within the listener's time for CONNECT."""
         transport: Any = self.transport
         self._factory.waiting += 1
         self._late = IReactorTime(self._factory.reactor).callLater(self._factory.seconds, transport.abortConnection)
@@ -52,7 +52,7 @@ class Proxied(Protocol):
             transport.abortConnection()
 
     def dataReceived(self, data: bytes) -> None:
-        """Bytes of the header, or of what follows it."""
+        """Bytes of the header, or of the inner protocol."""
         if self._header is None:
             self._inner.dataReceived(data)
             return
@@ -64,14 +64,14 @@ class Proxied(Protocol):
             return
         if rest is not None:
             peer = self._header.peer
-            self._settle()
+            self._end_header()
             self._inner = self._factory.inner.buildProtocol(transport.getPeer())
             self._inner.makeConnection(Named(transport, peer) if peer else transport)
             if rest:
                 self._inner.dataReceived(rest)
 
-    def _settle(self) -> None:
-        """No longer waited for."""
+    def _end_header(self) -> None:
+        """The header is complete, or the connection has ended: it is not waited for any more."""
         if self._header is not None:
             self._header = None
             self._factory.waiting -= 1
@@ -80,18 +80,18 @@ class Proxied(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The peer is gone."""
-        self._settle()
+        self._end_header()
         if self._inner is not None:
             self._inner.connectionLost(reason)
 
     def readConnectionLost(self) -> None:
-        """Half of it is."""
+        """The peer has closed its side."""
         transport: Any = self.transport
         transport.loseConnection()
 
 
 class ProxiedFactory(Factory):
-    """Puts the header before the connections of another factory."""
+    """Connections of another factory that begin with a PROXY header."""
 
     noisy = False
 
@@ -103,6 +103,6 @@ class ProxiedFactory(Factory):
         self.waiting = 0
 
     def buildProtocol(self, addr: Any) -> Proxied:
-        """A connection."""
+        """The protocol of a new connection."""
         del addr
         return Proxied(self)

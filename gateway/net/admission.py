@@ -1,0 +1,156 @@
+"""Which connections are let in: rates and numbers of a listener, and the share of one address. All before CONNECT."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from twisted.internet.interfaces import IListeningPort
+
+from gateway.broker.engine import Engine
+from gateway.config.limits import Limits
+from gateway.config.model import Listener
+from gateway.net.hub_socket import Acceptor
+from gateway.net.rates import ConnectRates, Shares
+from gateway.net.tls import TlsContext
+from gateway.ports.link import Link, address_of
+from gateway.session.connection import Connection
+
+
+@dataclass(slots=True)
+class Listening:
+    """A listener that has been opened."""
+
+    settings: Listener
+    address: str
+    acceptor: Acceptor | None = None
+    port: IListeningPort | None = None
+    connections: int = 0
+    number: int = 0
+    tls: TlsContext | None = None
+    rates: ConnectRates = field(default_factory=lambda: ConnectRates(0, 0, time.monotonic))
+    shares: Shares = field(default_factory=lambda: Shares(0))
+    addresses: dict[Link, str] = field(default_factory=dict)
+    """The address to whose share each connection counts."""
+
+
+class Admission:
+    """The limits of all listeners, and what is used up of them."""
+
+    def __init__(self, engine: Engine, limits: Limits) -> None:
+        self.engine = engine
+        self.limits = limits
+        self.rates = ConnectRates(limits.connects_per_second, 0, time.monotonic)
+        self.certificate_user = "common_name"
+        """What of a client certificate is the user name."""
+        self.on_refused: Callable[[str, str, str], None] = lambda _listener, _peer, _why: None
+        self.listening: dict[str, Listening] = {}
+
+    def add(self, listening: Listening) -> None:
+        """Limits for a listener that has been opened."""
+        per_second, per_address, share = self._of(listening.settings)
+        listening.rates = ConnectRates(per_second, per_address, time.monotonic)
+        listening.shares = Shares(share)
+        self.listening[listening.settings.name] = listening
+
+    def _of(self, settings: Listener) -> tuple[int, int, int]:
+        """A listener's connections a second, of all and from one address, and an address's share of them."""
+        own, everybody = settings.limits, self.limits
+        per_address, share = own.connects_per_second_per_address, own.connections_per_address
+        return (
+            own.connects_per_second,
+            everybody.connects_per_second_per_address if per_address is None else per_address,
+            everybody.connections_per_address if share is None else share,
+        )
+
+    def use(self, limits: Limits, settings: list[Listener]) -> None:
+        """New rates, shares and numbers. Of a rate that has not changed, what is used up stays used up."""
+        if limits.connects_per_second != self.limits.connects_per_second:
+            self.rates = ConnectRates(limits.connects_per_second, 0, time.monotonic)
+        before = {name: self._of(listening.settings) for name, listening in self.listening.items()}
+        self.limits = limits
+        for fresh in settings:
+            listening = self.listening.get(fresh.name)
+            if listening is None:
+                continue  # a new listener: only a restart opens it
+            own = {"limits": fresh.limits, "max_connections": fresh.max_connections}
+            listening.settings = listening.settings.model_copy(update=own)
+            per_second, per_address, share = now = self._of(listening.settings)
+            if now[:2] != before[fresh.name][:2]:
+                listening.rates = ConnectRates(per_second, per_address, time.monotonic)
+            if share != listening.shares.most:
+                self._share_anew(listening, share)
+
+    def _share_anew(self, listening: Listening, most: int) -> None:
+        """A new share for each address. Open connections count towards it, and none is closed."""
+        listening.shares, listening.addresses = Shares(most), {}
+        if not most:
+            return
+        for connection in self.engine.connections:
+            if connection.link.listener == listening.settings.name:
+                address = address_of(connection.link.peer)
+                listening.addresses[connection.link] = address
+                listening.shares.hold(address)
+
+    def take(self, listening: Listening, link: Link, *, named: bool = True) -> Connection | None:
+        """The broker's connection for an accepted socket; None when there are too many, in all or from its address.
+        Not `named`: a proxy is still to say which address that is."""
+        why = self._too_many(listening) or (self._too_many_from(listening, link) if named else None)
+        connection = None
+        if why is None:
+            connection = self.engine.connected(link, listening.settings)
+            if connection is None and not self.engine.draining:
+                why = "the gateway has as many connections as it may"
+        if connection is None:
+            self._count(listening, link, why)
+            self._give_back(listening, link)
+            return None
+        listening.connections += 1
+        return connection
+
+    def gone(self, listening: Listening, link: Link) -> None:
+        """A connection that was let in has ended."""
+        listening.connections -= 1
+        self._give_back(listening, link)
+
+    def _too_many(self, listening: Listening) -> str | None:
+        limit = listening.settings.max_connections
+        if limit is not None and listening.connections >= limit:
+            return "the listener has as many connections as it may"
+        if not self.rates.admit() or not listening.rates.admit():
+            return "connections come faster than limits allow"
+        return None
+
+    def _too_many_from(self, listening: Listening, link: Link) -> str | None:
+        address = address_of(link.peer)
+        self._give_back(listening, link)  # a reload may have counted it before a proxy named its client
+        if not listening.rates.admit_from(address):
+            return "connections from this address come faster than limits allow"
+        if not listening.shares.take(address):
+            return "this address has as many connections as it may"
+        if listening.shares.most:
+            listening.addresses[link] = address
+        return None
+
+    def _give_back(self, listening: Listening, link: Link) -> None:
+        address = listening.addresses.pop(link, None)
+        if address is not None:
+            listening.shares.give_back(address)
+
+    def admits_from(self, listening: Listening, link: Link) -> bool:
+        """Whether a connection may stay, now that a proxy has named its client."""
+        return not self._count(listening, link, self._too_many_from(listening, link))
+
+    def _count(self, listening: Listening, link: Link, why: str | None) -> bool:
+        """Count and log why a connection is refused, if it is."""
+        if why is None:
+            return False
+        name = listening.settings.name
+        self.engine.counters.mqtt_connects[name, "3.1.1", "too_many"] += 1
+        self.refused(name, link.peer, why)
+        return True
+
+    def refused(self, listener: str, peer: str, why: str) -> None:
+        """Log a connection that ends before its CONNECT."""
+        self.on_refused(listener, peer, why)
