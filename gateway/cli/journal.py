@@ -16,7 +16,7 @@ from rich.progress import Progress
 from gateway.cli.reach import data_directory, read_settings, show_json
 from gateway.config.counting import counted
 from gateway.errors import StoreError
-from gateway.queue_manager.journal import inspection
+from gateway.queue_manager.journal import diagnosis
 
 
 @click.group()
@@ -55,9 +55,9 @@ def check(config: str | None, data: str | None, as_json: bool) -> None:
     """Whole or not. Exit code 1 when something is wrong. The gateway must be stopped."""
     directory = data_directory(read_settings(config, data))
     with refusals(), progress_of("reading") as progress:
-        found = list(inspection.check(directory, progress))
-    problems = [one for one in found if isinstance(one, inspection.Problem)]
-    verdicts = [one for one in found if isinstance(one, inspection.Verdict)]
+        found = list(diagnosis.check(directory, progress))
+    problems = [one for one in found if isinstance(one, diagnosis.Problem)]
+    verdicts = [one for one in found if isinstance(one, diagnosis.Verdict)]
     if as_json:
         show_json(
             {"problems": [one._asdict() for one in problems], "verdict": [one._asdict() for one in verdicts][-1:]}
@@ -82,8 +82,8 @@ def dump(number: int, config: str | None, data: str | None, as_json: bool) -> No
     directory = data_directory(read_settings(config, data))
     shown = 0
     with refusals():
-        for one in inspection.dump(directory):
-            if isinstance(one, inspection.Problem):
+        for one in diagnosis.dump(directory):
+            if isinstance(one, diagnosis.Problem):
                 click.echo(f"{one.path.name} {one.offset:>10}  {one.what}", err=True)
                 continue
             if as_json:
@@ -107,8 +107,8 @@ def salvage(file: str, config: str | None, data: str | None, as_json: bool) -> N
     directory = data_directory(read_settings(config, data))
     messages = records = 0
     with refusals(), progress_of("reading") as progress, Path(file).open("w", encoding="utf-8") as out:
-        for one in inspection.salvage(directory, progress):
-            if isinstance(one, inspection.SalvagedState):
+        for one in diagnosis.salvage(directory, progress):
+            if isinstance(one, diagnosis.SalvagedState):
                 records += 1
                 line: dict[str, object] = {"state": one.key.hex(), "value": one.value.hex()}
             else:

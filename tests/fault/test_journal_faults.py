@@ -18,8 +18,8 @@ from journal_calls import commit, listed
 
 from gateway.errors import StoreCorrupt, StoreUnavailable
 from gateway.queue_manager.journal import Prepared, Store, StoreOptions
-from gateway.queue_manager.journal.pace import Pace
 from gateway.queue_manager.journal.ring import Ring
+from gateway.queue_manager.journal.zeroing_pace import Pace
 from gateway.queue_manager.store.unit import LanePuts, LaneTakes, StoreUnit
 
 HEAD = b"M" * 364

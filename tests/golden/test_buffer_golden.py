@@ -13,7 +13,7 @@ import pytest
 from gateway.backends.buffer import heads
 from gateway.backends.buffer.record import Record, decode, encode, front_of
 from gateway.ports.batch import Puts, Replace, Takes, Unit
-from gateway.queue_manager.store.alike import NoPacking, PackingInPython, new_packing
+from gateway.queue_manager.store.packed_heads import NoPacking, PackingInPython, new_packing
 
 GOLDEN = Path(__file__).parent / "buffer"
 PACKINGS = [PackingInPython] if new_packing is NoPacking else [PackingInPython, new_packing]

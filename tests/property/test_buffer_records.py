@@ -16,7 +16,7 @@ from gateway.backends.buffer import record as records
 from gateway.backends.buffer.record import PACKED_VERSION, VERSION, Record, decode, decode_and_measure, encode, front_of
 from gateway.errors import StoreCorrupt
 from gateway.ports.batch import Puts, Unit
-from gateway.queue_manager.store import alike
+from gateway.queue_manager.store import packed_heads
 
 WORD = st.text("abc0123456789", max_size=12).map(str.encode)
 MADE = st.builds(
@@ -27,7 +27,7 @@ MADE = st.builds(
 )
 HEADS = MADE | st.binary(max_size=64)
 IN_EACH_FORM = pytest.mark.usefixtures("_form")
-UNPACK = [alike.unpack_in_python, alike.unpack]
+UNPACK = [packed_heads.unpack_in_python, packed_heads.unpack]
 FRONT = 25
 
 
@@ -61,7 +61,7 @@ def _form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 def packed() -> bytes:
     """A record of five heads that are alike."""
     heads = [b"M" * 300 + b"<Top>plant/line/%d/temperature</Top>" % line + bytes(200) for line in range(5)]
-    data = encode(numbered(1, Unit([Puts("APP.Q", heads=heads, bodies=[b"21.5"] * 5)])), alike.PackingInPython())
+    data = encode(numbered(1, Unit([Puts("APP.Q", heads=heads, bodies=[b"21.5"] * 5)])), packed_heads.PackingInPython())
     assert data[4] == PACKED_VERSION
     return data
 
@@ -69,7 +69,7 @@ def packed() -> bytes:
 @IN_EACH_FORM
 @given(made=units())
 def test_each_comes_back_by_itself_and_both_packers_write_the_same(made: list[Unit]) -> None:
-    python, compiled = alike.PackingInPython(), alike.new_packing()
+    python, compiled = packed_heads.PackingInPython(), packed_heads.new_packing()
     for number, unit in enumerate(made):
         record = numbered(number, unit)
         data = encode(record, python)
@@ -78,7 +78,7 @@ def test_each_comes_back_by_itself_and_both_packers_write_the_same(made: list[Un
         assert found == decode(data) == record
         assert front_of(data)[0] == number
         assert length >= sum(map(len, heads)) if data[4] == VERSION else length == sum(map(len, heads))
-        if alike.new_packing is not alike.NoPacking:
+        if packed_heads.new_packing is not packed_heads.NoPacking:
             assert encode(record, compiled) == data
 
 
@@ -86,12 +86,12 @@ def test_each_comes_back_by_itself_and_both_packers_write_the_same(made: list[Un
 @given(made=units())
 def test_none_is_longer_than_without_a_packer(made: list[Unit]) -> None:
     """But for what is said about a packed one: its form, and its length."""
-    packing = alike.PackingInPython()
+    packing = packed_heads.PackingInPython()
     for number, unit in enumerate(made):
         record = numbered(number, unit)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(heads_of_records, "FEW_ROWS", -1)
-            plain = encode(record, alike.NoPacking())
+            plain = encode(record, packed_heads.NoPacking())
         assert plain[4] == VERSION
         assert len(encode(record, packing)) <= len(plain) + 5
 
@@ -110,7 +110,7 @@ def test_a_damaged_one_is_refused_or_another(unpack: Callable[..., tuple[bytes, 
         except StoreCorrupt:
             return
     heads = {id(head): len(head) for puts in found.unit.puts for head in puts.heads}
-    assert sum(heads.values()) <= alike.MOST_TOGETHER
+    assert sum(heads.values()) <= packed_heads.MOST_TOGETHER
 
 
 @pytest.mark.parametrize("unpack", UNPACK)
@@ -122,7 +122,12 @@ def test_both_refuse_the_same_damage(
     whole = packed()
     assert len(decode(whole).unit.puts[0].heads) == 5
     section = FRONT + 4 + 1
-    for at, value in ((section, 6), (section, 1 << 31), (section + 4, alike.MOST_TOGETHER + 1), (section + 4, 9)):
+    for at, value in (
+        (section, 6),
+        (section, 1 << 31),
+        (section + 4, packed_heads.MOST_TOGETHER + 1),
+        (section + 4, 9),
+    ):
         damaged = bytearray(whole)
         pack_into("<I", damaged, at, value)
         with pytest.raises(StoreCorrupt, match="a record of the buffer"):
@@ -153,7 +158,7 @@ def test_what_is_inflated_has_a_limit() -> None:
         b"\2" + deflated(pack("<I", 1 << 31)),
         b"\2" + deflated(pack("<II", 1, 5) + b"four"),
         b"\2" + deflated(b""),
-        b"\3" + deflated(pack("<II", 1, alike.MOST_TOGETHER + 1) + bytes(40)),
+        b"\3" + deflated(pack("<II", 1, packed_heads.MOST_TOGETHER + 1) + bytes(40)),
         b"\2nothing",
         b"\0" + fits,
         b"\4" + fits,

@@ -32,8 +32,8 @@ from gateway.queue_manager.journal.encode import (
 from gateway.queue_manager.journal.layout import FRAME_LENGTH, Kind, padded
 from gateway.queue_manager.journal.recovery import changes_of
 from gateway.queue_manager.store import rows as rows_in_c
-from gateway.queue_manager.store.alike import new_packing
 from gateway.queue_manager.store.index import MoveRun, TokenRun
+from gateway.queue_manager.store.packed_heads import new_packing
 
 IDS = st.binary(min_size=24, max_size=24)
 U64 = st.integers(0, 2**64 - 1)

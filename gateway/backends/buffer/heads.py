@@ -1,10 +1,10 @@
 """The heads of a record as bytes, each once: what they share among themselves, and in records of few messages what they
 share with heads in general, is left out. Pure.
 
-A form, then the heads: packed (1), deflated (2), or packed and then deflated (3). Packed is what `store.alike` makes of
-those that are alike; heads that are not are their count, their lengths (32 bits each, little-endian) and their bytes.
-Deflated is RFC 1951 with a window of 4 KiB and the dictionary below: of a device that publishes by itself the store has
-a record a message, and all of it would be MQMD and names of folders.
+A form, then the heads: packed (1), deflated (2), or packed and then deflated (3). Packed is what `store.packed_heads`
+makes of those that are alike; heads that are not are their count, their lengths (32 bits each, little-endian) and their
+bytes. Deflated is RFC 1951 with a window of 4 KiB and the dictionary below: of a device that publishes by itself the
+store has a record a message, and all of it would be MQMD and names of folders.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from gateway.queue_manager.store.alike import MOST_TOGETHER, Packing, unpack
+from gateway.queue_manager.store.packed_heads import MOST_TOGETHER, Packing, unpack
 
 PACKED, DEFLATED = 1, 2
 FEW_ROWS = 64

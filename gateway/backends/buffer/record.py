@@ -17,7 +17,7 @@ from gateway.backends.buffer import heads as record_heads
 from gateway.errors import StoreCorrupt
 from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
-from gateway.queue_manager.store.alike import NoPacking, Packing
+from gateway.queue_manager.store.packed_heads import NoPacking, Packing
 
 EYECATCHER = b"MQGB"
 VERSION, PACKED_VERSION = 1, 2

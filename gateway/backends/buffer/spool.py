@@ -28,7 +28,7 @@ from gateway.errors import StoreUnavailable
 from gateway.mq import mqmd
 from gateway.ports.batch import Outcome, Puts, Replace, Stored, Takes, Unit
 from gateway.queue_manager.embedded import EmbeddedQueueManager
-from gateway.queue_manager.store.alike import new_packing
+from gateway.queue_manager.store.packed_heads import new_packing
 
 ENTRIES = "MQGATE.BUFFER.ENTRIES"
 ASIDE = "MQGATE.BUFFER.ASIDE"

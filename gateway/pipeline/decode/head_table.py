@@ -1,6 +1,6 @@
 """The heads that a process has seen, decoded once each, as columns: a row's values are taken by its head's number.
 
-Every head is numbered when it is first seen (`store.known`), which is cheap; the caller decides which are worth
+Every head is numbered when it is first seen (`store.head_numbers`), which is cheap; the caller decides which are worth
 decoding. The number of heads kept is bounded.
 """
 
@@ -20,7 +20,7 @@ from gateway.pipeline.decode.columns import MessageColumn
 from gateway.pipeline.decode.heads import Head, decode_head
 from gateway.pipeline.journal.chunks import Chunk, Numbered, added, seen_heads
 from gateway.ports.batch import MQMD_LENGTH
-from gateway.queue_manager.store.known import known
+from gateway.queue_manager.store.head_numbers import new_head_numbers
 
 REMEMBERED = 32_768
 """Decoded heads kept from chunk to chunk, and in a worker from task to task."""
@@ -50,7 +50,7 @@ class HeadTable:
     def __init__(self, columns: Sequence[MessageColumn]) -> None:
         self._columns = [column for column in columns if column.part == "head"]
         self._raw = {"mqmd", "headers"} & {column.name for column in columns}
-        self.known = known()
+        self.known = new_head_numbers()
         self.plans: list[HeadPlan] = []
         self._plan_of = np.empty(0, dtype=np.int32)
         self._kept_for = UNDECODED

@@ -31,7 +31,7 @@ from gateway.pipeline.decode.varying_headers import (
 )
 from gateway.pipeline.journal.chunks import Chunk, seen_heads
 from gateway.ports.batch import MQMD_LENGTH
-from gateway.queue_manager.store.known import known
+from gateway.queue_manager.store.head_numbers import new_head_numbers
 
 SAMPLE = 64
 LEAST_ALIKE = 8
@@ -132,7 +132,7 @@ def _masked(chunk: Chunk, volatile: Sequence[VolatileValue]) -> Masked | None:
     cuts = [cut for each in volatile if (cut := _cut_out(folders, offsets, data, each)) is not None]
     if not cuts:
         return None
-    among = known()
+    among = new_head_numbers()
     places = np.frombuffer(among.add(memoryview(offsets).cast("B"), memoryview(data)), dtype=np.uint32)
     if len(among) * 2 > len(chunk.heads):
         return None

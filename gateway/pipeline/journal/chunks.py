@@ -2,7 +2,7 @@
 
 Offsets and bytes of a frame become an Arrow array where they lie in the mapped file (packed heads once they are
 unpacked); they are copied once, when the frames of a chunk are joined. Heads are kept once each and told apart by the
-numbers of `store.known`, so that one seen before is compared and not copied. No head or body is decoded here.
+numbers of `store.head_numbers`, so that one seen before is compared and not copied. No head or body is decoded here.
 
 The stream is what a gateway sends to executors on other hosts, and any Arrow reader can read it. A batch carries its
 heads as a dictionary and the reader decodes them, so that serving costs the gateway no more than copying the bytes.
@@ -24,8 +24,8 @@ from gateway.pipeline.journal.lookup import MessageRun
 from gateway.pipeline.journal.segments import Segments, SegmentUse
 from gateway.queue_manager.journal.decode import FrameHeader, Sections, expanded_length
 from gateway.queue_manager.journal.layout import ONE, PACKED, Kind
-from gateway.queue_manager.store.alike import MOST_TOGETHER
-from gateway.queue_manager.store.known import Known, known
+from gateway.queue_manager.store.head_numbers import HeadNumbers, new_head_numbers
+from gateway.queue_manager.store.packed_heads import MOST_TOGETHER
 from gateway.queue_manager.store.place import ROW_BITS, ROW_MASK, slot_of
 from gateway.queue_manager.store.unit import ID_LENGTH
 
@@ -38,11 +38,11 @@ _INDEX_TYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.ui
 class Numbered:
     """The numbers of a chunk's heads among all that a reader has seen."""
 
-    among: Known
+    among: HeadNumbers
     generation: int
     numbers: np.ndarray[Any, Any]
 
-    def still(self, among: Known) -> bool:
+    def still(self, among: HeadNumbers) -> bool:
         """Whether the numbers are of this reader and still valid."""
         return self.among is among and self.generation == among.generation
 
@@ -88,7 +88,7 @@ def read_chunks(
     uses: dict[int, SegmentUse],
     rows: int,
     backouts: dict[int, int] | None = None,
-    heads: Known | None = None,
+    heads: HeadNumbers | None = None,
 ) -> Iterator[Chunk]:
     """The messages of `runs` in chunks of about `rows`. `heads`: those that the reader has seen; new ones are added."""
     segments = Segments(folder, pinned=True)
@@ -99,10 +99,10 @@ def read_chunks(
         have += part.run.rows
         size += expanded_length(part.frame, part.sections) * part.run.rows // max(1, part.frame.rows)
         if have >= rows or size >= CHUNK_BYTES:
-            yield _joined(parts, backouts or {}, known() if heads is None else heads)
+            yield _joined(parts, backouts or {}, new_head_numbers() if heads is None else heads)
             parts, have, size = [], 0, 0
     if parts:
-        yield _joined(parts, backouts or {}, known() if heads is None else heads)
+        yield _joined(parts, backouts or {}, new_head_numbers() if heads is None else heads)
 
 
 def _parts(segments: Segments, runs: Iterable[MessageRun], uses: dict[int, SegmentUse], most: int) -> Iterator[_Part]:
@@ -124,7 +124,7 @@ def _parts(segments: Segments, runs: Iterable[MessageRun], uses: dict[int, Segme
             yield _Part(piece, row + begin, frame, sections)
 
 
-def _joined(parts: list[_Part], backouts: dict[int, int], among: Known) -> Chunk:
+def _joined(parts: list[_Part], backouts: dict[int, int], among: HeadNumbers) -> Chunk:
     counts = np.array([part.run.rows for part in parts])
     among.begin()
     head_of = _heads(parts, among)
@@ -166,7 +166,7 @@ def _put_times(parts: list[_Part], counts: np.ndarray[Any, Any]) -> np.ndarray[A
     return times
 
 
-def _heads(parts: list[_Part], among: Known) -> np.ndarray[Any, Any]:
+def _heads(parts: list[_Part], among: HeadNumbers) -> np.ndarray[Any, Any]:
     """The place of each row's head among the heads of the chunk."""
     indexes: list[np.ndarray[Any, Any]] = []
     last = -1
@@ -179,7 +179,7 @@ def _heads(parts: list[_Part], among: Known) -> np.ndarray[Any, Any]:
     return np.concatenate(indexes).astype(np.int64)
 
 
-def _places(part: _Part, among: Known) -> bytes:
+def _places(part: _Part, among: HeadNumbers) -> bytes:
     """The place of each head of a frame."""
     form, content = part.sections[Kind.HEADS]
     try:
@@ -193,14 +193,14 @@ def _places(part: _Part, among: Known) -> bytes:
         raise StoreCorrupt(f"frame {part.frame.sequence}: {error}") from error
 
 
-def added(among: Known, heads: pa.BinaryArray) -> bytes:
+def added(among: HeadNumbers, heads: pa.BinaryArray) -> bytes:
     """The place of each value of a column."""
     _valid, bounds, data = heads.buffers()
     mine = memoryview(bounds)[4 * heads.offset : 4 * (heads.offset + len(heads) + 1)]
     return among.add(mine, memoryview(data) if data is not None else b"")
 
 
-def seen_heads(among: Known) -> tuple[pa.BinaryArray, Numbered]:
+def seen_heads(among: HeadNumbers) -> tuple[pa.BinaryArray, Numbered]:
     """The heads of the chunk that was added last, by their places."""
     bounds, data = among.values()
     heads = pa.Array.from_buffers(pa.binary(), len(bounds) // 4 - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])

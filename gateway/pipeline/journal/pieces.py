@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gateway.pipeline.errors import DataLost
 from gateway.pipeline.journal.lookup import Follower, MessageRun
 from gateway.pipeline.journal.segments import SegmentUse
-from gateway.queue_manager.store.known import Known
+from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 
 class JournalPiece(NamedTuple):
@@ -21,7 +21,7 @@ class JournalPiece(NamedTuple):
     backouts: dict[int, int]
     queues: str
 
-    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
+    def chunks(self, rows: int, heads: HeadNumbers | None = None) -> Iterator[Any]:
         """The messages from the mapped files. Those that the journal has carried forward since the batch was planned
         are looked up again."""
         from gateway.pipeline.journal.chunks import read_chunks

@@ -1,7 +1,7 @@
 """The segments of one journal, mapped for reading: frames by their place, with the errors of the pipeline.
 
-The journal's own modules open the files (`queue_manager.journal.mapping`) and decode them. A frame counts only when
-magic, salt and checksum agree, so a segment that was recycled meanwhile is noticed, never misread.
+The journal's own modules open the files (`queue_manager.journal.mapped_segments`) and decode them. A frame counts only
+when magic, salt and checksum agree, so a segment that was recycled meanwhile is noticed, never misread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gateway.pipeline.errors import DataLost, QueueUnreachable
 from gateway.queue_manager.journal.decode import FrameHeader, Sections, frame_at, header_alone, sections_of
 from gateway.queue_manager.journal.layout import BLOCK
-from gateway.queue_manager.journal.mapping import MappedSegment, slots_in
+from gateway.queue_manager.journal.mapped_segments import MappedSegment, slots_in
 from gateway.queue_manager.journal.segment import SegmentHeader, segment_path
 from gateway.queue_manager.store.place import block_of
 

@@ -16,7 +16,7 @@ from gateway.mq import constants as mq
 from gateway.pipeline.errors import QueueUnreachable, WrongOption
 from gateway.pipeline.source.options import Options
 from gateway.pipeline.source.queue_access import BatchExtent, Piece
-from gateway.queue_manager.store.known import Known
+from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 EVERYTHING = 1 << 62
 CHUNK_BYTES = 32 * 1024 * 1024
@@ -64,7 +64,7 @@ class BrowsePiece(NamedTuple):
     queue: str
     high: int
 
-    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
+    def chunks(self, rows: int, heads: HeadNumbers | None = None) -> Iterator[Any]:
         """The messages that are on the queue now, in its order."""
         del heads
         from gateway.pipeline.drain.ibm_queue import GotMessage, browsed

@@ -21,7 +21,7 @@ from gateway.pipeline.journal.groups import ConsumerGroup
 from gateway.pipeline.journal.puts import PutTarget, joined_parts
 from gateway.pipeline.source.options import Options
 from gateway.pipeline.source.queue_access import BatchExtent, Piece, QueueAccess
-from gateway.queue_manager.store.known import Known
+from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 TIMEOUT = 60.0
 _ERRORS = {kind.__name__: kind for kind in (LeaseHeld, LeaseLost, DataLost, WrongOption)}
@@ -82,7 +82,7 @@ class HttpPiece(NamedTuple):
     low: int
     high: int
 
-    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
+    def chunks(self, rows: int, heads: HeadNumbers | None = None) -> Iterator[Any]:
         """The chunks that the gateway sends, in the size that it chooses."""
         from gateway.pipeline.journal.chunks import read_stream
 

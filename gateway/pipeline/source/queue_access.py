@@ -18,7 +18,7 @@ from gateway.pipeline.journal.lookup import Follower, MessageRun, first_since
 from gateway.pipeline.journal.owner import Owner, opened
 from gateway.pipeline.journal.pieces import JournalPiece, shares
 from gateway.pipeline.journal.puts import PutTarget, read_parts
-from gateway.queue_manager.store.known import Known
+from gateway.queue_manager.store.head_numbers import HeadNumbers
 
 ACKNOWLEDGE_EVERY = 5.0
 """Seconds between cursor writes into a stopped gateway's store, which is opened for each."""
@@ -34,7 +34,7 @@ class BatchExtent(NamedTuple):
 class Piece(Protocol):
     """A part of a batch: picklable, read in any process that reaches the same files or address."""
 
-    def chunks(self, rows: int, heads: Known | None = None) -> Iterator[Any]:
+    def chunks(self, rows: int, heads: HeadNumbers | None = None) -> Iterator[Any]:
         """The messages, as `Chunk`s of about `rows`. `heads`: those that the reader has decoded before."""
 
 

@@ -13,11 +13,11 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from gateway.queue_manager.journal.ahead import ReadAhead
 from gateway.queue_manager.journal.decode import FrameHeader, Links, Rows, links_of, numbers_in, rows_of, sections_of
 from gateway.queue_manager.journal.encode import Columns
 from gateway.queue_manager.journal.layout import BLOCK, FrameFlag, Kind, padded
 from gateway.queue_manager.journal.plan import Plan
+from gateway.queue_manager.journal.read_ahead import ReadAhead
 from gateway.queue_manager.journal.segment import Segment
 from gateway.queue_manager.store.changes import stretches
 from gateway.queue_manager.store.index import Index, LaneName, spans

@@ -33,8 +33,8 @@ from gateway.queue_manager.journal.layout import (
     VERSION,
     Kind,
 )
-from gateway.queue_manager.store.alike import MOST_TOGETHER, total_of, unpack
 from gateway.queue_manager.store.index import LaneName, MoveRun, TokenRun
+from gateway.queue_manager.store.packed_heads import MOST_TOGETHER, total_of, unpack
 from gateway.queue_manager.store.unit import ID_LENGTH, NO_ID, Message
 
 

@@ -37,8 +37,8 @@ from gateway.queue_manager.journal.layout import (
     VERSION,
     Kind,
 )
-from gateway.queue_manager.store.alike import Packing, total_of
 from gateway.queue_manager.store.index import LaneName
+from gateway.queue_manager.store.packed_heads import Packing, total_of
 from gateway.queue_manager.store.rows import dictionary, lay_out, offsets, repeats, same
 
 Section = tuple[int, int, bytes]

@@ -70,7 +70,7 @@ class Kind(IntEnum):
 EACH = 0
 """Form of a column: a value for each row."""
 PACKED = 1
-"""Form of HEADS: `store.alike` has packed them, and there are no HEAD_OFFSETS."""
+"""Form of HEADS: `store.packed_heads` has packed them, and there are no HEAD_OFFSETS."""
 ONE = 1
 """Form of a column: one value for all rows. (Offsets and indexes have the width of an item in bytes as their form.)"""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from gateway.queue_manager.journal.ahead import ReadAhead
 from gateway.queue_manager.journal.decode import Rows, rows_of, sections_of
 from gateway.queue_manager.journal.layout import BLOCK
+from gateway.queue_manager.journal.read_ahead import ReadAhead
 from gateway.queue_manager.journal.ring import Ring
 from gateway.queue_manager.journal.volatile import VolatileRows
 from gateway.queue_manager.store.index import Index, neighbours

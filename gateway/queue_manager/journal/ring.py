@@ -20,7 +20,6 @@ from gateway.errors import StoreError, StoreUnavailable
 from gateway.queue_manager.journal import failpoint
 from gateway.queue_manager.journal.files import Buffers, DurableFile, create_zeroed, sync_directory
 from gateway.queue_manager.journal.layout import BLOCK, header_area
-from gateway.queue_manager.journal.pace import AHEAD, CATCHING_UP, Pace
 from gateway.queue_manager.journal.segment import (
     FramePosition,
     Listed,
@@ -31,6 +30,7 @@ from gateway.queue_manager.journal.segment import (
     size_for,
     write_header,
 )
+from gateway.queue_manager.journal.zeroing_pace import AHEAD, CATCHING_UP, Pace
 
 RETRY_SECONDS = 1.0
 KEPT_LISTINGS = 8

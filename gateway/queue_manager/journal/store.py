@@ -27,10 +27,10 @@ from gateway.queue_manager.journal.recovery import Progress, recover
 from gateway.queue_manager.journal.ring import Ring, RingOptions
 from gateway.queue_manager.journal.segment import FramePosition
 from gateway.queue_manager.journal.volatile import VolatileRows
-from gateway.queue_manager.store.alike import new_packing
 from gateway.queue_manager.store.changes import Changes, apply
-from gateway.queue_manager.store.cleaning import excess, victim
+from gateway.queue_manager.store.compaction_policy import excess, victim
 from gateway.queue_manager.store.index import Index, TokenRun
+from gateway.queue_manager.store.packed_heads import new_packing
 from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, VOLATILE
 from gateway.queue_manager.store.under_way import UnderWay
 from gateway.queue_manager.store.unit import StoreUnit

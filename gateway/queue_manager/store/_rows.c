@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "_alike.h"
+#include "_packed_heads.h"
 #include "../../built_from.h"
 
 BUILT_FROM_THIS_FILE;
@@ -356,7 +356,7 @@ static PyMethodDef methods[] = {
     {"agree", (PyCFunction)(void (*)(void))agree, METH_FASTCALL, agree_doc},
     {"lay_out", lay_out, METH_O, lay_out_doc},
     {"dictionary", dictionary, METH_O, dictionary_doc},
-    {"unpack", (PyCFunction)(void (*)(void))alike_unpack, METH_FASTCALL, alike_unpack_doc},
+    {"unpack", (PyCFunction)(void (*)(void))unpack_heads, METH_FASTCALL, unpack_heads_doc},
     {NULL, NULL, 0, NULL},
 };
 
@@ -369,6 +369,6 @@ PyMODINIT_FUNC PyInit__rows(void)
 {
     if (check_sources() < 0) return NULL;
     PyObject *made = PyModule_Create(&module);
-    if (made != NULL && (known_add_type(made) < 0 || PyModule_AddType(made, &alike_packing) < 0)) Py_CLEAR(made);
+    if (made != NULL && (add_head_numbers_type(made) < 0 || PyModule_AddType(made, &packing_type) < 0)) Py_CLEAR(made);
     return made;
 }

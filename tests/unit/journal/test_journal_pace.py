@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.queue_manager.journal.files import ZEROING_STEP
-from gateway.queue_manager.journal.pace import CATCHING_UP, Pace
 from gateway.queue_manager.journal.ring import Ring, RingOptions
+from gateway.queue_manager.journal.zeroing_pace import CATCHING_UP, Pace
 
 SEGMENT = 4 * ZEROING_STEP
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.errors import StoreCorrupt
 from gateway.queue_manager.journal import Store, StoreOptions
 from gateway.queue_manager.journal.decode import frame_at, sections_of
-from gateway.queue_manager.journal.inspection import Problem, Salvaged, Verdict, check, dump, salvage
+from gateway.queue_manager.journal.diagnosis import Problem, Salvaged, Verdict, check, dump, salvage
 from gateway.queue_manager.journal.layout import BLOCK, PACKED, VERSION, Kind, header_area
 from gateway.queue_manager.journal.segment import read_header
 from gateway.queue_manager.store import rows

@@ -26,7 +26,7 @@ from gateway.pipeline.journal.chunks import read_stream, stream_bytes
 from gateway.pipeline.journal.puts import encode_part, read_parts, write_part
 from gateway.pipeline.source.queue_access import JournalAccess
 from gateway.queue_manager.journal.store import Store
-from gateway.queue_manager.store.known import KnownInPython
+from gateway.queue_manager.store.head_numbers import HeadNumbersInPython
 
 ALL = (*COLUMNS, *RAW_COLUMNS)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -263,7 +263,7 @@ def test_heads_are_known_from_task_to_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, varying: bool, compiled: bool
 ) -> None:
     if not compiled:
-        monkeypatch.setattr("gateway.queue_manager.store.known._kind", KnownInPython)
+        monkeypatch.setattr("gateway.queue_manager.store.head_numbers._kind", HeadNumbersInPython)
     heads, bodies = Fleet(devices=700, varying=varying).batch(2100)
     stored(tmp_path, heads, bodies)
     decoder = RowDecoder("MQGATE", ALL)

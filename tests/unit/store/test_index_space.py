@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.queue_manager.store.cleaning import excess, victim
+from gateway.queue_manager.store.compaction_policy import excess, victim
 from gateway.queue_manager.store.lanes import Lane, Queue
 from gateway.queue_manager.store.place import ROW_BITS, VOLATILE, frame_of
 from gateway.queue_manager.store.space import BIG_ROW, Extent, Space

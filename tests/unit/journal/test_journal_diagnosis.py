@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import StoreInUse, StoreUnavailable
 from gateway.queue_manager.journal import Store, StoreOptions
-from gateway.queue_manager.journal.inspection import (
+from gateway.queue_manager.journal.diagnosis import (
     FrameRecord,
     Problem,
     Salvaged,

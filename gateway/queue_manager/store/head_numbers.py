@@ -1,10 +1,10 @@
-"""Byte strings that were met before, each once, by number; in C (`_known.c`) where there was a compiler at
-installation. No input or output.
+"""A table that gives each distinct head a number; in C (`_head_numbers.c`) where there was a compiler at installation.
+No input or output.
 
-Whoever reads frames has the same few thousand heads again and again. `Known` says for each of them which it is, without
-making an object of it: values are added in *rounds* (a chunk of messages), in which each has a *place*, counted from 0
-in the order of first appearance, and between rounds they keep their *numbers* until `keep` forgets some. The Python
-below answers the same and is what the tests compare the compiled type with.
+A reader of frames has the same few thousand heads again and again. For each head the table gives its number without
+making a bytes object of it. Values are added in *rounds* (a chunk of messages): within a round each distinct value has
+a *place*, counted from 0 in the order of first appearance. Between rounds values keep their *numbers* until `keep`
+drops some. The Python below gives the same answers; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -13,32 +13,34 @@ from array import array
 from itertools import accumulate, pairwise
 from typing import Protocol
 
-from gateway.queue_manager.store.alike import unpack_in_python
+from gateway.queue_manager.store.packed_heads import unpack_in_python
 
 Buffer = bytes | memoryview
 
 
-class Known(Protocol):
-    """See the module. Columns of numbers are bytes, of 32 bits each in the machine's order."""
+class HeadNumbers(Protocol):
+    """The table. Columns of numbers are bytes, of 32 bits each in the machine's order."""
 
     def __len__(self) -> int: ...
 
     @property
     def size(self) -> int:
-        """The bytes of all known values."""
+        """The bytes of all values."""
 
     @property
     def generation(self) -> int:
         """How often `keep` was called: numbers of another generation mean nothing."""
 
     def begin(self) -> None:
-        """A new round."""
+        """Begin a round."""
 
     def add(self, bounds: Buffer, data: Buffer, /) -> bytes:
         """The places of values. Bounds: where in `data` each begins and the last one ends. ValueError: they do not."""
 
     def add_packed(self, packed: Buffer, most: int, /) -> bytes:
-        """The places of values that `alike` has packed. ValueError if it has not, or they are longer than `most`."""
+        """The places of the values of a packed column (`packed_heads.py`). ValueError if it is damaged, or longer than
+        `most`.
+        """
 
     def numbers(self) -> bytes:
         """The numbers of this round's values, by place."""
@@ -47,11 +49,11 @@ class Known(Protocol):
         """This round's values by place: bounds and data. ValueError if they are over 2 GiB."""
 
     def keep(self, numbers: Buffer, /) -> None:
-        """Forget all but these, given in ascending order; they are numbered anew from 0, and the round ends."""
+        """Drop all values but those with these ascending numbers, which are numbered anew from 0; the round ends."""
 
 
-class KnownInPython:
-    """The same without a compiler."""
+class HeadNumbersInPython:
+    """The table without a compiler."""
 
     def __init__(self) -> None:
         self._number: dict[bytes, int] = {}
@@ -63,7 +65,7 @@ class KnownInPython:
         return len(self._number)
 
     def begin(self) -> None:
-        """A new round."""
+        """Begin a round."""
         self._places = {}
 
     def _place(self, value: bytes) -> int:
@@ -85,7 +87,7 @@ class KnownInPython:
         return found.tobytes()
 
     def add_packed(self, packed: Buffer, most: int, /) -> bytes:
-        """The places of values that were packed."""
+        """The places of the values of a packed column."""
         return self.add(*unpack_in_python(packed, most))
 
     def numbers(self) -> bytes:
@@ -95,14 +97,14 @@ class KnownInPython:
     def values(self) -> tuple[bytes, bytes]:
         """This round's values."""
         all_values = list(self._number)
-        met = [all_values[number] for number in self._places]
-        ends = list(accumulate(map(len, met), initial=0))
+        values = [all_values[number] for number in self._places]
+        ends = list(accumulate(map(len, values), initial=0))
         if ends[-1] >= 1 << 31:
             raise ValueError("the values of a round are over 2 GiB")
-        return array("I", ends).tobytes(), b"".join(met)
+        return array("I", ends).tobytes(), b"".join(values)
 
     def keep(self, numbers: Buffer, /) -> None:
-        """Forget all but these."""
+        """Drop all values but these."""
         if len(numbers) % 4:
             raise ValueError("numbers to keep have 4 bytes")
         wanted = array("I", bytes(numbers)).tolist()
@@ -115,15 +117,15 @@ class KnownInPython:
         self.begin()
 
 
-def known() -> Known:
-    """One that knows nothing yet."""
+def new_head_numbers() -> HeadNumbers:
+    """An empty table."""
     return _kind()
 
 
-_kind: type[Known] = KnownInPython
+_kind: type[HeadNumbers] = HeadNumbersInPython
 try:
     import gateway.queue_manager.store._rows as compiled_rows
 except ModuleNotFoundError:
     pass
 else:
-    _kind = compiled_rows.Known
+    _kind = compiled_rows.HeadNumbers

@@ -1,19 +1,20 @@
-"""Byte strings that are alike, packed: what they share is written once. In C (`_alike.c`); where there was no compiler
-at installation nothing is packed, but what was is read. The Python below writes the same bytes and is what the tests
-compare the compiled functions with. No input or output.
+"""Columns of similar byte strings, packed: what they share is written once. In C (`_packed_heads.c`); where there was
+no compiler at installation columns are not packed, but packed ones are read. The Python below writes the same bytes;
+the tests compare the two. No input or output.
 
-Heads of one rule differ in a topic's levels, a client and the lengths these make: a tenth of their bytes. One of them
-becomes a *reference* and is written whole. Its *pattern* says which runs of it others have too; such another one is
-written as the texts before, between and behind these runs. A value that misses some of a run makes the pattern
-narrower from there on; one that has too little of any pattern is the next reference, or is written as it is. How much
-is looked at for a value is bounded, whatever clients make of their topics.
+Heads of one rule differ in a topic's levels, a client and the lengths these make: a tenth of their bytes. One head
+becomes a *reference* and is written whole. The *pattern* of its *family* says which runs of it the other members have
+too; a member is written as the texts before, between and after these runs. A value that lacks a part of a run narrows
+the pattern from there on; a value that has too little of every pattern becomes the next reference, or is written whole.
+How much is compared for a value is bounded, whatever topics clients choose.
 
-What was learnt of one column serves for the next: there the first value that a known pattern fits is the reference.
-Each column can be read by itself all the same. In time everything is forgotten, since patterns only become narrower.
+Patterns are kept from one column to the next: there the first value that a pattern fits is the reference of its family.
+Each column can be read by itself all the same. Every so many columns all patterns are dropped, since they only become
+narrower.
 
-Written are the count of the values and their bytes together (4 bytes each, little-endian), then for each value one of
-the following. Numbers are of 7 bits a byte, the lowest first, with the highest bit set in all but the last; a text is
-its length and its bytes.
+A column begins with the count of its values and their length together (4 bytes each, little-endian), then has one of
+the following for each value. Numbers are of 7 bits a byte, the lowest first, with the highest bit set in all but the
+last; a text is its length and its bytes.
 
     0 family runs (gap length)*   a pattern; does not count as a value. `gap` is from the end of the run before
     1 text                        a value that is the reference of the next family; its pattern is one run, the whole
@@ -29,16 +30,16 @@ from struct import Struct, error
 from typing import NamedTuple, Protocol
 
 MOST_TOGETHER = 16 << 20
-"""More bytes are not packed, and none that say they are more are unpacked."""
+"""Columns of more bytes are not packed, and columns that say they have more are not unpacked."""
 PATTERN, REFERENCE, PLAIN, FIRST_FAMILY = range(4)
 MOST_FAMILIES, MOST_RUNS = 8, 32
 SHORTEST = 4
 """A shorter run costs more than it saves."""
-REACH, SHIFT, MOST_MISSED, MOST_LEARNT, LONGEST = 256, 96, 4, 64, 1 << 16
-"""How far a run is looked for; how far apart two values may drift; runs not found at all; values of a column that are
-learnt from; the longest of them."""
+REACH, SHIFT, MOST_MISSED, MOST_NARROWED, LONGEST = 256, 96, 4, 64, 1 << 16
+"""How far a run is searched for; how far two values may be shifted against each other; runs that may be missing; how
+many values of a column patterns are narrowed for; the longest of them."""
 MOST_COLUMNS = 1024
-"""Then what was learnt is forgotten."""
+"""After as many columns the patterns are dropped."""
 _BEGINNING = Struct("<II")
 
 Runs = list[tuple[int, int]]
@@ -46,7 +47,7 @@ Runs = list[tuple[int, int]]
 
 
 class Family(NamedTuple):
-    """A reference and what others have of it."""
+    """A reference, and the runs of it that the other members have."""
 
     text: bytes
     runs: Runs
@@ -66,7 +67,7 @@ def _text(value: bytes) -> bytes:
 
 
 def _places(family: Family, value: bytes) -> list[int] | None:
-    """Where the runs are in the value, one behind the other; None if one is not."""
+    """Where the runs are in the value, in order; None if one is missing."""
     places: list[int] = []
     begin = 0
     for at, length in family.runs:
@@ -87,7 +88,7 @@ def _gaps(family: Family, value: bytes, places: list[int]) -> bytes:
     return b"".join(out) + _text(value[begin:])
 
 
-def _meet(text: bytes, one: int, end: int, value: bytes, other: int) -> tuple[int, int] | None:
+def _next_common(text: bytes, one: int, end: int, value: bytes, other: int) -> tuple[int, int] | None:
     """The nearest places from which four bytes are the same: least shift of both together, then of the first."""
     for shift in range(SHIFT + 1):
         first, last = other + shift + SHORTEST - len(value), end - SHORTEST - one
@@ -98,18 +99,18 @@ def _meet(text: bytes, one: int, end: int, value: bytes, other: int) -> tuple[in
     return None
 
 
-def _learn(family: Family, value: bytes) -> Family:
+def _narrowed(family: Family, value: bytes) -> Family:
     """The family's runs as far as the value has them too."""
     text, learnt = family.text, Family(family.text, [])
     other = missed = 0
     for at, length in family.runs:
         one, end = at, at + length
         while missed < MOST_MISSED and len(learnt.runs) < MOST_RUNS and end - one >= SHORTEST:
-            met = _meet(text, one, end, value, other)
-            if met is None:
+            common = _next_common(text, one, end, value, other)
+            if common is None:
                 missed += 1
                 break
-            one, other = met
+            one, other = common
             same = SHORTEST
             while one + same < end and other + same < len(value) and text[one + same] == value[other + same]:
                 same += 1
@@ -120,7 +121,7 @@ def _learn(family: Family, value: bytes) -> Family:
 
 
 class PackingInPython:
-    """Packs columns of values that are alike; what it has learnt of one it knows of the next."""
+    """Packs columns of similar values; keeps its patterns from one to the next."""
 
     def __init__(self) -> None:
         self._families: list[Family] = []
@@ -130,14 +131,14 @@ class PackingInPython:
     def _begin(self) -> None:
         """A column begins."""
         self._out: list[bytes] = []
-        self._learnt = 0
+        self._narrowings = 0
         self._numbers: dict[int, int] = {}
-        """Families that have a reference in this column, by the order of these."""
+        """The numbers that families have in this column, in the order of their references."""
         self._announced: set[int] = set()
-        """Those whose pattern has been written in this column."""
+        """Families whose pattern has been written in this column."""
 
     def pack(self, values: list[bytes], /) -> bytes | None:
-        """The values, with what they share written once; None: nothing is gained, or they are too long together."""
+        """The packed column; None: nothing is gained, or the values are too long together."""
         total = sum(map(len, values))
         if total > MOST_TOGETHER:
             return None
@@ -158,10 +159,10 @@ class PackingInPython:
             if places is not None:
                 self._add_member(number, value, places)
                 return
-        self._add_unlike(value)
+        self._add_unfitting(value)
 
     def _add_member(self, number: int, value: bytes, places: list[int]) -> None:
-        """A value that has the runs of a family at these places."""
+        """A value of a family, which has the runs at these places."""
         self._recent = number
         if number not in self._numbers:
             self._add_reference(number, value, places)
@@ -182,10 +183,10 @@ class PackingInPython:
         self._recent = number
         self._out += (bytes([REFERENCE]), _text(value))
 
-    def _add_unlike(self, value: bytes) -> None:
+    def _add_unfitting(self, value: bytes) -> None:
         """A value that no pattern fits."""
         short = len(value) <= LONGEST
-        if short and self._add_alike(value):
+        if short and self._add_similar(value):
             return
         if not short or len(value) < SHORTEST or len(self._families) == MOST_FAMILIES:
             self._out += (bytes([PLAIN]), _text(value))
@@ -193,15 +194,15 @@ class PackingInPython:
         self._families.append(Family(value, [(0, len(value))]))
         self._add_reference(len(self._families) - 1, value, [0])
 
-    def _add_alike(self, value: bytes) -> bool:
-        """Whether it is like enough to those of a family to have the pattern changed for it."""
+    def _add_similar(self, value: bytes) -> bool:
+        """Whether the value is similar enough to a family to narrow the pattern for it; then it is added."""
         families = self._families
         for n in range(len(families)):
-            if self._learnt == MOST_LEARNT:
+            if self._narrowings == MOST_NARROWED:
                 return False
-            self._learnt += 1
+            self._narrowings += 1
             number = (self._recent + n) % len(families)
-            better = _learn(families[number], value)
+            better = _narrowed(families[number], value)
             kept, longer = sum(length for _at, length in better.runs), max(len(better.text), len(value))
             if 8 * kept >= 7 * longer if len(families) < MOST_FAMILIES else 2 * kept >= longer:
                 places = _places(better, value)
@@ -223,7 +224,7 @@ def _pattern(number: int, runs: Runs) -> bytes:
 
 
 class _Unpacking:
-    """Reads packed values; nothing is believed of them."""
+    """Reads a packed column without trusting it."""
 
     def __init__(self, packed: bytes, most: int) -> None:
         self._data = packed
@@ -285,7 +286,7 @@ class _Unpacking:
         return b"".join([*parts, self._text()])
 
     def all(self, count: int) -> None:
-        """Read this many, and nothing behind them."""
+        """Read this many values, which must be all of the column."""
         for _ in range(count):
             value = self._one()
             self._room -= len(value)
@@ -297,8 +298,8 @@ class _Unpacking:
 
 
 def unpack_in_python(packed: bytes | memoryview, most: int, /) -> tuple[bytes, bytes]:
-    """Arrow binary offsets of 32 bits, and the values back to back. ValueError if that is not what was packed, or they
-    are longer than `most`."""
+    """Arrow binary offsets of 32 bits, and the values back to back. ValueError if the column is damaged, or the values
+    are longer than `most` together."""
     data = bytes(packed)
     try:
         count, total = _BEGINNING.unpack_from(data)
@@ -313,22 +314,22 @@ def unpack_in_python(packed: bytes | memoryview, most: int, /) -> tuple[bytes, b
 
 
 def total_of(packed: bytes | memoryview) -> int:
-    """How many bytes the values are together, as packed ones say."""
+    """How long the values are together, as the packed column says."""
     return int.from_bytes(packed[4:8], "little")
 
 
 class Packing(Protocol):
-    """See `PackingInPython`."""
+    """What packs columns: `_rows.Packing`, `PackingInPython` or `NoPacking`."""
 
     def pack(self, values: list[bytes], /) -> bytes | None:
-        """See there."""
+        """The packed column, or None."""
 
 
 class NoPacking:
-    """Where there was no compiler: packing in Python would cost more than what is saved."""
+    """Without a compiler: packing in Python would cost more than it saves."""
 
     def pack(self, _values: list[bytes], /) -> bytes | None:
-        """Never."""
+        """None: columns are written as they are."""
         return None
 
 

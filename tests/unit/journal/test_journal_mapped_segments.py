@@ -10,7 +10,7 @@ import pytest
 from device_fleet import SMALL, commit, put
 
 from gateway.queue_manager.journal.layout import BLOCK, header_area
-from gateway.queue_manager.journal.mapping import MappedSegment, slots_in
+from gateway.queue_manager.journal.mapped_segments import MappedSegment, slots_in
 from gateway.queue_manager.journal.store import Store
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 

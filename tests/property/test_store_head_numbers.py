@@ -1,4 +1,4 @@
-"""Known values: the compiled type and the one in Python answer the same, whatever is added and forgotten."""
+"""Head numbers: the compiled type and the one in Python answer the same, whatever is added and forgotten."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.queue_manager.store import alike
-from gateway.queue_manager.store.known import Known, KnownInPython, known
+from gateway.queue_manager.store import packed_heads
+from gateway.queue_manager.store.head_numbers import HeadNumbers, HeadNumbersInPython, new_head_numbers
 
-KINDS = [KnownInPython, known]
+KINDS = [HeadNumbersInPython, new_head_numbers]
 MOST = 1 << 20
 VALUES = st.lists(
     st.sampled_from([b"head of device %d" % n * 3 for n in range(9)]) | st.binary(max_size=90), max_size=30
@@ -26,15 +26,15 @@ def bounds(values: list[bytes], begin: int = 0) -> bytes:
     return array("I", accumulate(map(len, values), initial=begin)).tobytes()
 
 
-def read(round_of: Known) -> list[bytes]:
+def read(round_of: HeadNumbers) -> list[bytes]:
     ends, data = round_of.values()
     places = array("I", ends)
     return [data[places[at] : places[at + 1]] for at in range(len(places) - 1)]
 
 
-def done(to: Known, step: tuple[str, list[bytes], int]) -> object:
+def done(to: HeadNumbers, step: tuple[str, list[bytes], int]) -> object:
     what, values, chance = step
-    packed = alike.PackingInPython().pack(values)
+    packed = packed_heads.PackingInPython().pack(values)
     if what == "packed" and packed is not None:
         return to.add_packed(packed, MOST)
     if what in ("add", "packed"):
@@ -46,7 +46,7 @@ def done(to: Known, step: tuple[str, list[bytes], int]) -> object:
 
 @given(STEPS)
 def test_both_answer_the_same(steps: list[tuple[str, list[bytes], int]]) -> None:
-    one, other = known(), KnownInPython()
+    one, other = new_head_numbers(), HeadNumbersInPython()
     for step in steps:
         assert done(one, step) == done(other, step)
         assert (one.numbers(), one.values()) == (other.numbers(), other.values())
@@ -54,14 +54,14 @@ def test_both_answer_the_same(steps: list[tuple[str, list[bytes], int]]) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_thousands_are_found_again(kind: type[Known]) -> None:
+def test_thousands_are_found_again(kind: type[HeadNumbers]) -> None:
     values = [b"plant/site%d/dev%05d" % (n % 7, n) * 9 for n in range(5000)]
     table = kind()
     first = array("I", table.add(bounds(values), b"".join(values)))
     assert first.tolist() == list(range(5000))
     table.begin()
     backwards = values[::-1]
-    packed = alike.PackingInPython().pack(backwards)
+    packed = packed_heads.PackingInPython().pack(backwards)
     assert packed is not None
     assert array("I", table.add_packed(packed, MOST)).tolist() == list(range(5000))
     assert array("I", table.numbers()).tolist() == list(range(4999, -1, -1))
@@ -74,7 +74,7 @@ def test_thousands_are_found_again(kind: type[Known]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_cannot_be_is_refused(kind: type[Known]) -> None:
+def test_what_cannot_be_is_refused(kind: type[HeadNumbers]) -> None:
     table = kind()
     table.add(bounds([b"a", b""]), b"a")
     for given_bounds in (b"", b"\0\0\0", array("I", [1, 0]).tobytes(), array("I", [0, 2]).tobytes()):
@@ -97,11 +97,11 @@ def test_what_cannot_be_is_refused(kind: type[Known]) -> None:
 
 @given(VALUES, st.data())
 def test_nonsense_is_refused_by_both_or_read_alike(values: list[bytes], data: st.DataObject) -> None:
-    packed = bytearray(alike.PackingInPython().pack(values) or b"\1\0\0\0\4\0\0\0\1\4abcd")
+    packed = bytearray(packed_heads.PackingInPython().pack(values) or b"\1\0\0\0\4\0\0\0\1\4abcd")
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 4) | st.integers(0, 255))
     found = []
-    for table in (known(), KnownInPython()):
+    for table in (new_head_numbers(), HeadNumbersInPython()):
         try:
             found.append((table.add_packed(bytes(packed), MOST), table.values()))
         except ValueError:

@@ -1,16 +1,16 @@
 /*
- * Byte strings that were met before, each once, by number. Heads of a fleet are the same few thousand again and again:
- * whoever reads frames learns for each head its number, and sees the bytes only of those that are new.
+ * A table that gives each distinct byte string a number. A fleet has the same few thousand heads again and again: the
+ * reader of a frame gets the number of each head, and the bytes only of heads that are new.
  *
- * known.py has a twin with the same answers, which runs where there was no compiler at installation and with which the
- * tests compare this.
+ * head_numbers.py has the same type in Python, which runs where there was no compiler at installation; the tests compare
+ * the two.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "_alike.h"
+#include "_packed_heads.h"
 #include "../../built_from.h"
 
 BUILT_FROM_THIS_FILE;
@@ -20,7 +20,7 @@ enum { FEWEST_SLOTS = 1024, MOST_VALUES = 1 << 28 };
 typedef struct {
     uint64_t hash, begin;
     uint32_t length;
-    uint32_t round, place; /* of the last round it was met in, and its number there */
+    uint32_t round, place; /* the last round it was added in, and its number in that round */
 } value;
 
 typedef struct {
@@ -28,14 +28,14 @@ typedef struct {
     unsigned char *text;
     size_t used, room;
     value *values;
-    uint32_t *met; /* the numbers of this round's values; room as for the values */
+    uint32_t *in_round; /* the numbers of the values of this round; room as for the values */
     size_t count, most;
-    uint32_t met_count, round;
+    uint32_t round_count, round;
     uint32_t *slots; /* numbers plus one by hash; `mask` is one less than their power of two */
     size_t mask;
     uint64_t seed;
     long long generation;
-} known;
+} head_numbers;
 
 static uint64_t eight(const unsigned char *at)
 {
@@ -57,8 +57,8 @@ static uint64_t folded(uint64_t one, uint64_t other)
 #endif
 }
 
-/* Differs from process to process, or a client could choose topics that all fall on one slot. Bytes are always compared
-   afterwards. */
+/* The seed differs from process to process: otherwise a client could choose topics that all hash to one slot. The bytes
+   are always compared. */
 static uint64_t hash_of(uint64_t seed, const unsigned char *at, size_t length)
 {
     static const uint64_t odd = UINT64_C(0x9E3779B97F4A7C15), other = UINT64_C(0xD1B54A32D192ED03);
@@ -81,7 +81,7 @@ static uint64_t hash_of(uint64_t seed, const unsigned char *at, size_t length)
     return folded(a ^ odd, b ^ other) ^ folded(c ^ other, d ^ odd);
 }
 
-static int more_slots(known *self, size_t size)
+static int more_slots(head_numbers *self, size_t size)
 {
     uint32_t *slots = PyMem_Calloc(size, sizeof *slots);
     if (slots == NULL) {
@@ -100,7 +100,7 @@ static int more_slots(known *self, size_t size)
 }
 
 /* Room for one more value of this length. */
-static int grow(known *self, size_t length)
+static int grow(head_numbers *self, size_t length)
 {
     if (self->used + length > self->room || self->text == NULL) {
         size_t room = self->used + length + self->room / 2 + 4096;
@@ -114,9 +114,9 @@ static int grow(known *self, size_t length)
         value *values = PyMem_Realloc(self->values, most * sizeof *values);
         if (values == NULL) goto no_memory;
         self->values = values;
-        uint32_t *met = PyMem_Realloc(self->met, most * sizeof *met);
-        if (met == NULL) goto no_memory;
-        self->met = met;
+        uint32_t *in_round = PyMem_Realloc(self->in_round, most * sizeof *in_round);
+        if (in_round == NULL) goto no_memory;
+        self->in_round = in_round;
         self->most = most;
     }
     if (2 * (self->count + 1) > self->mask) return more_slots(self, 2 * (self->mask + 1));
@@ -127,7 +127,7 @@ no_memory:
 }
 
 /* The number of a value among all; -1 with an error set. */
-static Py_ssize_t number_of(known *self, const unsigned char *text, size_t length)
+static Py_ssize_t number_of(head_numbers *self, const unsigned char *text, size_t length)
 {
     uint64_t hash = hash_of(self->seed, text, length);
     size_t at = hash & self->mask;
@@ -137,7 +137,7 @@ static Py_ssize_t number_of(known *self, const unsigned char *text, size_t lengt
             return self->slots[at] - 1;
     }
     if (self->count >= MOST_VALUES) {
-        PyErr_SetString(PyExc_MemoryError, "too many values are known");
+        PyErr_SetString(PyExc_MemoryError, "there are too many values");
         return -1;
     }
     size_t mask = self->mask;
@@ -152,41 +152,41 @@ static Py_ssize_t number_of(known *self, const unsigned char *text, size_t lengt
 }
 
 /* The number of a value among those of this round. */
-static Py_ssize_t place_of(known *self, const unsigned char *text, size_t length)
+static Py_ssize_t place_of(head_numbers *self, const unsigned char *text, size_t length)
 {
     Py_ssize_t number = number_of(self, text, length);
     if (number < 0) return -1;
     value *one = &self->values[number];
     if (one->round != self->round) {
         one->round = self->round;
-        one->place = self->met_count;
-        self->met[self->met_count++] = (uint32_t)number;
+        one->place = self->round_count;
+        self->in_round[self->round_count++] = (uint32_t)number;
     }
     return one->place;
 }
 
 /* -- calls -- */
 
-static void forget_round(known *self)
+static void forget_round(head_numbers *self)
 {
-    self->met_count = 0;
-    if (++self->round == 0) { /* it has come round: the marks of old rounds must not count */
+    self->round_count = 0;
+    if (++self->round == 0) { /* the counter has wrapped: marks of old rounds must not count */
         for (size_t number = 0; number < self->count; number++) self->values[number].round = 0;
         self->round = 1;
     }
 }
 
-static PyObject *known_new(PyTypeObject *type, PyObject *args, PyObject *named)
+static PyObject *numbers_new(PyTypeObject *type, PyObject *args, PyObject *named)
 {
     (void)args;
     (void)named;
-    PyObject *word = PyUnicode_FromString("known values");
+    PyObject *word = PyUnicode_FromString("head numbers");
     if (word == NULL) return NULL;
     uint64_t seed = (uint64_t)PyObject_Hash(word); /* the same in all of Spark's workers, addresses are not */
     Py_DECREF(word);
-    known *self = (known *)type->tp_alloc(type, 0);
+    head_numbers *self = (head_numbers *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
-    self->seed = seed ^ (uint64_t)(uintptr_t)self << 16 ^ (uint64_t)(uintptr_t)&known_new;
+    self->seed = seed ^ (uint64_t)(uintptr_t)self << 16 ^ (uint64_t)(uintptr_t)&numbers_new;
     self->round = 1;
     if (more_slots(self, FEWEST_SLOTS) < 0) {
         Py_DECREF(self);
@@ -195,12 +195,12 @@ static PyObject *known_new(PyTypeObject *type, PyObject *args, PyObject *named)
     return (PyObject *)self;
 }
 
-static void known_dealloc(PyObject *object)
+static void numbers_dealloc(PyObject *object)
 {
-    known *self = (known *)object;
+    head_numbers *self = (head_numbers *)object;
     PyMem_Free(self->text);
     PyMem_Free(self->values);
-    PyMem_Free(self->met);
+    PyMem_Free(self->in_round);
     PyMem_Free(self->slots);
     PyTypeObject *type = Py_TYPE(object);
     type->tp_free(object);
@@ -209,10 +209,10 @@ static void known_dealloc(PyObject *object)
 
 PyDoc_STRVAR(begin_doc, "begin() -> None\n\nA new round: places are counted from 0 again.");
 
-static PyObject *known_begin(PyObject *self, PyObject *none)
+static PyObject *numbers_begin(PyObject *self, PyObject *none)
 {
     (void)none;
-    forget_round((known *)self);
+    forget_round((head_numbers *)self);
     Py_RETURN_NONE;
 }
 
@@ -223,7 +223,7 @@ static PyObject *places(Py_ssize_t count, uint32_t **numbers)
     return found;
 }
 
-static PyObject *add_column(known *self, const Py_buffer *bounds, const Py_buffer *data)
+static PyObject *add_column(head_numbers *self, const Py_buffer *bounds, const Py_buffer *data)
 {
     Py_ssize_t count = bounds->len / 4 - 1;
     uint32_t *out;
@@ -255,7 +255,7 @@ PyDoc_STRVAR(add_doc,
 "The place of each value in this round, as numbers of 32 bits in the machine's order. bounds: where in data each begins\n"
 "and the last one ends, numbers of 32 bits.");
 
-static PyObject *known_add(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *numbers_add(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Py_buffer bounds, data;
     if (count != 2) {
@@ -265,7 +265,7 @@ static PyObject *known_add(PyObject *self, PyObject *const *args, Py_ssize_t cou
     if (PyObject_GetBuffer(args[0], &bounds, PyBUF_SIMPLE) < 0) return NULL;
     PyObject *found = NULL;
     if (PyObject_GetBuffer(args[1], &data, PyBUF_SIMPLE) == 0) {
-        found = add_column((known *)self, &bounds, &data);
+        found = add_column((head_numbers *)self, &bounds, &data);
         PyBuffer_Release(&data);
     }
     PyBuffer_Release(&bounds);
@@ -273,11 +273,11 @@ static PyObject *known_add(PyObject *self, PyObject *const *args, Py_ssize_t cou
 }
 
 typedef struct {
-    known *of;
+    head_numbers *of;
     uint32_t *out;
 } placing;
 
-/* For alike_each: 0, or -1 with an error set. */
+/* For each_packed: 0, or -1 with an error set. */
 static int place_next(void *context, const unsigned char *text, Py_ssize_t length)
 {
     placing *all = context;
@@ -287,20 +287,20 @@ static int place_next(void *context, const unsigned char *text, Py_ssize_t lengt
     return 0;
 }
 
-static PyObject *add_packed(known *self, const Py_buffer *packed, Py_ssize_t most)
+static PyObject *add_packed(head_numbers *self, const Py_buffer *packed, Py_ssize_t most)
 {
-    Py_ssize_t count = alike_count(packed, most);
+    Py_ssize_t count = packed_count(packed, most);
     placing all = {self, NULL};
     PyObject *found = count < 0 ? NULL : places(count, &all.out);
-    if (found != NULL && alike_each(packed, place_next, &all) < 0) Py_CLEAR(found);
+    if (found != NULL && each_packed(packed, place_next, &all) < 0) Py_CLEAR(found);
     return found;
 }
 
 PyDoc_STRVAR(add_packed_doc,
 "add_packed(packed, most, /) -> bytes\n\n"
-"The same for values that were packed (_alike.c). ValueError if they were not, or are longer than `most` together.");
+"The same for values that were packed (_packed_heads.c). ValueError if they were not, or are longer than `most` together.");
 
-static PyObject *known_add_packed(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *numbers_add_packed(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     Py_buffer packed;
     Py_ssize_t most;
@@ -310,41 +310,41 @@ static PyObject *known_add_packed(PyObject *self, PyObject *const *args, Py_ssiz
     }
     if ((most = PyLong_AsSsize_t(args[1])) == -1 && PyErr_Occurred()) return NULL;
     if (PyObject_GetBuffer(args[0], &packed, PyBUF_SIMPLE) < 0) return NULL;
-    PyObject *found = add_packed((known *)self, &packed, most);
+    PyObject *found = add_packed((head_numbers *)self, &packed, most);
     PyBuffer_Release(&packed);
     return found;
 }
 
 PyDoc_STRVAR(numbers_doc,
 "numbers() -> bytes\n\n"
-"The number among all known values of each value met in this round, as numbers of 32 bits. Numbers stay until keep().");
+"The number among all values of each value of this round, as numbers of 32 bits. Numbers stay until keep().");
 
-static PyObject *known_numbers(PyObject *object, PyObject *none)
+static PyObject *numbers_numbers(PyObject *object, PyObject *none)
 {
     (void)none;
-    known *self = (known *)object;
-    return PyBytes_FromStringAndSize((const char *)self->met, 4 * (Py_ssize_t)self->met_count);
+    head_numbers *self = (head_numbers *)object;
+    return PyBytes_FromStringAndSize((const char *)self->in_round, 4 * (Py_ssize_t)self->round_count);
 }
 
 PyDoc_STRVAR(values_doc,
-"values() -> (bytes, bytes)\n\nThe values met in this round: bounds and data as add() takes them. ValueError: over 2 GiB.");
+"values() -> (bytes, bytes)\n\nThe values of this round: bounds and data as add() takes them. ValueError: over 2 GiB.");
 
-static PyObject *known_values(PyObject *object, PyObject *none)
+static PyObject *numbers_values(PyObject *object, PyObject *none)
 {
     (void)none;
-    known *self = (known *)object;
+    head_numbers *self = (head_numbers *)object;
     size_t total = 0;
-    for (uint32_t place = 0; place < self->met_count; place++) total += self->values[self->met[place]].length;
+    for (uint32_t place = 0; place < self->round_count; place++) total += self->values[self->in_round[place]].length;
     if (total > INT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "the values of a round are over 2 GiB");
         return NULL;
     }
-    PyObject *bounds = PyBytes_FromStringAndSize(NULL, 4 * ((Py_ssize_t)self->met_count + 1));
+    PyObject *bounds = PyBytes_FromStringAndSize(NULL, 4 * ((Py_ssize_t)self->round_count + 1));
     PyObject *data = bounds == NULL ? NULL : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total), *found = NULL;
     if (data != NULL) {
         uint32_t *ends = (uint32_t *)PyBytes_AS_STRING(bounds), end = *ends++ = 0;
-        for (uint32_t place = 0; place < self->met_count; place++) {
-            const value *one = &self->values[self->met[place]];
+        for (uint32_t place = 0; place < self->round_count; place++) {
+            const value *one = &self->values[self->in_round[place]];
             memcpy(PyBytes_AS_STRING(data) + end, self->text + one->begin, one->length);
             *ends++ = end += one->length;
         }
@@ -359,9 +359,9 @@ PyDoc_STRVAR(keep_doc,
 "keep(numbers, /) -> None\n\n"
 "Forget all values but those with these ascending numbers (of 32 bits), which are numbered anew from 0. The round ends.");
 
-static PyObject *known_keep(PyObject *object, PyObject *given)
+static PyObject *numbers_keep(PyObject *object, PyObject *given)
 {
-    known *self = (known *)object;
+    head_numbers *self = (head_numbers *)object;
     Py_buffer numbers;
     if (PyObject_GetBuffer(given, &numbers, PyBUF_SIMPLE) < 0) return NULL;
     size_t count = (size_t)numbers.len / 4, used = 0, least = 0;
@@ -394,7 +394,7 @@ static PyObject *known_keep(PyObject *object, PyObject *given)
     }
     size_t size = FEWEST_SLOTS;
     while (size <= 2 * (count + 1)) size *= 2;
-    if (more_slots(self, size) < 0) { /* with fewer values than before the old slots would do, were they right */
+    if (more_slots(self, size) < 0) { /* out of memory, and the old slots are not valid: forget everything */
         self->count = self->used = 0;
         memset(self->slots, 0, (self->mask + 1) * sizeof *self->slots);
         return NULL;
@@ -402,57 +402,57 @@ static PyObject *known_keep(PyObject *object, PyObject *given)
     Py_RETURN_NONE;
 }
 
-static PyObject *known_size(PyObject *self, void *closure)
+static PyObject *numbers_size(PyObject *self, void *closure)
 {
     (void)closure;
-    return PyLong_FromSize_t(((known *)self)->used);
+    return PyLong_FromSize_t(((head_numbers *)self)->used);
 }
 
-static PyObject *known_generation(PyObject *self, void *closure)
+static PyObject *numbers_generation(PyObject *self, void *closure)
 {
     (void)closure;
-    return PyLong_FromLongLong(((known *)self)->generation);
+    return PyLong_FromLongLong(((head_numbers *)self)->generation);
 }
 
-static Py_ssize_t known_length(PyObject *self)
+static Py_ssize_t numbers_length(PyObject *self)
 {
-    return (Py_ssize_t)((known *)self)->count;
+    return (Py_ssize_t)((head_numbers *)self)->count;
 }
 
-static PyMethodDef known_methods[] = {
-    {"begin", known_begin, METH_NOARGS, begin_doc},
-    {"add", (PyCFunction)(void (*)(void))known_add, METH_FASTCALL, add_doc},
-    {"add_packed", (PyCFunction)(void (*)(void))known_add_packed, METH_FASTCALL, add_packed_doc},
-    {"numbers", known_numbers, METH_NOARGS, numbers_doc},
-    {"values", known_values, METH_NOARGS, values_doc},
-    {"keep", known_keep, METH_O, keep_doc},
+static PyMethodDef numbers_methods[] = {
+    {"begin", numbers_begin, METH_NOARGS, begin_doc},
+    {"add", (PyCFunction)(void (*)(void))numbers_add, METH_FASTCALL, add_doc},
+    {"add_packed", (PyCFunction)(void (*)(void))numbers_add_packed, METH_FASTCALL, add_packed_doc},
+    {"numbers", numbers_numbers, METH_NOARGS, numbers_doc},
+    {"values", numbers_values, METH_NOARGS, values_doc},
+    {"keep", numbers_keep, METH_O, keep_doc},
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef known_fields[] = {
-    {"size", known_size, NULL, "The bytes of all known values.", NULL},
-    {"generation", known_generation, NULL, "How often keep() was called: numbers of another generation mean nothing.", NULL},
+static PyGetSetDef numbers_fields[] = {
+    {"size", numbers_size, NULL, "The bytes of all values.", NULL},
+    {"generation", numbers_generation, NULL, "How often keep() was called: numbers of another generation mean nothing.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-static PyType_Slot known_slots[] = {
-    {Py_tp_doc, "Byte strings that were met before, each once, by number; see known.py."},
-    {Py_tp_new, known_new},
-    {Py_tp_dealloc, known_dealloc},
-    {Py_tp_methods, known_methods},
-    {Py_tp_getset, known_fields},
-    {Py_sq_length, known_length},
+static PyType_Slot numbers_slots[] = {
+    {Py_tp_doc, "A table of distinct byte strings by number; see head_numbers.py."},
+    {Py_tp_new, numbers_new},
+    {Py_tp_dealloc, numbers_dealloc},
+    {Py_tp_methods, numbers_methods},
+    {Py_tp_getset, numbers_fields},
+    {Py_sq_length, numbers_length},
     {0, NULL},
 };
 
-static PyType_Spec known_spec = {
-    "gateway.queue_manager.store._rows.Known", sizeof(known), 0, Py_TPFLAGS_DEFAULT, known_slots,
+static PyType_Spec numbers_spec = {
+    "gateway.queue_manager.store._rows.HeadNumbers", sizeof(head_numbers), 0, Py_TPFLAGS_DEFAULT, numbers_slots,
 };
 
-int known_add_type(PyObject *module)
+int add_head_numbers_type(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&known_spec);
-    int added = type == NULL ? -1 : PyModule_AddObjectRef(module, "Known", type);
+    PyObject *type = PyType_FromSpec(&numbers_spec);
+    int added = type == NULL ? -1 : PyModule_AddObjectRef(module, "HeadNumbers", type);
     Py_XDECREF(type);
     return added;
 }

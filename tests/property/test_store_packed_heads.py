@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.queue_manager.store import alike, rows
+from gateway.queue_manager.store import packed_heads, rows
 
 HEAD = b"MD  " + bytes(300) + b"<mqps><Top>plant/%s/line/%s</Top></mqps>" + bytes(4) + b"<mqtt><clientId>%s</clientId>"
 WORD = st.text("abc0123456789", max_size=12).map(str.encode)
-FUNCTIONS = [alike.unpack_in_python, alike.unpack]
+FUNCTIONS = [packed_heads.unpack_in_python, packed_heads.unpack]
 
 
 @st.composite
@@ -50,7 +50,7 @@ def columns(draw: st.DrawFn) -> list[list[bytes]]:
 
 
 def packed_in_python(values: list[bytes]) -> bytes | None:
-    return alike.PackingInPython().pack(values)
+    return packed_heads.PackingInPython().pack(values)
 
 
 def bounds_of(values: list[bytes]) -> bytes:
@@ -61,16 +61,16 @@ def bounds_of(values: list[bytes]) -> bytes:
 @example([[b"abcd", b"xxabcdyy", b"abcd", b""]])
 @example([[b"x" * 70_000, b"x" * 70_000]])
 def test_what_was_packed_comes_back(columns: list[list[bytes]]) -> None:
-    packings = [alike.PackingInPython(), alike.new_packing()]
+    packings = [packed_heads.PackingInPython(), packed_heads.new_packing()]
     for values in columns:
         packed = packings[0].pack(values)
         if rows.compiled():
             assert packings[1].pack(values) == packed
         if packed is None:
             continue
-        assert len(packed) < sum(map(len, values)) == alike.total_of(packed)
+        assert len(packed) < sum(map(len, values)) == packed_heads.total_of(packed)
         for unpack in FUNCTIONS:
-            assert unpack(packed, alike.MOST_TOGETHER) == (bounds_of(values), b"".join(values))
+            assert unpack(packed, packed_heads.MOST_TOGETHER) == (bounds_of(values), b"".join(values))
             assert unpack(memoryview(b"1" + packed)[1:], len(b"".join(values))) == (bounds_of(values), b"".join(values))
             with pytest.raises(ValueError, match="too long"):
                 unpack(packed, len(b"".join(values)) - 1)
@@ -129,8 +129,8 @@ def test_what_has_nothing_in_common_is_not_packed() -> None:
 
 
 def test_more_than_may_be_unpacked_is_not_packed() -> None:
-    half = b"x" * (alike.MOST_TOGETHER // 2)
-    for packing in (alike.new_packing(), alike.PackingInPython()):
+    half = b"x" * (packed_heads.MOST_TOGETHER // 2)
+    for packing in (packed_heads.new_packing(), packed_heads.PackingInPython()):
         assert packing.pack([half, half, b"x"]) is None
 
 
@@ -138,11 +138,11 @@ def test_more_than_may_be_unpacked_is_not_packed() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: alike.new_packing().pack((b"",)),  # type: ignore[arg-type]
-        lambda: alike.new_packing().pack(["text"]),  # type: ignore[list-item]
-        lambda: alike.unpack("text", 1),  # type: ignore[arg-type]
-        lambda: alike.unpack(b"", None),  # type: ignore[arg-type]
-        lambda: alike.unpack(b""),  # type: ignore[call-arg]
+        lambda: packed_heads.new_packing().pack((b"",)),  # type: ignore[arg-type]
+        lambda: packed_heads.new_packing().pack(["text"]),  # type: ignore[list-item]
+        lambda: packed_heads.unpack("text", 1),  # type: ignore[arg-type]
+        lambda: packed_heads.unpack(b"", None),  # type: ignore[arg-type]
+        lambda: packed_heads.unpack(b""),  # type: ignore[call-arg]
     ],
 )
 def test_what_is_no_column_is_refused(call: object) -> None:
@@ -154,15 +154,15 @@ def test_offsets_are_arrow_s() -> None:
     values = [HEAD % (b"a", b"b", b"%d" % n) for n in range(8)]
     packed = packed_in_python(values)
     assert packed is not None
-    bounds, text = alike.unpack(packed, 1 << 20)
+    bounds, text = packed_heads.unpack(packed, 1 << 20)
     ends = [int.from_bytes(bounds[at : at + 4], "little") for at in range(0, len(bounds), 4)]
     assert [text[begin:end] for begin, end in pairwise(ends)] == values
     assert rows.offsets(values) == bounds
 
 
-@pytest.mark.parametrize("new", [alike.PackingInPython, alike.new_packing])
-def test_what_was_learnt_of_one_column_serves_for_the_next(new: Callable[[], alike.Packing]) -> None:
-    if new is not alike.PackingInPython and not rows.compiled():
+@pytest.mark.parametrize("new", [packed_heads.PackingInPython, packed_heads.new_packing])
+def test_what_was_learnt_of_one_column_serves_for_the_next(new: Callable[[], packed_heads.Packing]) -> None:
+    if new is not packed_heads.PackingInPython and not rows.compiled():
         pytest.skip("no compiler where the gateway was installed")
     packing = new()
     heads = [HEAD % (b"site%d" % (n % 7), b"%d" % n, b"dev%04d" % n) for n in range(100)]
@@ -171,22 +171,22 @@ def test_what_was_learnt_of_one_column_serves_for_the_next(new: Callable[[], ali
     for few in ([heads[7], heads[8], heads[9], heads[7]], [heads[99], *heads[:3]]):
         packed = packing.pack(few)
         assert packed is not None
-        assert alike.unpack(packed, 1 << 20) == (bounds_of(few), b"".join(few)), "and it can be read by itself"
+        assert packed_heads.unpack(packed, 1 << 20) == (bounds_of(few), b"".join(few)), "and it can be read by itself"
 
 
 @pytest.mark.skipif(not rows.compiled(), reason="no compiler where the gateway was installed")
 def test_in_time_everything_is_forgotten_and_let_go() -> None:
     heads = [HEAD % (b"site%d" % (n % 7), b"%d" % n, b"dev%04d" % n) for n in range(50)]
     others = [b"O" * 90 + b"<Top>%d</Top>" % n for n in range(8)]
-    packings = [alike.PackingInPython(), alike.new_packing()]
+    packings = [packed_heads.PackingInPython(), packed_heads.new_packing()]
     first = packings[1].pack(heads)
     assert packings[0].pack(heads) == first
     held = sys.getrefcount(heads[40])
-    for _ in range(alike.MOST_COLUMNS - 1):
+    for _ in range(packed_heads.MOST_COLUMNS - 1):
         assert packings[0].pack(others) == packings[1].pack(others)
     again = packings[1].pack(heads)
     assert packings[0].pack(heads) == again == first
-    for _ in range(2 * alike.MOST_COLUMNS + 2):
+    for _ in range(2 * packed_heads.MOST_COLUMNS + 2):
         packings[1].pack(others)
     left = sys.getrefcount(heads[40])
     assert left == held - 1, "nobody asked for it for two rounds"
@@ -198,12 +198,12 @@ def test_in_time_everything_is_forgotten_and_let_go() -> None:
 
 @pytest.mark.skipif(not rows.compiled(), reason="no compiler where the gateway was installed")
 def test_more_values_than_are_remembered_are_packed_all_the_same() -> None:
-    packing, twin = alike.new_packing(), alike.PackingInPython()
+    packing, twin = packed_heads.new_packing(), packed_heads.PackingInPython()
     begin = [b"H" * 40 + b"<%d>" % n + b"T" * 30 for n in range(3)]
     for n in range(60):
         fresh = [b"H" * 40 + b"<%d.%d>" % (n, m) + b"T" * 30 for m in range(500)]
         packed = packing.pack(begin + fresh)
         assert packed is not None
         if n % 20 == 19:
-            assert b"".join(begin + fresh) == alike.unpack(packed, 1 << 20)[1]
+            assert b"".join(begin + fresh) == packed_heads.unpack(packed, 1 << 20)[1]
     del twin

@@ -1,20 +1,20 @@
 /*
- * Byte strings that are alike, packed: what they share is written once. Heads of one rule differ in a topic's levels, a
- * client and the lengths these make, a tenth of their bytes.
+ * Columns of similar byte strings, packed: what they share is written once. Heads of one rule differ in a topic's levels,
+ * a client and the lengths these make, a tenth of their bytes.
  *
- * alike.py says what is written; it has a twin of each function, with the same result to the byte, which runs where
- * there was no compiler at installation and with which the tests compare these.
+ * packed_heads.py describes the bytes. It has the same functions in Python, with the same result to the byte: the tests
+ * compare the two, and unpacking in Python is what runs where there was no compiler at installation.
  *
- * A Packing keeps what it has learnt from one column to the next, and what it wrote for values that come again: these
- * are the same objects, so that they need not be looked at.
+ * A Packing keeps its patterns from one column to the next, and what it wrote for values that are packed again
+ * (_packing_cache.h): these are the same objects, so their bytes need not be compared.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "_alike.h"
-#include "_met.h"
+#include "_packed_heads.h"
+#include "_packing_cache.h"
 #include "../../built_from.h"
 
 BUILT_FROM_THIS_FILE;
@@ -22,17 +22,17 @@ BUILT_FROM_THIS_FILE;
 enum { PATTERN = 0, REFERENCE = 1, PLAIN = 2, FIRST_FAMILY = 3 };
 enum { MOST_FAMILIES = 8, MOST_RUNS = 32, SHORTEST = 4, REACH = 256, SHIFT = 96, MOST_MISSED = 4, MOST_LEARNT = 64 };
 enum { LONGEST = 1 << 16, MOST_TOGETHER = 16 << 20, MOST_COLUMNS = 1024, MOST_ROOM = 1 << 18 };
-enum { AHEAD = 4, FAR_AHEAD = 24, LINES = 11 }; /* values lie anywhere: their memory is asked for in time */
+enum { AHEAD = 4, FAR_AHEAD = 24, LINES = 11 }; /* rows ahead whose memory is prefetched: values lie anywhere */
 
 typedef struct {
     uint32_t at, length;
-} stretch;
+} run_of_text; /* a part of a family's reference */
 
 typedef struct {
     const unsigned char *text;
     Py_ssize_t length;
     int runs;
-    stretch run[MOST_RUNS];
+    run_of_text run[MOST_RUNS];
 } family;
 
 typedef struct {
@@ -60,7 +60,7 @@ static void give_back(output *out)
     *out = (output){NULL, 0, 0};
 }
 
-/* Room was made before. */
+/* The caller has made room. */
 static void put_number(output *out, size_t number)
 {
     for (; number >= 0x80; number >>= 7) out->bytes[out->used++] = (unsigned char)(number | 0x80);
@@ -81,7 +81,7 @@ static uint32_t four(const unsigned char *at)
     return found;
 }
 
-/* -- does a value have the runs of a family's pattern, one behind the other? -- */
+/* -- whether a value has the runs of a family's pattern, one after the other -- */
 
 /* Fills `at` with their places in the value. */
 static int fits(const family *of, const unsigned char *value, Py_ssize_t length, uint32_t *at)
@@ -116,9 +116,9 @@ static int put_gaps(output *out, const family *of, const unsigned char *value, P
 
 /* -- what a value and a family have in common -- */
 
-/* The nearest place behind *one and *other from which four bytes are the same: least shift of both together, then of
-   the first. */
-static int meet(const unsigned char *text, Py_ssize_t end, Py_ssize_t *one, const unsigned char *value,
+/* The nearest places from *one and *other on where four bytes are the same: least shift of both together, then of the
+   first. */
+static int next_common(const unsigned char *text, Py_ssize_t end, Py_ssize_t *one, const unsigned char *value,
                 Py_ssize_t length, Py_ssize_t *other)
 {
     for (Py_ssize_t shift = 0; shift <= SHIFT; shift++) {
@@ -133,7 +133,7 @@ static int meet(const unsigned char *text, Py_ssize_t end, Py_ssize_t *one, cons
     return 0;
 }
 
-/* The runs of `of` as far as the value has them too, into `learnt`; returns how many bytes these are. */
+/* A pattern with the runs of `of` as far as the value has them too; returns how many bytes these are. */
 static Py_ssize_t learn(const family *of, const unsigned char *value, Py_ssize_t length, family *learnt)
 {
     Py_ssize_t other = 0, kept = 0;
@@ -144,7 +144,7 @@ static Py_ssize_t learn(const family *of, const unsigned char *value, Py_ssize_t
     for (int k = 0; k < of->runs && missed < MOST_MISSED; k++) {
         Py_ssize_t one = of->run[k].at, end = one + of->run[k].length;
         while (learnt->runs < MOST_RUNS && end - one >= SHORTEST) {
-            if (!meet(of->text, end, &one, value, length, &other)) {
+            if (!next_common(of->text, end, &one, value, length, &other)) {
                 missed++;
                 break;
             }
@@ -179,17 +179,17 @@ static int put_pattern(output *out, const family *of, int number)
 
 typedef struct {
     PyObject_HEAD
-    /* A family's text is that of a value of this column once the family is opened in it, of an earlier one until then.
-       The texts of the runs, which alone decide what is written for a value, are the same in both. */
+    /* A family's text is that of a value of an earlier column until this column has a reference for the family. The
+       texts of the runs, which alone decide what is written for a value, are the same in both. */
     family of[MOST_FAMILIES], better;
-    PyObject *reference[MOST_FAMILIES]; /* whose text it is: held */
+    PyObject *reference[MOST_FAMILIES]; /* the value whose text it is: held */
     int families, recent, columns;
-    int opened, learnt;              /* families, and values that were learnt from, of this column */
-    int number[MOST_FAMILIES];       /* the family's in this column; -1: it is not opened */
+    int opened, learnt;              /* of this column: families with a reference, and values that patterns were narrowed for */
+    int number[MOST_FAMILIES];       /* the family's in this column; -1: it has no reference yet */
     int is_announced[MOST_FAMILIES]; /* whether its pattern has been written in this column */
-    uint32_t patterns;               /* grows with every change to one */
-    met met;
-    output out; /* its memory is used again, unless there is much of it */
+    uint32_t patterns;               /* how often a pattern has changed */
+    cache remembered;
+    output out; /* its memory is kept for the next column, unless it is large */
 } packing;
 
 static void forget_families(packing *all)
@@ -205,11 +205,11 @@ static void begin_column(packing *all)
     all->columns++;
     all->opened = all->learnt = 0;
     for (int n = 0; n < MOST_FAMILIES; n++) all->number[n] = -1;
-    let_some_go(&all->met);
+    evict_unused(&all->remembered);
 }
 
-/* The family a value is like enough to belong to, with its new pattern in `better`; -1: none. */
-static int alike(packing *all, const unsigned char *value, Py_ssize_t length)
+/* The family that a value is similar enough to belong to, with its new pattern in `better`; -1: none. */
+static int similar_family(packing *all, const unsigned char *value, Py_ssize_t length)
 {
     for (int n = 0; n < all->families && all->learnt < MOST_LEARNT; n++) {
         int number = (all->recent + n) % all->families;
@@ -230,7 +230,7 @@ static int put_whole(output *out, int kind, PyObject *value)
     return 0;
 }
 
-/* The first value of a family in this column: it is written whole, and has the runs at these places. */
+/* The first value of a family in this column: it is written whole. `at`: where it has the runs. */
 static int put_reference(output *out, packing *all, int n, PyObject *value, const uint32_t *at)
 {
     family *of = &all->of[n];
@@ -245,7 +245,7 @@ static int put_reference(output *out, packing *all, int n, PyObject *value, cons
     return put_whole(out, REFERENCE, value);
 }
 
-/* A value of a family, whose runs it has at these places; it has none of the families that are in `unfit`. */
+/* A further value of a family. `at`: where it has the runs; `unfit`: families whose pattern does not fit it. */
 static int put_member(output *out, packing *all, int n, PyObject *object, const uint32_t *at, unsigned unfit)
 {
     const family *of = &all->of[n];
@@ -258,17 +258,17 @@ static int put_member(output *out, packing *all, int n, PyObject *object, const 
     size_t begin = out->used;
     const unsigned char *value = (const unsigned char *)PyBytes_AS_STRING(object);
     if (put_gaps(out, of, value, PyBytes_GET_SIZE(object), at) < 0) return -1;
-    remember(&all->met, object, all->patterns, n, unfit, out->bytes + begin, out->used - begin);
+    remember(&all->remembered, object, all->patterns, n, unfit, out->bytes + begin, out->used - begin);
     return 0;
 }
 
-/* A value whose family's pattern does not fit, or that has none. */
-static int put_unlike(output *out, packing *all, PyObject *object)
+/* A value that no family's pattern fits. */
+static int put_unfitting(output *out, packing *all, PyObject *object)
 {
     const unsigned char *value = (const unsigned char *)PyBytes_AS_STRING(object);
     Py_ssize_t length = PyBytes_GET_SIZE(object);
     uint32_t at[MOST_RUNS];
-    int is_short = length <= LONGEST, n = is_short ? alike(all, value, length) : -1;
+    int is_short = length <= LONGEST, n = is_short ? similar_family(all, value, length) : -1;
     if (n >= 0 && fits(&all->better, value, length, at)) {
         all->of[n] = all->better;
         all->is_announced[n] = 0;
@@ -282,7 +282,7 @@ static int put_unlike(output *out, packing *all, PyObject *object)
     return put_reference(out, all, n, object, at);
 }
 
-static int put_met(output *out, packing *all, int n, const one_met *known)
+static int put_remembered(output *out, packing *all, int n, const entry *known)
 {
     if (make_room(out, 1 + MOST_GAPS) < 0) return -1;
     all->recent = n;
@@ -292,8 +292,8 @@ static int put_met(output *out, packing *all, int n, const one_met *known)
     return 0;
 }
 
-/* `known`: what is remembered of the value, if anything is. */
-static int put_value(output *out, packing *all, PyObject *object, one_met *known)
+/* `known`: the value's entry in the cache, if it has one. */
+static int put_value(output *out, packing *all, PyObject *object, entry *known)
 {
     uint32_t at[MOST_RUNS];
     if (known != NULL && known->patterns != all->patterns) known = NULL;
@@ -303,21 +303,21 @@ static int put_value(output *out, packing *all, PyObject *object, one_met *known
         if (known != NULL && known->family == n && all->number[n] >= 0 && all->is_announced[n]) {
             known->unfit = (unsigned char)unfit;
             known->is_used = 1;
-            return put_met(out, all, n, known);
+            return put_remembered(out, all, n, known);
         }
         if (fits(&all->of[n], (const unsigned char *)PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object), at))
             return put_member(out, all, n, object, at, unfit);
         unfit |= 1u << n;
     }
-    return put_unlike(out, all, object);
+    return put_unfitting(out, all, object);
 }
 
-/* What is remembered of a value that is soon to be packed; where nothing is, its memory is asked for. */
-static one_met *ask_for(packing *all, PyObject *values, Py_ssize_t row)
+/* The cache's entry of a value that is soon to be packed; where there is none, the value is prefetched. */
+static entry *prefetch_value(packing *all, PyObject *values, Py_ssize_t row)
 {
     if (row >= PyList_GET_SIZE(values)) return NULL;
     PyObject *next = PyList_GET_ITEM(values, row);
-    one_met *known = find(&all->met, next);
+    entry *known = find(&all->remembered, next);
     for (int line = 0; line < LINES && (known == NULL || known->patterns != all->patterns); line++)
         prefetch((const char *)next + 64 * line);
     return known;
@@ -330,13 +330,13 @@ static int pack_all(output *out, packing *all, PyObject *values, Py_ssize_t tota
     for (int n = 0; n < 2; n++)
         for (int shift = 0; shift < 32; shift += 8) out->bytes[out->used++] = (unsigned char)(numbers[n] >> shift);
     begin_column(all);
-    one_met *soon[AHEAD]; /* nothing leaves its place while a column is packed */
-    for (int row = 0; row < AHEAD; row++) soon[row] = ask_for(all, values, row);
+    entry *soon[AHEAD]; /* no entry moves while a column is packed */
+    for (int row = 0; row < AHEAD; row++) soon[row] = prefetch_value(all, values, row);
     for (Py_ssize_t row = 0; row < PyList_GET_SIZE(values); row++) {
-        one_met *known = soon[row % AHEAD];
+        entry *known = soon[row % AHEAD];
         if (row + FAR_AHEAD < PyList_GET_SIZE(values))
-            ask_for_place(&all->met, PyList_GET_ITEM(values, row + FAR_AHEAD));
-        soon[row % AHEAD] = ask_for(all, values, row + AHEAD);
+            prefetch_entry(&all->remembered, PyList_GET_ITEM(values, row + FAR_AHEAD));
+        soon[row % AHEAD] = prefetch_value(all, values, row + AHEAD);
         if (put_value(out, all, PyList_GET_ITEM(values, row), known) < 0) return -1;
     }
     return 0;
@@ -373,7 +373,7 @@ static PyObject *pack(PyObject *self, PyObject *values)
 static void packing_dealloc(PyObject *self)
 {
     forget_families((packing *)self);
-    let_all_go(&((packing *)self)->met);
+    clear_cache(&((packing *)self)->remembered);
     give_back(&((packing *)self)->out);
     Py_TYPE(self)->tp_free(self);
 }
@@ -383,10 +383,10 @@ static PyMethodDef packing_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-PyTypeObject alike_packing = {
+PyTypeObject packing_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "gateway.queue_manager.store._rows.Packing",
-    .tp_doc = PyDoc_STR("Packing()\n\nPacks columns of byte strings that are alike; keeps what it has learnt of them."),
+    .tp_doc = PyDoc_STR("Packing()\n\nPacks columns of similar byte strings; keeps its patterns from one to the next."),
     .tp_basicsize = sizeof(packing),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = PyType_GenericNew,
@@ -394,13 +394,13 @@ PyTypeObject alike_packing = {
     .tp_methods = packing_methods,
 };
 
-/* -- and back: nothing is believed of what is read -- */
+/* -- unpacking: nothing in the input is trusted -- */
 
 typedef struct {
     const unsigned char *at, *end;
 } input;
 
-/* -1: it ends too early, or is longer than four bytes. */
+/* -1: the input ends too early, or the number is longer than four bytes. */
 static Py_ssize_t get_number(input *in)
 {
     Py_ssize_t number = 0;
@@ -419,7 +419,7 @@ typedef struct {
 
 enum { STEP = 16 };
 
-/* `there`: bytes that may be read from `text` on. Texts are mostly shorter than a call of memcpy is worth. */
+/* `there`: bytes that may be read from `text` on. Most texts are too short to be worth a call of memcpy. */
 static inline const char *append_text(filled *out, const unsigned char *text, Py_ssize_t length, Py_ssize_t there)
 {
     Py_ssize_t room = out->end - out->at;
@@ -460,7 +460,7 @@ static const char *get_pattern(input *in, family *of, int families)
     return NULL;
 }
 
-static const char *get_alike(input *in, const family *of, filled *out)
+static const char *get_member(input *in, const family *of, filled *out)
 {
     const char *problem = NULL;
     for (int k = 0; problem == NULL && k < of->runs; k++)
@@ -481,13 +481,13 @@ static const char *get_value(input *in, family *of, int *families, filled *out)
     int kind = *in->at++;
     if (kind >= FIRST_FAMILY) {
         if (kind - FIRST_FAMILY >= *families) return "packed values name one that is not there";
-        return get_alike(in, &of[kind - FIRST_FAMILY], out);
+        return get_member(in, &of[kind - FIRST_FAMILY], out);
     }
     const unsigned char *begin = out->at;
     if ((problem = append_next(out, in)) != NULL) return problem;
     if (kind == REFERENCE) {
         if (*families == MOST_FAMILIES) return "packed values have too many references";
-        Py_ssize_t length = out->at - begin; /* as it lies in what is read, which stays */
+        Py_ssize_t length = out->at - begin; /* in the input, which is valid until all values are read */
         of[(*families)++] = (family){in->at - length, length, 1, {{0, (uint32_t)length}}};
     }
     return NULL;
@@ -509,7 +509,7 @@ static const char *unpack_all(input *in, Py_ssize_t count, filled *out, unsigned
     return out->at == out->end ? NULL : SHORT;
 }
 
-const char alike_unpack_doc[] =
+const char unpack_heads_doc[] =
 "unpack(packed, most, /) -> (bytes, bytes)\n\n"
 "What was packed: where each of the byte strings begins and the last one ends, as offsets() has it, and all of them back\n"
 "to back. ValueError if it was not, or is longer than `most`.";
@@ -519,7 +519,7 @@ static uint32_t little(const unsigned char *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-Py_ssize_t alike_count(const Py_buffer *packed, Py_ssize_t most)
+Py_ssize_t packed_count(const Py_buffer *packed, Py_ssize_t most)
 {
     const unsigned char *at = packed->buf;
     Py_ssize_t count = packed->len >= 8 ? little(at) : 0, total = packed->len >= 8 ? little(at + 4) : 0;
@@ -531,8 +531,8 @@ Py_ssize_t alike_count(const Py_buffer *packed, Py_ssize_t most)
     return count;
 }
 
-/* All of them through one buffer, which is read while it is still near. */
-int alike_each(const Py_buffer *packed, int (*take)(void *context, const unsigned char *text, Py_ssize_t length),
+/* Every value is built in the same buffer, which so stays in the processor's cache. */
+int each_packed(const Py_buffer *packed, int (*take)(void *context, const unsigned char *text, Py_ssize_t length),
                void *context)
 {
     const unsigned char *begin = packed->buf;
@@ -562,7 +562,7 @@ int alike_each(const Py_buffer *packed, int (*take)(void *context, const unsigne
 
 static PyObject *unpacked(const Py_buffer *packed, Py_ssize_t most)
 {
-    Py_ssize_t count = alike_count(packed, most);
+    Py_ssize_t count = packed_count(packed, most);
     if (count < 0) return NULL;
     input in = {(const unsigned char *)packed->buf + 8, (const unsigned char *)packed->buf + packed->len};
     Py_ssize_t total = little(in.at - 4);
@@ -580,7 +580,7 @@ static PyObject *unpacked(const Py_buffer *packed, Py_ssize_t most)
     return found;
 }
 
-PyObject *alike_unpack(PyObject *module, PyObject *const *args, Py_ssize_t count)
+PyObject *unpack_heads(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
     Py_buffer packed;
