@@ -40,7 +40,7 @@ class Drain:
         self._service.stopping("connections are handed back")
         parts.listeners.stop_accepting()
         for connection in list(engine.connections):
-            engine.leave(connection)
+            engine.endings.leave(connection)
         engine.flush()
         self._look()
 

@@ -24,7 +24,6 @@ from gateway.app.listener_settings import open_listeners
 from gateway.app.mappings import read_table
 from gateway.app.parts import LastReload, Parts
 from gateway.app.watched_files import Watch, watched_files
-from gateway.broker.sessions.recovery import recover
 from gateway.config.changes import Change, changes
 from gateway.config.counting import counted
 from gateway.config.model import Settings
@@ -70,7 +69,7 @@ class Gateway:
     def start(self) -> None:
         """Recover, listen, serve. Raises what keeps it from starting."""
         parts = self.parts
-        counts = recover(parts.engine)
+        counts = parts.engine.recover()
         parts.recovered = True
         parts.consumers.start(parts.table)
         if parts.settings.log.clients:

@@ -18,7 +18,10 @@ from gateway.ports.access import Access
 from gateway.ports.asking import Asks, found_or_raised
 from gateway.ports.batch import BatchQueueManager, Scheduler, Token
 from gateway.ports.counters import Counters, DisconnectReason
+from gateway.ports.ownership import Owners
+from gateway.ports.state_queues import SESSIONS
 from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection
+from gateway.session.record import encode_json
 from gateway.session.registry import Registry
 from gateway.session.session import Session
 
@@ -56,6 +59,8 @@ class Context:
         self.queue_manager = queue_manager
         self.remote_reads = queue_manager if isinstance(queue_manager, Asks) else None
         """Set where the queue manager may not answer: what is read of it while devices are served is asked for."""
+        self.instance = queue_manager.instance if isinstance(queue_manager, Owners) else ""
+        """This gateway's name among those that share the state queues; empty: it is alone."""
         self.scheduler = scheduler
         self.now = scheduler.now()
         self.limits = limits
@@ -156,6 +161,18 @@ class Context:
             return
         why: DisconnectReason = "packet_too_large" if error.reason == reasons.PACKET_TOO_LARGE else "protocol_error"
         self.refuse(connection, error.reason, why, str(error))
+
+    # -- what is stored of sessions --
+
+    def owner_of(self, session: Session) -> dict[str, Any]:
+        """What the records of a session and its will say of its owner, where several gateways share the state
+        queues."""
+        return {"owner": self.instance, "epoch": session.epoch} if self.instance else {}
+
+    def persist(self, session: Session) -> None:
+        """The session's record, as it is now, with the open batch."""
+        record = session.to_record(self.now) | self.owner_of(session)
+        self.batch.replace(SESSIONS, session.key, encode_json(record))
 
     # -- what is under way --
 

@@ -31,11 +31,14 @@ from gateway.broker.publish.router import Router
 from gateway.broker.refused import shedding
 from gateway.broker.refused.failures import Failures
 from gateway.broker.refused.parking import Parking
-from gateway.broker.sessions import early
-from gateway.broker.sessions.connecting import Connecting
-from gateway.broker.sessions.ownership import owning_of
-from gateway.broker.sessions.subscribing import Subscribing
+from gateway.broker.sessions.connack import Connacks
+from gateway.broker.sessions.connect import ConnectHandler
+from gateway.broker.sessions.endings import Endings
+from gateway.broker.sessions.ownership import Ownership
+from gateway.broker.sessions.recovery import Recovery
+from gateway.broker.sessions.subscriptions import SubscribeHandler
 from gateway.broker.sessions.sys_topics import SysTopics
+from gateway.broker.sessions.wills import Wills
 from gateway.errors import ProtocolError
 from gateway.mqtt import reasons
 from gateway.mqtt.reader import Reader
@@ -44,6 +47,7 @@ from gateway.ports.asking import Asks
 from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Unit
 from gateway.ports.counters import Counters, DisconnectReason, PauseCause
 from gateway.ports.link import Link
+from gateway.ports.ownership import Owners
 from gateway.session.connection import AUTHENTICATING, CLOSED, ONLINE, Connection
 
 
@@ -69,8 +73,6 @@ class Engine(Context):
         self.fan_out = FanOut(self.context, router, self.expiry)
         self.in_flight = InFlight(self.context, router, self.reports)
         self.handover = Handover(self.context, router, self.fan_out, self.reports, self.retained)
-        self.subscribing = Subscribing(self)
-        self.connecting = Connecting(self)
         self.failures = Failures(self)
         self.parking = Parking(self)
         self.queue_rows = QueueRows(self.context, router, self.parking)
@@ -82,15 +84,34 @@ class Engine(Context):
         self.plain_lane = PlainLane(self.context, self.publications, self.staging, self.fan_out, self.in_flight)
         self.fast_lane = FastLane(self.context, self.publications, self.staging, self.staged_runs)
         self.answers = Answers(self.context, self.parking)
-        self.sys_topics = SysTopics(self)
-        self.owning = owning_of(self, queue_manager)
+        self.wills = Wills(self.context, self.publications)
+        self.connacks = Connacks(self.context, self.wills)
+        self.endings = Endings(
+            self.context, router, self.fan_out, self.reports, self.staged_runs, self.parking, self.wills, self.connacks
+        )
+        self.subscribe = SubscribeHandler(self.context, router, self.retained, self.fan_out)
+        self.recovery = Recovery(self.context, self.retained, self.expiry, self.subscribe, self.wills)
+        self.ownership = self._ownership()
         """Set where other gateways keep their sessions on the same state queues."""
+        self.connect = ConnectHandler(
+            self.context, router, self.in_flight, self.plain_lane.packets, self.wills, self.connacks, self.endings,
+            self.ownership,
+        )  # fmt: skip
+        self.sys_topics = SysTopics(self.context, router, self.retained, self.fan_out, self.endings)
         router.context = self.context
         self.write = self.answers.write
-        self.ended = self.connecting.ended
-        self.refuse_connect = self.connecting.refuse_malformed
+        self.ended = self.endings.ended
+        self.refuse_connect = self.connacks.refuse_malformed
         self._submitting = False
         self.plain_lane.handlers = self._handlers()
+
+    def _ownership(self) -> Ownership | None:
+        owners = self.queue_manager
+        if not isinstance(owners, Owners) or not owners.instance:
+            return None
+        return Ownership(
+            self.context, owners, self.router, self.expiry, self.wills, self.connacks, self.endings, self.recovery
+        )
 
     @property
     def far(self) -> Asks | None:
@@ -106,20 +127,24 @@ class Engine(Context):
         """Who knows a packet type."""
         handlers: list[Callable[[Connection, Any], None]] = [self._server_only] * 16
         for kind, handler in {
-            1: self.connecting.connect,
+            1: self.connect.connect,
             3: self.plain_lane.publish,
             4: self.in_flight.puback,
             5: self.in_flight.pubrec,
             6: self.staging.pubrel,
             7: self.in_flight.pubcomp,
-            8: self.subscribing.subscribe,
-            10: self.subscribing.unsubscribe,
+            8: self.subscribe.subscribe,
+            10: self.subscribe.unsubscribe,
             12: self.answers.pingreq,
-            14: self.connecting.disconnect,
-            15: self.connecting.auth,
+            14: self.endings.disconnect,
+            15: self.connect.auth,
         }.items():
             handlers[kind] = handler
         return handlers
+
+    def recover(self) -> dict[str, int]:
+        """Before anything is served: bring back what is stored; how much there was, for the log."""
+        return self.recovery.recover(self.ownership)
 
     # -- connections --
 
@@ -159,7 +184,7 @@ class Engine(Context):
         else:
             packets = connection.reader.feed(chunk)
             if packets:
-                early.packets(self, connection, packets)
+                self.connect.early_packets(connection, packets)
         error = connection.reader.error
         if error is not None and connection.state != CLOSED:
             self.protocol_error(connection, error)
@@ -172,24 +197,7 @@ class Engine(Context):
         """The socket is gone."""
         connection.leaving = False
         self.now = self.scheduler.now()
-        self.connecting.ended(connection, why)
-
-    def leave_when_committed(self, connection: Connection) -> None:
-        """The client said DISCONNECT: what that changes (no will, its session's expiry) is durable before the socket
-        closes, so that a client that saw the end is never contradicted by a kill."""
-        connection.close_reason = "normal"
-        self.write(connection)
-        connection.leaving = not self.parking.withholds(connection)
-        self.connecting.ended(connection, "normal")
-        self.batch.after.append(connection.link.close)
-
-    def leave(self, connection: Connection) -> None:
-        """The gateway stops: 5.0 clients are told to come back elsewhere; what they published is still acknowledged."""
-        reason = reasons.USE_ANOTHER_SERVER if self.limits.server_reference else reasons.SERVER_SHUTTING_DOWN
-        if connection in self.batch.replies or connection in self.running.replies:
-            self.batch.after.append(lambda: self.refuse(connection, reason, "draining", "the gateway is stopping"))
-        else:
-            self.refuse(connection, reason, "draining", "the gateway is stopping")
+        self.endings.ended(connection, why)
 
     def _server_only(self, connection: Connection, packet: Any) -> None:
         self.protocol_error(connection, ProtocolError(f"packet type {packet[0] >> 4} is not for a server"))
@@ -303,7 +311,7 @@ class Engine(Context):
         if batch.deliveries:
             self.in_flight.deliver(batch.deliveries)
         for connection in greeted:
-            self.connecting.welcome(connection)
+            self.connect.connected(connection)
         for call in batch.after:
             call()
 
@@ -312,7 +320,8 @@ class Engine(Context):
     def tick(self) -> None:
         """Once a second: keep-alives, connections without CONNECT, sessions and wills that are due, retries."""
         self.now = self.scheduler.now()
-        self.connecting.tick(self.scheduler.monotonic())
+        self.connect.tick(self.scheduler.monotonic())
+        self.endings.tick()
         self.stored.tick(self.limits)
         self.expiry.tick(self.now)
         self.requests.tick(self.now)

@@ -2,7 +2,8 @@
 
 Every gateway has an instance name and a lease. What is stored of a session or will names its owner; only the owner
 reads, changes, ends or delivers it. A gateway asks the others for a session that a device wants from it, and the owner
-signs it over in one unit of work. What a gateway has left that is gone is another one's heritage, exactly one's.
+transfers it in one unit of work. The sessions of a gateway whose lease has expired are orphaned; exactly one other
+gateway, its successor, takes them over.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 
 _INSTANCE_BYTES = 12
 
-Letter = dict[str, Any]
-"""What one gateway writes to another: `kind`, `from`, and what the kind needs."""
+Message = dict[str, Any]
+"""What one gateway tells another: `kind`, `from`, and what the kind needs."""
 
 
 def entry_key(instance: str) -> bytes:
@@ -21,13 +22,13 @@ def entry_key(instance: str) -> bytes:
     return b"MQGL" + bytes.fromhex(instance)[:_INSTANCE_BYTES].ljust(20, b"\0")
 
 
-def beat_key(instance: str) -> bytes:
+def lease_key(instance: str) -> bytes:
     """The key of its lease there, which is renewed all the time."""
     return b"MQGB" + bytes.fromhex(instance)[:_INSTANCE_BYTES].ljust(20, b"\0")
 
 
-def letter_key(instance: str) -> bytes:
-    """The key of letters to a gateway on `GATEWAYS`."""
+def message_key(instance: str) -> bytes:
+    """The key of messages to a gateway on `GATEWAYS`."""
     return b"MQGM" + bytes.fromhex(instance)[:_INSTANCE_BYTES].ljust(20, b"\0")
 
 
@@ -41,14 +42,16 @@ class Owners(Protocol):
     def peers(self) -> frozenset[str]:
         """Every other gateway that may own a session, living or not taken over yet."""
 
-    def heritage(self) -> list[str]:
-        """Owners whose sessions and wills are this gateway's now and do not say so yet."""
+    def expired_owners(self) -> list[str]:
+        """Gateways whose lease has expired and whose successor this one is: sessions and wills that name them are this
+        gateway's now."""
 
-    def settled(self, owner: str) -> None:
-        """All that `owner` left says now whose it is."""
+    def taken_over(self, owner: str) -> None:
+        """Nothing that is stored names `owner` any more."""
 
-    def attend(self, letter: Callable[[Letter], None], changed: Callable[[], None]) -> None:
-        """Have `letter` called with what others write, and `changed` when peers or heritage have; in the reactor."""
+    def listen(self, on_message: Callable[[Message], None], on_change: Callable[[], None]) -> None:
+        """Have `on_message` called with what other gateways send, and `on_change` when peers or expired owners have
+        changed; in the reactor."""
 
     def reached(self, place: str) -> None:
         """A place where a test may end the process: asked, answered, receiving, received, slice, signing,

@@ -17,7 +17,6 @@ from gateway.app.limits import limits_of
 from gateway.app.mappings import read_table
 from gateway.broker.engine import Engine
 from gateway.broker.publish.router import Router
-from gateway.broker.sessions.recovery import recover
 from gateway.config.load import load_settings
 from gateway.mqtt import client, writer
 from gateway.ports.counters import Counters, Names
@@ -75,7 +74,7 @@ class Inside:
         router = Router(table, access, lambda: "auto", found.mqtt.max_topic_levels)
         self.engine = Engine(self.queue_manager, clock, limits, router, access, counters)
         self.listener = found.listeners[0]
-        recover(self.engine)
+        self.engine.recover()
         self.engine.flush()
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)  # as the gateway does when it starts

@@ -48,8 +48,8 @@ class Member(BatchRig):
         membership.stop()
         membership.thread.join(20)
 
-    def heritage(self) -> set[str]:
-        return {*self.queue_manager.heritage()} - {""}
+    def expired(self) -> set[str]:
+        return {*self.queue_manager.expired_owners()} - {""}
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -74,9 +74,9 @@ def test_everybody_knows_everybody(queue_manager: EmbeddedQueueManager, driver: 
     names = {member.name for member in members}
     for member in members:
         assert member.queue_manager.peers() == names - {member.name}
-    assert [member.queue_manager.heritage() for member in members] == [[""], [], []]
-    members[0].queue_manager.settled("")
-    assert members[0].queue_manager.heritage() == []
+    assert [member.queue_manager.expired_owners() for member in members] == [[""], [], []]
+    members[0].queue_manager.taken_over("")
+    assert members[0].queue_manager.expired_owners() == []
     for member in members:
         member.close()
     assert queue_manager.depth("MQGATE.SESSIONS") == 0
@@ -86,18 +86,18 @@ def test_one_of_several_inherits_and_the_dead_commits_nothing(queue_manager: Emb
     first, second, third = (Member() for _ in range(3))
     assert not first.commit(Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"alive"])])).failures
     first.die()
-    until(lambda: second.heritage() | third.heritage())
+    until(lambda: second.expired() | third.expired())
     until(lambda: first.name not in second.queue_manager.peers() | third.queue_manager.peers())
-    assert [second.heritage(), third.heritage()].count(set()) == 1
+    assert [second.expired(), third.expired()].count(set()) == 1
     outcomes: list[Outcome] = []
     late = Unit(puts=[Puts("APP.Q", heads=[HEAD], bodies=[b"late"])])
     first.queue_manager.submit(late, lambda _unit, outcome: outcomes.append(outcome))
     assert first.superseded.wait(20)
     assert not outcomes
-    heir = second if second.heritage() else third
-    heir.queue_manager.settled(first.name)
-    assert heir.heritage() == set()
-    entries = f'"heir":"{heir.name}"'.encode()
+    successor = second if second.expired() else third
+    successor.queue_manager.taken_over(first.name)
+    assert successor.expired() == set()
+    entries = f'"heir":"{successor.name}"'.encode()
     until(lambda: not any(entries in stored.data for _, stored in queue_manager.load(GATEWAYS)))
     assert [stored.data for _, stored in queue_manager.load("APP.Q")] == [b"alive"]
     for member in (second, third):
@@ -112,21 +112,21 @@ def test_a_unit_of_work_that_is_open_is_waited_for(queue_manager: EmbeddedQueueM
     worker._marker.advance(worker._connection)
     first.die()
     time.sleep(2 * LEASE)  # long enough for it to be taken over if it could
-    assert second.heritage() == set()
+    assert second.expired() == set()
     assert second.queue_manager.peers() == {first.name}
     worker._connection.session.commit()
-    until(lambda: second.heritage() == {first.name})
+    until(lambda: second.expired() == {first.name})
     second.close()
 
 
-def test_heritage_goes_on_to_the_next(queue_manager: EmbeddedQueueManager) -> None:
-    """An heir that dies before it has settled anything leaves that too."""
+def test_orphaned_sessions_go_on_to_the_next(queue_manager: EmbeddedQueueManager) -> None:
+    """A successor that dies before it has taken anything over leaves that too."""
     first, second, third = (Member() for _ in range(3))
     first.die()
-    until(lambda: second.heritage() | third.heritage())
-    heir, other = (second, third) if second.heritage() else (third, second)
-    heir.die()
-    until(lambda: other.heritage() == {first.name, heir.name})
+    until(lambda: second.expired() | third.expired())
+    successor, other = (second, third) if second.expired() else (third, second)
+    successor.die()
+    until(lambda: other.expired() == {first.name, successor.name})
     assert other.queue_manager.peers() == frozenset()
     other.close()
 
@@ -137,9 +137,9 @@ def test_ending_in_order_and_coming_back(queue_manager: EmbeddedQueueManager) ->
     first.close()
     begun = time.monotonic()
     second, third = Member(), Member()
-    assert second.heritage() == {first.name}
+    assert second.expired() == {first.name}
     second.close()
-    until(lambda: third.heritage() == {first.name, second.name})
+    until(lambda: third.expired() == {first.name, second.name})
     assert time.monotonic() - begun < 30
     third.close()
     assert sum(b"instance" in stored.data for _, stored in queue_manager.load(GATEWAYS)) == 3

@@ -15,7 +15,6 @@ from gateway.broker.engine import Engine
 from gateway.broker.limits import Limits
 from gateway.broker.open_access import OpenAccess
 from gateway.broker.publish.router import Router
-from gateway.broker.sessions.recovery import recover
 from gateway.errors import MQError
 from gateway.mq import mqmd
 from gateway.mqtt import client, writer
@@ -273,7 +272,7 @@ class Bench:
         self.engine = Engine(self.queues, self.clock, Limits(**self.limits), router, access, Counters())
         self.engine.dead_letter_queue = "DEAD.Q"
         self.consumers = Consumers(self.engine.context, self.engine.handover)
-        recover(self.engine)
+        self.engine.recover()
         self.consumers.start(table)
         self.engine.flush()
 

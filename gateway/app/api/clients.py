@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from gateway.broker.engine import Engine
-from gateway.broker.sessions import wills
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import split_shared
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
@@ -130,13 +129,13 @@ class ClientViews:
     def purge(self, call: Call) -> tuple[int, object]:
         """DELETE /clients/{client_id}: discard the session with its queued messages and its will."""
         session = self._session(call)
-        wills.drop(self._engine, session)
+        self._engine.wills.drop(session)
         if session.connection is not None:
             self._engine.refuse(
                 session.connection, reasons.ADMINISTRATIVE_ACTION, "administrative", "purged by an operator"
             )
         if self._engine.sessions.get(session.client_id) is session:
-            self._engine.connecting.endings.when_known(session)
+            self._engine.endings.end_when_read(session)
         self._engine.flush()
         return 204, None
 

@@ -32,7 +32,7 @@ from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.ports.asking import Answer, found_or_raised
 from gateway.ports.batch import Collecting, Done, Outcome, Scheduler, Stored, Token, Unit
-from gateway.ports.ownership import Letter
+from gateway.ports.ownership import Message
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 from gateway.ports.state_queues import DEAD_LETTERS, SUBSCRIPTIONS
 from gateway.queue_manager.journal import failpoint
@@ -98,8 +98,8 @@ class IbmQueueManager:
         """Until when a queue's length is not asked for again: each question may take its time."""
         self.dead_letter_queue = DEAD_LETTERS
         self._membership = self._member(connections, lease) if lease else None
-        self._unread: list[Letter] = []
-        self._letter: Callable[[Letter], None] = self._unread.append
+        self._unread: list[Message] = []
+        self._on_message: Callable[[Message], None] = self._unread.append
         self.most_rows = largest(_MAXUMSGS)
         """Messages of one unit of work; a larger unit is committed in parts."""
 
@@ -115,7 +115,7 @@ class IbmQueueManager:
             self._driver, self._settings, self._new_id, self.instance, workers, lease,
             backoff=self._backoff, told=self._told, superseded=self._end,
         )  # fmt: skip
-        member.letter = lambda letter: self._scheduler.soon(lambda: self._letter(letter))
+        member.on_message = lambda message: self._scheduler.soon(lambda: self._on_message(message))
         return member
 
     def _end(self, text: str) -> None:
@@ -184,27 +184,28 @@ class IbmQueueManager:
         """Every other gateway that may own a session, living or not taken over yet."""
         return self._membership.peers() if self._membership is not None else frozenset()
 
-    def heritage(self) -> list[str]:
-        """Owners whose sessions and wills are this gateway's now and do not say so yet."""
-        return self._membership.heritage() if self._membership is not None else []
+    def expired_owners(self) -> list[str]:
+        """Gateways whose successor this one is: sessions and wills that name them are this gateway's now."""
+        return self._membership.expired_owners() if self._membership is not None else []
 
-    def settled(self, owner: str) -> None:
-        """All that `owner` left says now whose it is."""
+    def taken_over(self, owner: str) -> None:
+        """Nothing that is stored names `owner` any more."""
         if self._membership is not None:
-            self._membership.settled(owner)
+            self._membership.taken_over(owner)
 
     def reached(self, place: str) -> None:
         """A failpoint of the broker's."""
         failpoint.reach(f"owners.{place}")
 
-    def attend(self, letter: Callable[[Letter], None], changed: Callable[[], None]) -> None:
-        """Have `letter` called with what other gateways write, and `changed` when peers or heritage have."""
-        self._letter = letter
+    def listen(self, on_message: Callable[[Message], None], on_change: Callable[[], None]) -> None:
+        """Have `on_message` called with what other gateways send, and `on_change` when peers or expired owners have
+        changed."""
+        self._on_message = on_message
         if self._membership is not None:
-            self._membership.changed = lambda: self._scheduler.soon(changed)
+            self._membership.on_change = lambda: self._scheduler.soon(on_change)
         for each in self._unread:
-            letter(each)
-        self._scheduler.soon(changed)
+            on_message(each)
+        self._scheduler.soon(on_change)
 
     # The batch port
 

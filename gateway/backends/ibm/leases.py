@@ -1,8 +1,8 @@
-"""Leases of gateways that share state queues: what lies on the queue, and who is found dead. Pure.
+"""Leases of gateways that share state queues: what lies on the queue, and whose lease has expired. Pure.
 
-A lease is renewed by being taken and put again. Whoever sees the same one lie there for the length of a lease, while it
-renewed its own all the time, knows that its gateway is gone. Nobody's clock is compared with another's: an outage of
-the queue manager makes every lease old, and condemns nobody.
+A lease is renewed by being taken and put again. A gateway that sees the same lease lie there for the length of a lease,
+while it renewed its own all the time, knows that the other gateway has stopped. No gateway's clock is compared with
+another's: an outage of the queue manager makes every lease old, and none expires by it.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from gateway.ports.ownership import Letter
+from gateway.ports.ownership import Message
 
 LEASE_SECONDS = 10.0
 RENEWALS = 3
-"""So often is a lease renewed before it would be over."""
+"""So often is a lease renewed before it would expire."""
 _ATTENTIVE = 0.75
-"""The part of a lease in which one has to look again to be sure that it was not oneself who stood still."""
+"""The part of a lease in which a gateway has to look again to be sure that it was not itself that stood still."""
 
 
 class Entry(NamedTuple):
-    """A gateway that is there, or was."""
+    """A gateway that runs, or has run and still owns sessions."""
 
     instance: str
     token: bytes = b""
     """The MsgId of its message."""
     workers: int = 0
     """How many connections commit for it, each with its marker."""
-    heir: str = ""
-    """Whoever has taken over what it left."""
+    successor: str = ""
+    """The gateway that has taken over from it."""
 
     @property
     def owner(self) -> str:
         """Who acts for sessions that name this instance."""
-        return self.heir or self.instance
+        return self.successor or self.instance
 
 
-class Beat(NamedTuple):
+class Lease(NamedTuple):
     """A lease as it was last renewed."""
 
     token: bytes
     """Its MsgId: another one after each renewal."""
-    over: bool = False
+    ended: bool = False
     """The gateway has ended in order."""
 
 
@@ -50,7 +50,7 @@ def encode(entry: Entry, host: str = "") -> bytes:
     """As it lies on the queue, to be read by administrators too."""
     body: dict[str, Any] = {"instance": entry.instance, "workers": entry.workers}
     body |= {"host": host} if host else {}
-    body |= {"heir": entry.heir} if entry.heir else {}
+    body |= {"heir": entry.successor} if entry.successor else {}
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -64,33 +64,33 @@ def decode(token: bytes, data: bytes) -> Entry | None:
         return None
 
 
-def decode_letter(data: bytes) -> Letter | None:
+def decode_message(data: bytes) -> Message | None:
     """None: somebody else's message."""
     try:
-        letter = json.loads(data)
-        bytes.fromhex(letter["from"])
-        return letter if isinstance(letter["kind"], str) else None
+        message = json.loads(data)
+        bytes.fromhex(message["from"])
+        return message if isinstance(message["kind"], str) else None
     except (ValueError, TypeError, KeyError):
         return None
 
 
-class Roll:
+class Roster:
     """What one gateway has seen of the others."""
 
     def __init__(self, instance: str, seconds: float) -> None:
         self.instance = instance
         self.seconds = seconds
-        self._beats: dict[str, tuple[bytes, float]] = {}
+        self._leases: dict[str, tuple[bytes, float]] = {}
         self._entries: dict[str, tuple[Entry, float]] = {}
         self._looked = float("-inf")
 
     def interrupted(self) -> None:
-        """Nothing was seen for a while: nobody is to be judged by it."""
+        """Nothing was seen for a while: no lease expires by it."""
         self._looked = float("-inf")
 
     def known(self, entries: Iterable[Entry], now: float) -> list[Entry]:
-        """Those that are there. One that cannot be seen may only be in somebody's open unit of work: it counts until it
-        has been away for the length of a lease. Whoever takes over from it leaves a word for as long."""
+        """The entries that count. One that cannot be seen may only be in somebody's open unit of work: it counts until
+        it has been away for the length of a lease. A successor leaves the entry there for as long."""
         for entry in entries:
             self._entries[entry.instance] = entry, now
         self._entries = {name: seen for name, seen in self._entries.items() if now - seen[1] <= self.seconds}
@@ -100,21 +100,21 @@ class Roll:
         """This gateway has removed the entry itself."""
         self._entries.pop(instance, None)
 
-    def dead(self, entries: Iterable[Entry], beats: dict[str, Beat], now: float) -> list[Entry]:
-        """Those whose gateway is gone and nobody's heritage yet."""
+    def expired(self, entries: Iterable[Entry], leases: dict[str, Lease], now: float) -> list[Entry]:
+        """The entries of gateways whose lease has expired and that have no successor yet."""
         attentive = now - self._looked <= self.seconds * _ATTENTIVE
         self._looked = now
         seen: dict[str, tuple[bytes, float]] = {}
-        gone = []
+        expired = []
         for entry in entries:
-            if entry.heir or entry.instance == self.instance:
+            if entry.successor or entry.instance == self.instance:
                 continue
-            token, since = self._beats.get(entry.instance, (b"", now))
-            beat = beats.get(entry.instance, Beat(token))
-            if not attentive or token != beat.token:
+            token, since = self._leases.get(entry.instance, (b"", now))
+            lease = leases.get(entry.instance, Lease(token))
+            if not attentive or token != lease.token:
                 since = now
-            seen[entry.instance] = (beat.token, since)
-            if beat.over or now - since >= self.seconds:
-                gone.append(entry)
-        self._beats = seen
-        return gone
+            seen[entry.instance] = (lease.token, since)
+            if lease.ended or now - since >= self.seconds:
+                expired.append(entry)
+        self._leases = seen
+        return expired

@@ -1,9 +1,9 @@
-"""One gateway among several on the same state queues: its lease, the others', and letters between them.
+"""One gateway among several on the same state queues: its lease, the others', and messages between them.
 
-A thread with a connection of its own waits for letters, renews the lease and looks at those of the others. What a
-gateway has left that is gone it takes over in one unit of work: its entry, and the marker of every connection of its
-workers. Each unit of work of a gateway takes its worker's marker, so that one that was only slow or cut off commits
-nothing more once somebody has taken over from it; and as long as such a unit is open nobody can.
+A thread with a connection of its own waits for messages, renews the lease and looks at those of the others. Where
+another gateway's lease has expired it takes over from that in one unit of work: its entry, and the marker of every
+connection of its workers. Each unit of work of a gateway takes its worker's marker, so that one that was only slow or
+cut off commits nothing more once another gateway has taken over from it; and as long as such a unit is open none can.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from contextlib import suppress
 from gateway.backends.ibm.connection import FIRST_LENGTH, Connection, state_put
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
-from gateway.backends.ibm.leases import RENEWALS, Beat, Entry, Roll, decode, decode_letter, encode
+from gateway.backends.ibm.leases import RENEWALS, Entry, Lease, Roster, decode, decode_message, encode
 from gateway.backends.ibm.structures import get_options, key_of, match_md, msg_id_of
 from gateway.backends.ibm.work import Superseded, marker_key
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import explain
-from gateway.ports.ownership import Letter, beat_key, entry_key, letter_key
+from gateway.ports.ownership import Message, entry_key, lease_key, message_key
 from gateway.ports.state_queues import GATEWAYS, MARKERS
 from gateway.queue_manager.journal import failpoint
 
@@ -39,7 +39,7 @@ _READ = mq.MQGMO_WAIT | mq.MQGMO_NO_SYNCPOINT | mq.MQGMO_FAIL_IF_QUIESCING | mq.
 
 
 class Membership:
-    """See the module. `join` and `leave` are called by whoever owns it, the rest happens in the thread."""
+    """The lease of this gateway. `join` and `leave` are called by whoever owns it, the rest happens in the thread."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Membership:
         """`superseded` is called once, in the thread, when this gateway has to end."""
         self.instance = instance
         self.seconds = seconds
-        self.letter: Callable[[Letter], None] = lambda _letter: None
-        self.changed: Callable[[], None] = lambda: None
+        self.on_message: Callable[[Message], None] = lambda _message: None
+        self.on_change: Callable[[], None] = lambda: None
         """Both are called in the thread."""
         self._driver = driver
         self._settings = settings
@@ -66,19 +66,19 @@ class Membership:
         self._number = workers
         """Its own marker's."""
         self._own = Entry(instance, b"", workers + 1)
-        self._roll = Roll(instance, seconds)
+        self._roster = Roster(instance, seconds)
         self._backoff = backoff
         self._told = told
         self._superseded = superseded
         self._lock = threading.Lock()
         self._peers: frozenset[str] = frozenset()
-        self._heritage: tuple[str, ...] = ()
+        self._expired: tuple[str, ...] = ()
         self._strangers: set[str] = set()
-        """Who said hello and has not been seen on the queue yet."""
+        """Gateways that have said hello and have not been seen on the queue yet."""
         self._settled: set[str] = set()
         self._eldest = False
-        """What names no owner is this one's: no other gateway was there when it came."""
-        self._inherited_at: dict[str, float] = {}
+        """What names no owner is this one's: no other gateway ran when it joined."""
+        self._taken_over_at: dict[str, float] = {}
         self._welcomed: set[str] = set()
         self._connection: Connection | None = None
         self._seen_at = time.monotonic()
@@ -96,14 +96,14 @@ class Membership:
         with self._lock:
             return self._peers | self._strangers
 
-    def heritage(self) -> list[str]:
-        """Whose sessions are this one's and do not say so yet."""
+    def expired_owners(self) -> list[str]:
+        """Gateways whose successor this one is and that are still named as owners."""
         with self._lock:
             nobodys = [""] if self._eldest else []
-            return nobodys + [owner for owner in self._heritage if owner not in self._settled]
+            return nobodys + [owner for owner in self._expired if owner not in self._settled]
 
-    def settled(self, owner: str) -> None:
-        """What it left says now whose it is."""
+    def taken_over(self, owner: str) -> None:
+        """Nothing that is stored names this owner any more."""
         with self._lock:
             if owner:
                 self._settled.add(owner)
@@ -117,7 +117,7 @@ class Membership:
         is asked about it from now on. The workers have their markers. MQError."""
         connection = self._ready()
         connection.input(MARKERS)
-        self._put(connection, beat_key(self.instance), b"{}")
+        self._put(connection, lease_key(self.instance), b"{}")
         self._exchange_marker(connection)
         self._put(connection, entry_key(self.instance), encode(self._own, socket.gethostname()))
         connection.session.commit()
@@ -127,22 +127,24 @@ class Membership:
             if time.monotonic() > until:
                 text = f"gateway {min(strange)} renews its lease and does not answer: end it, then start again"
                 raise MQError(mq.MQRC_OBJECT_IN_USE, text)
-            self._inherit_forsaken(connection)
+            self._take_over_abandoned(connection)
             self._read(connection, self._soon())
             if time.monotonic() >= self._due:
                 self._look(connection)
-        living = [entry.instance for entry in self._entries(connection)[0] if not entry.heir]
+        living = [entry.instance for entry in self._entries(connection)[0] if not entry.successor]
         self._eldest = living[:1] == [self.instance]
         self.thread.start()
 
-    def _inherit_forsaken(self, connection: Connection) -> None:
-        """Who is seen there, when nobody else is connected after that, is gone: no lease has to be waited for, and no
-        unit of work of theirs is open."""
-        left = [entry for entry in self._entries(connection)[0] if entry.instance != self.instance and not entry.heir]
+    def _take_over_abandoned(self, connection: Connection) -> None:
+        """Gateways that are seen there, when nobody else is connected after that, have stopped: no lease has to be
+        waited for, and no unit of work of theirs is open."""
+        left = [
+            entry for entry in self._entries(connection)[0] if entry.instance != self.instance and not entry.successor
+        ]
         if left and int(connection.session.inquire(MARKERS, mq.MQIA_OPEN_INPUT_COUNT)) <= self._own.workers:
             for entry in left:
-                self._inherit(connection, entry, over=True)
-            self._note(self._roll.known(self._entries(connection)[0], time.monotonic()))
+                self._take_over(connection, entry, ended=True)
+            self._note(self._roster.known(self._entries(connection)[0], time.monotonic()))
 
     def stop(self) -> None:
         """End after the wait that is under way; `leave` does the rest."""
@@ -183,7 +185,7 @@ class Membership:
             self._connection = Connection(self._driver.connect(self._settings), self._new_id)
             if self.thread.is_alive():
                 self._connection.input(MARKERS)
-                self._roll.interrupted()
+                self._roster.interrupted()
         return self._connection
 
     def _drop(self) -> None:
@@ -194,73 +196,75 @@ class Membership:
             connection.session.disconnect()
 
     def _look(self, connection: Connection) -> None:
-        """Renew, see who is there, take over from those who are gone."""
+        """Renew the lease, look at the others, take over from those whose lease has expired."""
         now = time.monotonic()
         self._due = now + self.seconds / RENEWALS
         self._tidy(connection, now)
-        entries, beats = self._entries(connection)
+        entries, leases = self._entries(connection)
         self._check(entries, now)
-        for entry in self._roll.dead(self._roll.known(entries, now), beats, now):
-            over = entry.instance in beats and beats[entry.instance].over
-            if self._inherit(connection, entry, over=over):
-                entries, beats = self._entries(connection)
-        self._note(self._roll.known(entries, now))
+        for entry in self._roster.expired(self._roster.known(entries, now), leases, now):
+            ended = entry.instance in leases and leases[entry.instance].ended
+            if self._take_over(connection, entry, ended=ended):
+                entries, leases = self._entries(connection)
+        self._note(self._roster.known(entries, now))
         for peer in self.peers() - self._welcomed:
             self._write(connection, peer, "hello")
         connection.session.commit()
 
     def _check(self, entries: list[Entry], now: float) -> None:
-        """Superseded when this gateway's own entry is another one's, or gone."""
+        """Superseded when this gateway's own entry names a successor, or is missing."""
         own = next((entry for entry in entries if entry.instance == self.instance), None)
-        if own is not None and own.heir:
-            raise Superseded(f"gateway {own.heir} has taken over from this one, which was not heard of in time")
+        if own is not None and own.successor:
+            raise Superseded(f"gateway {own.successor} has taken over from this one, which was not heard of in time")
         if own is not None:
             self._seen_at = now
         elif now - self._seen_at > self.seconds:  # longer than an attempt to take over can hide it
             raise Superseded(f"the entry of this gateway ({self.instance}) is gone from {GATEWAYS}")
 
     def _tidy(self, connection: Connection, now: float) -> None:
-        """Renew the lease; what was taken over and settled long enough ago for everybody to know is forgotten."""
+        """Renew the lease; remove the entries of gateways from which everything was taken over long enough ago for all
+        others to know."""
         with self._lock:
-            settled = [name for name in self._settled if now - self._inherited_at.get(name, 0.0) > self.seconds]
+            settled = [name for name in self._settled if now - self._taken_over_at.get(name, 0.0) > self.seconds]
         self._renew(connection, b"{}")
         for name in settled:
             self._take(connection, entry_key(name))
-            self._take(connection, beat_key(name))
+            self._take(connection, lease_key(name))
         connection.session.commit()
         for name in settled:
-            self._roll.forget(name)
-            self._inherited_at.pop(name, None)
+            self._roster.forget(name)
+            self._taken_over_at.pop(name, None)
         with self._lock:
-            self._heritage = tuple(name for name in self._heritage if name not in settled)
+            self._expired = tuple(name for name in self._expired if name not in settled)
             self._settled.difference_update(settled)
 
     def _renew(self, connection: Connection, body: bytes) -> None:
         """Within the open unit of work. An earlier lease may be held by a unit that broke: then there are two for a
         while, and both go the next time."""
-        while self._take(connection, beat_key(self.instance)) is not None:
+        while self._take(connection, lease_key(self.instance)) is not None:
             pass
-        self._put(connection, beat_key(self.instance), body)
+        self._put(connection, lease_key(self.instance), body)
 
-    def _inherit(self, connection: Connection, entry: Entry, *, over: bool) -> bool:
-        """Take over from a gateway that is gone; exactly one can. False: another one is at it, or not yet."""
-        if not self._take_all_of(connection, entry, over=over):
+    def _take_over(self, connection: Connection, entry: Entry, *, ended: bool) -> bool:
+        """Take over from a gateway whose lease has expired; exactly one can. False: another one does, or it is too
+        early."""
+        if not self._take_all_of(connection, entry, ended=ended):
             connection.session.back()
             return False
         if not self._exchange_marker(connection):
             connection.session.back()  # somebody is taking over from this one
             return False
         for older in self._entries(connection)[0]:
-            if older.heir == entry.instance and self._take(connection, entry_key(older.instance)) is not None:
-                self._put(connection, entry_key(older.instance), encode(older._replace(heir=self.instance)))
-                self._inherited_at[older.instance] = time.monotonic()
-        while self._take(connection, letter_key(entry.instance)) is not None:
+            if older.successor == entry.instance and self._take(connection, entry_key(older.instance)) is not None:
+                self._put(connection, entry_key(older.instance), encode(older._replace(successor=self.instance)))
+                self._taken_over_at[older.instance] = time.monotonic()
+        while self._take(connection, message_key(entry.instance)) is not None:
             pass
-        self._put(connection, entry_key(entry.instance), encode(entry._replace(heir=self.instance)))
+        self._put(connection, entry_key(entry.instance), encode(entry._replace(successor=self.instance)))
         failpoint.reach("owners.before-inherit")
         connection.session.commit()
         failpoint.reach("owners.after-inherit")
-        self._inherited_at[entry.instance] = time.monotonic()
+        self._taken_over_at[entry.instance] = time.monotonic()
         self._told(f"gateway {entry.instance} has ended or is gone: its sessions are taken over")
         return True
 
@@ -271,59 +275,59 @@ class Membership:
         connection.exchange(MARKERS, key, None, -1)
         return found is not None
 
-    def _take_all_of(self, connection: Connection, entry: Entry, *, over: bool) -> bool:
+    def _take_all_of(self, connection: Connection, entry: Entry, *, ended: bool) -> bool:
         """The markers of its workers, so that nothing of it can be committed any more, and its entry as it was seen."""
         keys = [marker_key(number, entry.instance) for number in range(entry.workers)]
         found = [self._take(connection, key, MARKERS) is not None for key in keys]
-        if not over and not all(found):
+        if not ended and not all(found):
             return False
         return connection.get(connection.input(GATEWAYS), entry.token, GATEWAYS) is not None
 
     def _note(self, entries: list[Entry]) -> None:
         peers = frozenset(entry.owner for entry in entries) - {self.instance}
-        heritage = tuple(entry.instance for entry in entries if entry.heir == self.instance)
+        expired = tuple(entry.instance for entry in entries if entry.successor == self.instance)
         with self._lock:
             self._strangers -= {entry.instance for entry in entries}
-            changed = peers != self._peers or heritage != self._heritage
-            self._peers, self._heritage = peers, heritage
+            changed = peers != self._peers or expired != self._expired
+            self._peers, self._expired = peers, expired
         self._welcomed &= self.peers()
         if changed:
-            self.changed()
+            self.on_change()
 
-    # Letters
+    # Messages between gateways
 
     def _read(self, connection: Connection, options: bytes) -> None:
-        """Wait for a letter."""
+        """Wait for a message of another gateway."""
         handle, session = connection.input(GATEWAYS), connection.session
-        md = match_md(correl_id=letter_key(self.instance))
+        md = match_md(correl_id=message_key(self.instance))
         answer = session.mqget(session.handle, handle, md, options, FIRST_LENGTH)
         if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
             return
         if answer[-2] == mq.MQCC_FAILED:
             raise MQError(int(answer[-1]), f"reading from {GATEWAYS}")
-        letter = decode_letter(answer[0])
-        if letter is not None:
-            self._open(connection, letter)
+        message = decode_message(answer[0])
+        if message is not None:
+            self._handle(connection, message)
 
-    def _open(self, connection: Connection, letter: Letter) -> None:
-        kind, sender = letter["kind"], letter["from"]
+    def _handle(self, connection: Connection, message: Message) -> None:
+        kind, sender = message["kind"], message["from"]
         if kind == "hello":
             with self._lock:
                 self._strangers.add(sender)
             self._welcomed.add(sender)  # it knows of this one
             self._write(connection, sender, "welcome")
             connection.session.commit()
-            self.changed()
+            self.on_change()
         elif kind == "welcome":
             self._welcomed.add(sender)
         elif kind == "left":
             self._due = 0.0
         else:
-            self.letter(letter)
+            self.on_message(message)
 
     def _write(self, connection: Connection, to: str, kind: str) -> None:
         body = json.dumps({"kind": kind, "from": self.instance}).encode()
-        self._put(connection, letter_key(to), body)
+        self._put(connection, message_key(to), body)
 
     # The queue
 
@@ -341,20 +345,20 @@ class Membership:
             raise MQError(int(answer[-1]), f"taking from {queue}")
         return answer[0], msg_id_of(answer[1])
 
-    def _entries(self, connection: Connection) -> tuple[list[Entry], dict[str, Beat]]:
+    def _entries(self, connection: Connection) -> tuple[list[Entry], dict[str, Lease]]:
         """All that can be seen, and the leases by instance."""
         session, handle, options = connection.session, connection.browse(GATEWAYS), _FIRST
         entries: list[Entry] = []
-        beats: dict[str, Beat] = {}
+        leases: dict[str, Lease] = {}
         while True:
             answer = session.mqget(session.handle, handle, match_md(), options(), FIRST_LENGTH)
             if answer[-1] == mq.MQRC_NO_MSG_AVAILABLE:
-                return entries, beats
+                return entries, leases
             if answer[-2] == mq.MQCC_FAILED:
                 raise MQError(int(answer[-1]), f"looking at {GATEWAYS}")
             options = _NEXT
             token, key = msg_id_of(answer[1]), key_of(answer[1])
             if key.startswith(b"MQGB"):
-                beats[key[4:16].hex()] = Beat(token, b"over" in answer[0])
+                leases[key[4:16].hex()] = Lease(token, b"over" in answer[0])
             elif key.startswith(b"MQGL") and (entry := decode(token, answer[0])) is not None:
                 entries.append(entry)

@@ -1,15 +1,30 @@
-"""What CONNACK says: why a CONNECT is refused, and what a 5.0 client is told of our limits. Pure."""
+"""CONNACK: what it says, why a CONNECT is refused, and when it goes out. Pure.
+
+CONNACK says what is committed, so it waits for the commit; but where a queue manager does not answer for too long, the
+client is refused. A CONNECT that was refused has changed nothing [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]: the session is as it
+was before it, with the will that waited then, and a session that the CONNECT made is removed, so that the next CONNECT
+does not find what its client has never heard of. That is part of the open batch, hence after what has not been
+committed yet, should that be committed after all. A client that has sent more without waiting for CONNACK is not
+answered at all: some of that is under way, as when a connection breaks.
+"""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
+from gateway.broker.context import Context
 from gateway.broker.limits import Limits
+from gateway.broker.sessions.wills import Wills
+from gateway.errors import ProtocolError
 from gateway.mqtt import properties as prop
-from gateway.mqtt import reasons
-from gateway.mqtt.packets import V5, V31, V311, Connect, Properties
+from gateway.mqtt import reasons, writer
+from gateway.mqtt.packets import V5, V31, V311, Connack, Connect, Properties, Will
 from gateway.mqtt.topics import name_error
 from gateway.ports.access import Verdict
-from gateway.ports.counters import ConnectResult
+from gateway.ports.counters import ConnectResult, Protocol
+from gateway.session.connection import Connection
 from gateway.session.registry import Registry
+from gateway.session.session import Session
 
 Refusal = tuple[int, str]
 RESULTS: dict[int, ConnectResult] = {
@@ -23,6 +38,115 @@ RESULTS: dict[int, ConnectResult] = {
     reasons.QUOTA_EXCEEDED: "too_many",
 }
 """What a refused CONNECT is counted as."""
+PROTOCOLS: dict[int, Protocol] = {3: "3.1", 4: "3.1.1", 5: "5.0"}
+LEAST_SECONDS = 5.0
+"""What a commit may take in any case: a short `connect_timeout` is meant for clients that are slow, not for disks."""
+_NOT_STORED = "its session cannot be stored now: the queue manager does not answer; connect again later"
+
+
+class Earlier(NamedTuple):
+    """What a session was before a CONNECT resumed it."""
+
+    expiry: int
+    will: Will | None
+
+
+def earlier(session: Session | None, older: Connection | None) -> Earlier | None:
+    """To be remembered of a session that is resumed, perhaps from an older connection; None: it is made anew."""
+    if session is None:
+        return None
+    if older is not None and not older.greeted:
+        before: Earlier | None = older.earlier
+        return before
+    return Earlier(session.expiry, session.will)
+
+
+class Connacks:
+    """Answers CONNECT."""
+
+    def __init__(self, context: Context, wills: Wills) -> None:
+        self.context = context
+        self.wills = wills
+
+    # -- refused --
+
+    def refuse(
+        self, connection: Connection, reason: int, text: str, malformed: bool = False, *, silently: bool = False
+    ) -> None:
+        """CONNACK with the reason, then close; a refused CONNECT publishes no will. [MQTT3-3.2.2-4] [MQTT3-3.2.2-5]
+        [MQTT3-3.2.2-6] [MQTT5-3.2.2-6] [MQTT-3.2.2-7] [MQTT5-3.1.4-2] [MQTT-4.13.2-1]"""
+        context = self.context
+        version = connection.version or connection.reader.version
+        code: int | None = reason
+        if version != V5:
+            code = (
+                None
+                if malformed and reason != reasons.UNSUPPORTED_PROTOCOL_VERSION
+                else reasons.connack_return_code(reason)
+            )
+        if silently:
+            code = None
+        if code is not None and (connection.version or reason == reasons.UNSUPPORTED_PROTOCOL_VERSION or version == V5):
+            self._send_refusal(connection, version or 4, code, text)
+        result = RESULTS.get(reason, "malformed" if malformed else "other")
+        context.counters.mqtt_connects[connection.link.listener, PROTOCOLS.get(version, "3.1.1"), result] += 1
+        connection.rejected = True
+        context.close(connection, "protocol_error" if malformed else "not_authorized", text)
+
+    def refuse_malformed(self, connection: Connection, error: ProtocolError) -> None:
+        """What came before CONNACK breaks the protocol."""
+        self.refuse(connection, error.reason, str(error), malformed=True)
+
+    def _send_refusal(self, connection: Connection, version: int, code: int, text: str) -> None:
+        """The CONNACK, without its text if the client takes no packet of that size [MQTT-3.2.2-19], else not at all."""
+        largest = 0xFFFFFFFF
+        if connection.request is not None:
+            largest = connection.request.properties.get(prop.MAXIMUM_PACKET_SIZE, largest)
+        with_text: dict[int, Any] = {prop.REASON_STRING: text} if version == V5 and text else {}
+        for properties in (with_text, {}):
+            connack = writer.encode_connack(version, Connack(False, code, properties))  # noqa: FBT003 -- not present
+            if len(connack) <= largest:
+                self.context.counters.packets_out[2] += 1
+                self.context.send_counted(connection, connack)  # in no batch: nothing is promised
+                return
+
+    # -- promised --
+
+    def promise(self, connection: Connection, connack: bytes) -> None:
+        """CONNACK goes out when the open batch is committed."""
+        connection.accepted_at = self.context.scheduler.monotonic()
+        self.context.batch.reply(connection, connack)
+
+    def overdue(self, connection: Connection, now: float) -> bool:
+        """Whether a client has waited for its CONNACK for too long."""
+        patience = max(self.context.limits.connect_timeout, LEAST_SECONDS)
+        return not connection.greeted and now - connection.accepted_at > patience
+
+    def withdraw(self, connection: Connection) -> None:
+        """Refuse a CONNECT whose unit of work has not come back."""
+        self._put_back(connection.session, connection.earlier)
+        told = not connection.eager and connection.last_read <= connection.accepted_at
+        self.refuse(connection, reasons.SERVER_UNAVAILABLE, _NOT_STORED, silently=not told)
+
+    def _put_back(self, session: Session, before: Earlier | None) -> None:
+        """A session is again what it was before a CONNECT."""
+        self.wills.drop(session)
+        if before is None:
+            session.expiry = 0  # it ends with its connection
+            return
+        session.expiry, session.durable = before.expiry, before.expiry > 0
+        if before.will is not None:  # its delay begins anew
+            self.wills.keep(session, before.will)
+
+    def forget(self, connection: Connection) -> None:
+        """It was closed before its CONNACK: its replies are not kept, however often it comes again."""
+        batch = self.context.batch
+        if not connection.greeted and not connection.leaving:
+            for data in batch.replies.pop(connection, ()):
+                batch.answered[data[0] >> 4] -= 1
+
+
+# -- what can be told from the CONNECT alone --
 
 
 def refusal(connect: Connect, limits: Limits) -> Refusal | None:

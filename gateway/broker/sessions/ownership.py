@@ -1,9 +1,9 @@
-"""Several gateways on the same state queues: a session is one gateway's, and a device takes it along. Pure.
+"""Several gateways on the same state queues: a session belongs to one gateway, and a device takes it along. Pure.
 
 What is stored of a session or a will names its owner. A gateway knows the sessions it owns and touches no others.
-Before it gives a session to a device that comes, it asks every other gateway: the owner closes the older connection
-(0x8E) and signs the session over, in one unit of work with its answer. What a gateway that is gone has left comes as
-heritage.
+Before it gives a session to a device that connects, it asks every other gateway: the owner closes the older connection
+(0x8E) and transfers the session, in one unit of work with its answer. The sessions of a gateway whose lease has expired
+are orphaned; one other gateway, its successor, takes them over.
 """
 
 from __future__ import annotations
@@ -11,41 +11,45 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from gateway.broker.sessions import recovery, wills
-from gateway.broker.sessions.asking import ask
+from gateway.broker.context import Context
+from gateway.broker.deliver.expiry import Expiry
+from gateway.broker.publish.router import Router
+from gateway.broker.sessions.connack import Connacks
+from gateway.broker.sessions.endings import Endings
+from gateway.broker.sessions.recovery import Recovery, restore_staged
+from gateway.broker.sessions.wills import Wills
 from gateway.errors import MQError
 from gateway.mqtt import reasons
-from gateway.mqtt.packets import Connect
-from gateway.ports.access import Verdict
-from gateway.ports.batch import Address, BatchQueueManager, Stored
-from gateway.ports.ownership import Letter, Owners, letter_key
+from gateway.ports.batch import Address, Stored
+from gateway.ports.ownership import Message, Owners, message_key
 from gateway.ports.state_queues import GATEWAYS, SESSIONS, STAGED, WILLS, stored_for
-from gateway.session.connection import AUTHENTICATING, Connection
+from gateway.session.connection import AUTHENTICATING
 from gateway.session.record import decode_json, encode_json, key_of
+from gateway.session.registry import Waiter
 from gateway.session.session import Session, will_from_record, will_record
 
-if TYPE_CHECKING:
-    from gateway.broker.engine import Engine
-
 _SLICE = 50
-"""So many sessions are taken over before others get their batch."""
+"""So many sessions are taken over before others get their turn."""
 _AGAIN_SECONDS, _RETRY_SECONDS = 0.05, 1.0
 
 
 class Claim:
     """A CONNECT that waits until no other gateway has the client's session."""
 
-    __slots__ = ("connect", "connection", "number", "verdict", "waiting")
+    __slots__ = ("number", "unanswered", "waiter")
 
-    def __init__(self, connection: Connection, connect: Connect, verdict: Verdict, number: int) -> None:
-        self.connection = connection
-        self.connect = connect
-        self.verdict = verdict
+    def __init__(self, waiter: Waiter, number: int) -> None:
+        self.waiter = waiter
         self.number = number
-        self.waiting: set[str] = set()
+        self.unanswered: set[str] = set()
         """Gateways that have not answered."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether its client still waits for CONNACK."""
+        return self.waiter.connection is not None and self.waiter.connection.state == AUTHENTICATING
 
 
 class _Left(NamedTuple):
@@ -60,313 +64,330 @@ class _Left(NamedTuple):
 _Loading = Generator[Callable[[], Any] | None, Any, None]
 
 
-class Owning:
-    """See the module."""
+class Ownership:
+    """Who owns which session, as this gateway sees it."""
 
-    def __init__(self, engine: Engine, owners: Owners) -> None:
-        self.engine = engine
+    def __init__(
+        self,
+        context: Context,
+        owners: Owners,
+        router: Router,
+        expiry: Expiry,
+        wills: Wills,
+        connacks: Connacks,
+        endings: Endings,
+        recovery: Recovery,
+    ) -> None:
+        self.context = context
         self.owners = owners
+        self.router = router
+        self.expiry = expiry
+        self.wills = wills
+        self.connacks = connacks
+        self.endings = endings
+        self.recovery = recovery
         self.instance = owners.instance
         self._claims: dict[str, Claim] = {}
         self._number = 0
         self._loading: _Loading | None = None
-        self._deferred: list[Letter] = []
+        self._deferred: list[Message] = []
         """Questions that cannot be answered yet."""
         self._receiving: set[str] = set()
         """Clients whose sessions are this gateway's and are being read."""
         self._settling: set[str] = set()
-        """Heritage that is this gateway's once a batch is committed: not to be looked through again."""
+        """Owners whose sessions all name this gateway once a batch is committed: not to be looked through again."""
 
-    def attend(self) -> None:
-        """From now on others are answered."""
-        self.owners.attend(self.letter, self.changed)
+    # -- what is written --
 
-    # What is written
+    def is_alone(self) -> bool:
+        """Whether no other gateway may own a session."""
+        return not self.owners.peers()
 
-    def name(self, session: Session) -> dict[str, Any]:
-        """Whose it is, for its record."""
-        return {"owner": self.instance, "epoch": session.epoch}
+    def expired_owners(self) -> list[str]:
+        """Gateways whose lease has expired and whose sessions and wills are this gateway's now."""
+        return self.owners.expired_owners()
 
     def is_own(self, record: dict[str, Any]) -> bool:
-        """Whether a stored session or will is this gateway's, or its heritage."""
+        """Whether a stored session or will is this gateway's, or orphaned and this gateway's to take over."""
         owner = record.get("owner", "")
-        return owner == self.instance or owner in self.owners.heritage()
+        return owner == self.instance or owner in self.owners.expired_owners()
 
-    def sign(self, session: Session, record: dict[str, Any]) -> None:
-        """A session that was stored by another life or gateway says from now on whose it is."""
+    def recovered(self, expired: list[str]) -> None:
+        """All that is this gateway's has been recovered, with what these others left: from now on messages of other
+        gateways are answered."""
+        if expired:
+            self._settle(expired)
+        self.owners.listen(self.on_message, self.changed)
+
+    def claim(self, session: Session, record: dict[str, Any]) -> None:
+        """A session that names another owner, or none, names this gateway from now on."""
         if record.get("owner", "") == self.instance:
             return
         session.epoch = record.get("epoch", 0) + 1
-        record = record | self.name(session)
+        record = record | self.context.owner_of(session)
         if record["connected"]:
-            record |= {"connected": False, "since": self.engine.now, "sent": session.outflow.redelivered}
-        self.engine.batch.replace(SESSIONS, session.key, encode_json(record))
+            record |= {"connected": False, "since": self.context.now, "sent": session.outflow.redelivered}
+        self.context.batch.replace(SESSIONS, session.key, encode_json(record))
 
-    def settle(self, heritage: list[str]) -> None:
-        """Once the open batch is committed, nothing of this heritage is left under its old name."""
-        self._settling.update(heritage)
-        self.engine.batch.after.append(lambda: self._settled(heritage))
+    def _settle(self, expired: list[str]) -> None:
+        """Once the open batch is committed, nothing that is stored names these owners."""
+        self._settling.update(expired)
+        self.context.batch.after.append(lambda: self._settled(expired))
 
-    def _settled(self, heritage: list[str]) -> None:
-        for owner in heritage:
-            self.owners.settled(owner)
-        self._settling.difference_update(heritage)
+    def _settled(self, expired: list[str]) -> None:
+        for owner in expired:
+            self.owners.taken_over(owner)
+        self._settling.difference_update(expired)
         self.owners.reached("taken-over")
         self._loading = None
         self.changed()
 
-    # A device comes
+    # -- a device connects --
 
-    def holds_up(self, connection: Connection, connect: Connect, verdict: Verdict, client_id: str) -> bool:
-        """Whether this CONNECT has to wait for an answer; then it goes on by itself."""
-        if self.engine.sessions.get(client_id) is not None and client_id not in self._claims:
+    def holds_up(self, client_id: str, waiter: Waiter) -> bool:
+        """Whether a CONNECT has to wait for the answers of other gateways; the waiter is called when they are there."""
+        if self.context.sessions.get(client_id) is not None and client_id not in self._claims:
             return False
         if not self._busy and not self.owners.peers() and client_id not in self._receiving:
             return False
         older = self._claims.pop(client_id, None)
-        if older is not None and older.connection is not connection:
-            self._refuse(older.connection, "the same client connected again")
+        if older is not None and older.waiter.connection is not waiter.connection:
+            self._refuse(older, "the same client connected again")
         self._number += 1
-        claim = self._claims[client_id] = Claim(connection, connect, verdict, self._number)
+        claim = self._claims[client_id] = Claim(waiter, self._number)
         if not self._busy:
             self._ask(client_id, claim)
         return True
 
     def _ask(self, client_id: str, claim: Claim) -> None:
-        claim.waiting = {*self.owners.peers()}
-        for peer in claim.waiting:
+        claim.unanswered = {*self.owners.peers()}
+        for peer in claim.unanswered:
             self._write(peer, {"kind": "ask", "client": client_id, "number": claim.number})
 
     def _go_on(self, client_id: str) -> None:
-        if client_id not in self._receiving:  # else when that is over
-            claim = self._claims.pop(client_id)
-            self.engine.connecting.go_on(claim.connection, claim.connect, claim.verdict)
+        if client_id not in self._receiving:  # else when its session has been read
+            self._claims.pop(client_id).waiter.call()
 
-    def _refuse(self, connection: Connection, text: str) -> None:
-        if connection.state == AUTHENTICATING:
-            self.engine.connecting.refuse_connect(connection, reasons.SERVER_BUSY, text)
+    def _refuse(self, claim: Claim, text: str) -> None:
+        connection = claim.waiter.connection
+        if connection is not None and claim.waits:
+            self.connacks.refuse(connection, reasons.SERVER_BUSY, text)
 
-    # Letters
+    # -- messages between gateways --
 
-    def letter(self, letter: Letter) -> None:
+    def on_message(self, message: Message) -> None:
         """Another gateway asks or answers."""
-        self.engine.now = self.engine.scheduler.now()
-        kind, client_id = letter["kind"], letter.get("client", "")
+        self.context.now = self.context.scheduler.now()
+        kind, client_id = message["kind"], message.get("client", "")
         if kind == "ask":
-            self._asked(letter)
+            self._asked(message)
         elif kind == "yours":
             self._receiving.add(client_id)
             self._receive(client_id)
         elif kind in {"none", "wait"}:
-            self._answered(letter, kind)
-        self.engine.flush()
+            self._answered(message, kind)
+        self.context.flush()
 
-    def _answered(self, letter: Letter, kind: str) -> None:
-        client_id = letter["client"]
+    def _answered(self, message: Message, kind: str) -> None:
+        client_id = message["client"]
         claim = self._claims.get(client_id)
-        if claim is None or claim.number != letter["number"]:
+        if claim is None or claim.number != message["number"]:
             return
         if kind == "wait":  # the same client is connecting there too
             del self._claims[client_id]
-            self._refuse(claim.connection, "the same client is connecting to another gateway")
+            self._refuse(claim, "the same client is connecting to another gateway")
             return
-        claim.waiting.discard(letter["from"])
-        if not claim.waiting:
+        claim.unanswered.discard(message["from"])
+        if not claim.unanswered:
             self._go_on(client_id)
 
-    def _asked(self, letter: Letter) -> None:
-        client_id, sender = letter["client"], letter["from"]
-        session = self.engine.sessions.get(client_id)
+    def _asked(self, message: Message) -> None:
+        client_id, sender = message["client"], message["from"]
+        session = self.context.sessions.get(client_id)
         if session is not None and session.untold and not self._busy:
-            session.expiry = 0  # nobody knows of it
+            session.expiry = 0  # its client has not been told of it
         if not self._busy and session is not None and session.connection is not None and not session.expiry:
-            self.engine.connecting.take_over(session.connection)  # and so it ends
-        endings = self.engine.connecting.endings.under_way
-        reading = client_id in self._receiving or session in endings
+            self.endings.take_over(session.connection)  # and so it ends
+        reading = client_id in self._receiving or session in self.context.sessions.ending
         if self._busy or reading or (session is not None and session.releasing):
-            self._defer(letter)
+            self._defer(message)
             return
         self.owners.reached("asked")
-        answer = {"kind": "none", "client": client_id, "number": letter["number"]}
+        answer = {"kind": "none", "client": client_id, "number": message["number"]}
         claim = self._claims.get(client_id)
-        if claim is not None and claim.connection.state != AUTHENTICATING:
+        if claim is not None and not claim.waits:
             del self._claims[client_id]
             claim = None
         if claim is not None and self.instance < sender:
             answer["kind"] = "wait"
         elif claim is not None:
             del self._claims[client_id]
-            self._refuse(claim.connection, "the same client connected to another gateway")
+            self._refuse(claim, "the same client connected to another gateway")
         elif session is not None and self._give(session, sender):
             answer["kind"] = "yours"
         self._write(sender, answer)
         self.owners.reached("answered")
 
-    def _defer(self, letter: Letter) -> None:
+    def _defer(self, message: Message) -> None:
         if not self._deferred and not self._busy:
-            self.engine.scheduler.later(_AGAIN_SECONDS, self._ask_again)
-        self._deferred.append(letter)
+            self.context.scheduler.later(_AGAIN_SECONDS, self._ask_again)
+        self._deferred.append(message)
 
     def _ask_again(self) -> None:
-        letters, self._deferred = self._deferred, []
-        for letter in letters:
-            self.letter(letter)
+        messages, self._deferred = self._deferred, []
+        for message in messages:
+            self.on_message(message)
 
-    def _write(self, to: str, letter: Letter) -> None:
-        head = self.engine.router.state_head(encode_json(letter | {"from": self.instance}))
-        self.engine.batch.put(Address.state(GATEWAYS, letter_key(to)), head, b"")
+    def _write(self, to: str, message: Message) -> None:
+        head = self.router.state_head(encode_json(message | {"from": self.instance}))
+        self.context.batch.put(Address.state(GATEWAYS, message_key(to)), head, b"")
 
-    # Giving and taking
+    # -- transfer --
 
     def _give(self, session: Session, to: str) -> bool:
-        """Sign it over in the open batch. False: it has ended with its connection."""
-        engine = self.engine
+        """Transfer it in the open batch. False: it has ended with its connection."""
+        context = self.context
         if session.connection is not None:
-            engine.connecting.take_over(session.connection)
-        if engine.sessions.get(session.client_id) is not session:
+            self.endings.take_over(session.connection)
+        if context.sessions.get(session.client_id) is not session:
             return False
         owner = {"owner": to, "epoch": session.epoch + 1}
-        record = session.to_record(engine.now) | owner
+        record = session.to_record(context.now) | owner
         if session.ends_at:
             record["since"] = session.ends_at - session.expiry
-        engine.batch.replace(SESSIONS, session.key, encode_json(record))
+        context.batch.replace(SESSIONS, session.key, encode_json(record))
         if session.will is not None:
-            delay = max(0, int(session.will_at - engine.now))
+            delay = max(0, int(session.will_at - context.now))
             will = will_record(session, session.will, delay) | owner
-            engine.batch.replace(WILLS, session.key, encode_json(will))
-        self.forget(session)
-        self.engine.counters.mqtt_sessions_signed_over += 1
+            context.batch.replace(WILLS, session.key, encode_json(will))
+        self._forget(session)
+        self.context.counters.mqtt_sessions_signed_over += 1
         return True
 
-    def forget(self, session: Session) -> None:
+    def _forget(self, session: Session) -> None:
         """It is another gateway's now: nothing of it is touched any more."""
-        engine = self.engine
-        engine.subscribing.drop_all(session)
-        engine.sessions.remove(session)
-        engine.stored.emptied(session)
-        engine.expiry.forget(session)
-        engine.refill.pop(session, None)
+        context = self.context
+        self.endings.unsubscribe_all(session)
+        context.sessions.remove(session)
+        context.stored.emptied(session)
+        self.expiry.forget(session)
+        context.refill.pop(session, None)
 
     def _receive(self, client_id: str) -> None:
-        """Read the session another gateway has signed over; a device may wait for it."""
+        """Read the session that another gateway has transferred; a device may wait for it."""
         self.owners.reached("receiving")
-        ask(self.engine, lambda: self._read(client_id), lambda found: self._received(client_id, found))
+        self.context.ask(lambda: self._read(client_id), lambda found: self._received(client_id, found))
 
     def _read(self, client_id: str) -> _Left | None:
-        for stored in self.engine.queue_manager.fetch(SESSIONS, key_of(client_id), 1):
+        for stored in self.context.queue_manager.fetch(SESSIONS, key_of(client_id), 1):
             record = decode_json(stored.data)
             if record.get("owner") == self.instance:
                 return self._left(record)
         return None
 
     def _left(self, record: dict[str, Any]) -> _Left:
-        manager, key = self.engine.queue_manager, key_of(record["client"])
+        manager, key = self.context.queue_manager, key_of(record["client"])
         staged, wills_ = manager.fetch(STAGED, key, 0xFFFF), manager.fetch(WILLS, key, 1)
         return _Left(record, list(stored_for(manager, key)), staged, wills_)
 
     def _received(self, client_id: str, left: _Left | MQError | None) -> None:
         if isinstance(left, MQError):  # it is away for the moment
-            self.engine.scheduler.later(_RETRY_SECONDS, lambda: self._receive(client_id))
+            self.context.scheduler.later(_RETRY_SECONDS, lambda: self._receive(client_id))
             return
         self._receiving.discard(client_id)
-        if left is not None and self.engine.sessions.get(client_id) is None:
+        if left is not None and self.context.sessions.get(client_id) is None:
             self._restore_will(self._restore(left), left)
-            self.engine.counters.mqtt_sessions_taken_over += 1
+            self.context.counters.mqtt_sessions_taken_over += 1
         self.owners.reached("received")
         if client_id in self._claims:
             self._go_on(client_id)
 
     def _restore(self, left: _Left) -> Session:
-        session = recovery.restore_session(self.engine, left.record, left.rows)
-        self.sign(session, left.record)
+        session = self.recovery.restore_session(left.record, left.rows)
+        self.claim(session, left.record)
         for staged in left.staged:
-            recovery.restore_staged(session, staged)
+            restore_staged(session, staged)
         return session
 
     def _restore_will(self, session: Session, left: _Left) -> None:
         """One whose delay had begun."""
         for stored in left.wills:
             record = decode_json(stored.data)
-            session.will, session.will_at = will_from_record(record), self.engine.now + record["delay"]
-            self.engine.sessions.watch_until(session, session.will_at)
+            session.will, session.will_at = will_from_record(record), self.context.now + record["delay"]
+            self.context.sessions.watch_until(session, session.will_at)
 
-    # Heritage
+    # -- orphaned sessions --
 
     @property
     def _busy(self) -> bool:
         """Whether sessions are being taken over: who owns what is not known as long as that takes."""
-        return self._loading is not None or bool(self.owners.heritage())
+        return self._loading is not None or bool(self.owners.expired_owners())
 
     def changed(self) -> None:
-        """Somebody has come or gone: take over what is this gateway's, then ask again for what is asked for."""
-        self.engine.now = self.engine.scheduler.now()
-        heritage = [owner for owner in self.owners.heritage() if owner not in self._settling]
+        """Other gateways have come or gone: take over the orphaned sessions that are this gateway's, then ask again for
+        those that devices wait for."""
+        self.context.now = self.context.scheduler.now()
+        expired = [owner for owner in self.owners.expired_owners() if owner not in self._settling]
         if self._loading is None and not self._settling:
-            if heritage:
-                self._loading = self._take_over(heritage)
+            if expired:
+                self._loading = self._take_over(expired)
                 self._load()
             else:
                 self._resume()
-        self.engine.flush()
+        self.context.flush()
 
     def _load(self, found: Any = None) -> None:
         """The next step, with what the last one wanted to read."""
         assert self._loading is not None  # noqa: S101 -- begun by `changed`
         if isinstance(found, MQError):  # it is away: from the beginning when it is back; what is taken over stays
             self._loading = None
-            self.engine.scheduler.later(_RETRY_SECONDS, self.changed)
+            self.context.scheduler.later(_RETRY_SECONDS, self.changed)
             return
         try:
             read = self._loading.send(found)
         except StopIteration:
-            self.engine.flush()
+            self.context.flush()
             return
         if read is not None:
-            ask(self.engine, read, self._load)
+            self.context.ask(read, self._load)
         else:
-            self.engine.flush()
-            self.engine.scheduler.later(0.0, self._load)
+            self.context.flush()
+            self.context.scheduler.later(0.0, self._load)
 
-    def _take_over(self, heritage: list[str]) -> _Loading:
-        """What is to be read at each step; nothing where others get their batch."""
-        engine = self.engine
-        kept = yield lambda: list(engine.queue_manager.load(WILLS))
-        sessions = iter(engine.queue_manager.load(SESSIONS))
+    def _take_over(self, expired: list[str]) -> _Loading:
+        """Take over the sessions and wills of these owners. Yields what is to be read at each step, or None where
+        others get their turn."""
+        context = self.context
+        kept = yield lambda: list(context.queue_manager.load(WILLS))
+        sessions = iter(context.queue_manager.load(SESSIONS))
         while some := (yield lambda: list(islice(sessions, _SLICE))):
             for _, stored in some:
                 record = decode_json(stored.data)
-                if record.get("owner", "") not in heritage or engine.sessions.get(record["client"]) is not None:
+                if record.get("owner", "") not in expired or context.sessions.get(record["client"]) is not None:
                     continue
                 left = yield partial(self._left, record)
-                if engine.sessions.get(record["client"]) is None:
+                if context.sessions.get(record["client"]) is None:
                     self._restore(left)
-                    engine.counters.mqtt_sessions_taken_over += 1
+                    context.counters.mqtt_sessions_taken_over += 1
             if len(some) == _SLICE:
                 self.owners.reached("slice")
             yield None
         for key, stored in kept:
             record = decode_json(stored.data)
-            if record.get("owner", "") in heritage:
-                session = engine.sessions.get(record["client"])
-                wills.restore(engine, session, key, record)
-        self.settle(heritage)
+            if record.get("owner", "") in expired:
+                session = context.sessions.get(record["client"])
+                self.wills.restore(session, key, record)
+        self._settle(expired)
         self.owners.reached("signing")
 
     def _resume(self) -> None:
         for client_id, claim in list(self._claims.items()):
-            if claim.connection.state != AUTHENTICATING:
+            if not claim.waits:
                 del self._claims[client_id]
-            elif self.engine.sessions.get(client_id) is not None or not self.owners.peers():
+            elif self.context.sessions.get(client_id) is not None or not self.owners.peers():
                 self._go_on(client_id)
             else:
                 self._number += 1
                 claim.number = self._number
                 self._ask(client_id, claim)
         self._ask_again()
-
-
-def owning_of(engine: Engine, queue_manager: BatchQueueManager) -> Owning | None:
-    """None: the state queues are this gateway's alone."""
-    if isinstance(queue_manager, Owners) and queue_manager.instance:
-        return Owning(engine, queue_manager)
-    return None

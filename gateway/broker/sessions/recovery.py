@@ -3,96 +3,122 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from gateway.broker.context import Context
+from gateway.broker.deliver.expiry import Expiry
 from gateway.broker.publish import qos2
-from gateway.broker.sessions import wills
-from gateway.broker.sessions.subscribing import Subscribing
+from gateway.broker.publish.retained import Retained
+from gateway.broker.sessions.subscriptions import SubscribeHandler
+from gateway.broker.sessions.wills import Wills
 from gateway.ports.batch import Stored
 from gateway.ports.state_queues import OUT, RETAINED, SESSIONS, STAGED, WILLS, stored_for
 from gateway.session.outflow import restored
 from gateway.session.record import decode_json, decode_publication
 from gateway.session.session import NEVER, Session
 
-if TYPE_CHECKING:
-    from gateway.broker.engine import Engine
+
+class Owned(Protocol):
+    """What recovery asks where several gateways share the state queues (see `Ownership`)."""
+
+    def is_alone(self) -> bool:
+        """Whether no other gateway may own a session."""
+
+    def is_own(self, record: dict[str, Any]) -> bool:
+        """Whether a stored session or will is this gateway's."""
+
+    def claim(self, session: Session, record: dict[str, Any]) -> None:
+        """Write into a session's record that this gateway is its owner, where it says otherwise."""
+
+    def expired_owners(self) -> list[str]:
+        """Gateways whose lease has expired and whose sessions and wills are this gateway's now."""
+
+    def recovered(self, expired: list[str]) -> None:
+        """All that is this gateway's has been recovered, with what these others left."""
 
 
-def recover(engine: Engine) -> dict[str, int]:
-    """Bring everything back that is this gateway's; what was found, for the log. Queues wills of connections that a
-    kill had ended."""
-    found = {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0}
-    owning = engine.owning
-    heritage = owning.owners.heritage() if owning is not None else []
-    alone = owning is None or not owning.owners.peers()
-    by_key: dict[bytes, Session] = {}
-    for _, stored in engine.queue_manager.load(SESSIONS):
-        record = decode_json(stored.data)
-        if owning is None or owning.is_own(record):
-            session = restore_session(engine, record)
-            by_key[session.key] = session
-            found["sessions"] += 1
-            if owning is not None:
-                owning.sign(session, record)
-    for _, stored in engine.queue_manager.load(RETAINED):
-        publication, _, _, _ = decode_publication(stored.data)
-        engine.retained.restore(publication)
-        found["retained"] += 1
-    for key, stored in engine.queue_manager.load(STAGED):
-        if (staging := by_key.get(key)) is not None:
-            restore_staged(staging, stored)
-            found["staged"] += 1
-            continue
-        found["orphans"] += 1
-        if alone:  # its session had ended with the process: the client begins anew and sends it again
-            engine.batch.take(STAGED, key, stored.token)
-    for key, stored in engine.queue_manager.load(WILLS):
-        record = decode_json(stored.data)
-        if owning is None or owning.is_own(record):
-            wills.restore(engine, by_key.get(key), key, record)
-            found["wills"] += 1
-    if owning is not None:
-        if heritage:
-            owning.settle(heritage)
-        owning.attend()
-    engine.counters.spool_recovered_messages += sum(found.values())
-    return found
+class Recovery:
+    """Brings sessions back from their records."""
 
+    def __init__(
+        self, context: Context, retained: Retained, expiry: Expiry, subscribe: SubscribeHandler, wills: Wills
+    ) -> None:
+        self.context = context
+        self.retained = retained
+        self.expiry = expiry
+        self.subscribe = subscribe
+        self.wills = wills
 
-def restore_session(engine: Engine, record: dict[str, Any], rows: Collection[Stored] | None = None) -> Session:
-    """A stored session, without its client; `rows`: what is stored for it, where that is known."""
-    session = Session.from_record(record)
-    if record["connected"]:  # its connection ended with the process: the time runs from now
-        session.ends_at = 0.0 if session.expiry == NEVER else engine.now + session.expiry
-    engine.sessions.add(session)
-    subscribing: Subscribing = engine.subscribing
-    for subscribed in list(session.subscriptions.values()):
-        subscribing.add(session, subscribed.options, subscribed.identifier)
-    depth = engine.queue_manager.depth(OUT, session.key) if rows is None else len(rows)
-    engine.stored.added(session, 0, depth)
-    session.outflow.behind = session.stored > 0
-    sent = engine.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]
-    session.outflow.redelivered = min(sent, session.stored)  # what comes from now on has not been sent before
-    if session.stored:
-        found = stored_for(engine.queue_manager, session.key) if rows is None else rows
-        session.outflow.resume_ids(_last_id(engine, session, found))
-    remaining = session.ends_at - engine.now if session.ends_at else 0.0
-    if session.ends_at:
-        session_expiry, session.expiry = session.expiry, max(0, int(remaining))
-        engine.sessions.watch(session, engine.now)
-        session.expiry = session_expiry
-    return session
+    def recover(self, owned: Owned | None) -> dict[str, int]:
+        """Bring everything back that is this gateway's; how much there was, for the log. Queues wills of connections
+        that a kill had ended."""
+        context, load = self.context, self.context.queue_manager.load
+        expired = owned.expired_owners() if owned is not None else []
+        number = {"sessions": 0, "retained": 0, "staged": 0, "wills": 0, "orphans": 0}
+        alone = owned is None or owned.is_alone()
+        by_key: dict[bytes, Session] = {}
+        for _, stored in load(SESSIONS):
+            record = decode_json(stored.data)
+            if owned is None or owned.is_own(record):
+                session = self.restore_session(record)
+                by_key[session.key] = session
+                number["sessions"] += 1
+                if owned is not None:
+                    owned.claim(session, record)
+        for _, stored in load(RETAINED):
+            publication, _, _, _ = decode_publication(stored.data)
+            self.retained.restore(publication)
+            number["retained"] += 1
+        for key, stored in load(STAGED):
+            if (staging := by_key.get(key)) is not None:
+                restore_staged(staging, stored)
+                number["staged"] += 1
+                continue
+            number["orphans"] += 1
+            if alone:  # its session had ended with the process: the client begins anew and sends it again
+                context.batch.take(STAGED, key, stored.token)
+        for key, stored in load(WILLS):
+            record = decode_json(stored.data)
+            if owned is None or owned.is_own(record):
+                self.wills.restore(by_key.get(key), key, record)
+                number["wills"] += 1
+        if owned is not None:
+            owned.recovered(expired)
+        context.counters.spool_recovered_messages += sum(number.values())
+        return number
 
+    def restore_session(self, record: dict[str, Any], rows: Collection[Stored] | None = None) -> Session:
+        """A stored session, without its client; `rows`: what is stored for it, where that is known."""
+        context, session = self.context, Session.from_record(record)
+        if record["connected"]:  # its connection ended with the process: the time runs from now
+            session.ends_at = 0.0 if session.expiry == NEVER else context.now + session.expiry
+        context.sessions.add(session)
+        for subscribed in list(session.subscriptions.values()):
+            self.subscribe.add(session, subscribed.options, subscribed.identifier)
+        depth = context.queue_manager.depth(OUT, session.key) if rows is None else len(rows)
+        context.stored.added(session, 0, depth)
+        session.outflow.behind = session.stored > 0
+        sent = context.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]
+        session.outflow.redelivered = min(sent, session.stored)  # what comes from now on has not been sent before
+        if session.stored:
+            found = stored_for(context.queue_manager, session.key) if rows is None else rows
+            session.outflow.resume_ids(self._last_id(session, found))
+        remaining = session.ends_at - context.now if session.ends_at else 0.0
+        if session.ends_at:
+            session_expiry, session.expiry = session.expiry, max(0, int(remaining))
+            context.sessions.watch(session, context.now)
+            session.expiry = session_expiry
+        return session
 
-def _last_id(engine: Engine, session: Session, rows: Iterable[Stored]) -> int:
-    """The packet id given last: counting goes on behind it."""
-    used: set[int] = set()
-    for stored in rows:
-        item = restored(stored)
-        used.add(item.packet_id)
-        engine.expiry.watch(session, item.publication)
-        engine.stored.added(session, len(item.publication.payload), 0)
-    return end_of_ids(used)
+    def _last_id(self, session: Session, rows: Iterable[Stored]) -> int:
+        """The packet id given last: counting goes on from there."""
+        used: set[int] = set()
+        for stored in rows:
+            item = restored(stored)
+            used.add(item.packet_id)
+            self.expiry.watch(session, item.publication)
+            self.context.stored.added(session, len(item.publication.payload), 0)
+        return end_of_ids(used)
 
 
 def end_of_ids(used: set[int]) -> int:

@@ -5,14 +5,14 @@ Every value is text and stays as a retained message in memory; subscribers get o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gateway.broker.context import Context
+from gateway.broker.deliver.fan_out import FanOut
+from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.route import Receiver, Route
+from gateway.broker.publish.router import Router
+from gateway.broker.sessions.endings import Endings
 from gateway.session.publication import Publication
 from gateway.version import VERSION
-
-if TYPE_CHECKING:
-    from gateway.broker.engine import Engine
 
 PREFIX = "$SYS/broker/"
 INTERVAL = 10.0
@@ -23,8 +23,12 @@ WINDOWS = {"1min": 60.0, "5min": 300.0, "15min": 900.0}
 class SysTopics:
     """Publishes what has changed since the last time."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, context: Context, router: Router, retained: Retained, fan_out: FanOut, endings: Endings) -> None:
+        self.context = context
+        self.router = router
+        self.retained = retained
+        self.fan_out = fan_out
+        self.endings = endings
         self.about = f"mqgate version {VERSION}"
         self._started = 0.0
         self._due = 0.0
@@ -32,7 +36,6 @@ class SysTopics:
         self._before: dict[str, int] = {}
         self._loads: dict[str, float] = {}
         self._most_clients = 0
-        self.expired_clients = 0
 
     def tick(self, now: float) -> None:
         """Called once a second."""
@@ -49,7 +52,7 @@ class SysTopics:
 
     def totals(self) -> dict[str, int]:
         """Everything that only grows."""
-        counters = self.engine.counters
+        counters = self.context.counters
         received = sum(counters.packets_in)
         sent = sum(counters.packets_out)
         return {
@@ -65,23 +68,23 @@ class SysTopics:
 
     def values(self, now: float) -> dict[str, str]:
         """What is true at this moment."""
-        engine = self.engine
-        online = sum(1 for session in engine.sessions if session.connection is not None)
+        context = self.context
+        online = sum(1 for session in context.sessions if session.connection is not None)
         self._most_clients = max(self._most_clients, online)
         values: dict[str, object] = {
             "version": self.about,
             "uptime": f"{int(now - self._started)} seconds",
             "clients/connected": online,
             "clients/active": online,
-            "clients/disconnected": len(engine.sessions) - online,
-            "clients/inactive": len(engine.sessions) - online,
-            "clients/total": len(engine.sessions),
+            "clients/disconnected": len(context.sessions) - online,
+            "clients/inactive": len(context.sessions) - online,
+            "clients/total": len(context.sessions),
             "clients/maximum": self._most_clients,
-            "clients/expired": self.expired_clients,
-            "subscriptions/count": len(engine.router.subscriptions),
-            "retained messages/count": engine.retained.count - len(self._shown),
-            "messages/stored": sum(session.stored for session in engine.sessions),
-            "messages/inflight": sum(len(session.outflow.inflight) for session in engine.sessions),
+            "clients/expired": self.endings.expired_clients,
+            "subscriptions/count": len(self.router.subscriptions),
+            "retained messages/count": self.retained.count - len(self._shown),
+            "messages/stored": sum(session.stored for session in context.sessions),
+            "messages/inflight": sum(len(session.outflow.inflight) for session in context.sessions),
         }
         totals = self.totals()
         del totals["connections"]
@@ -102,15 +105,14 @@ class SysTopics:
 
     def publish(self, topic: str, value: str) -> None:
         """To those who are subscribed now, and kept for those who will be."""
-        engine = self.engine
         publication = Publication(topic.encode(), value.encode(), 0, retain=True)
-        engine.retained.restore(publication)
-        matched = engine.router.subscriptions.match(topic)
+        self.retained.restore(publication)
+        matched = self.router.subscriptions.match(topic)
         if matched.direct:
             route = Route(topic, publication.topic, 1)
             route.receivers = tuple(
                 Receiver(session, interest.qos, interest.retain_as_published, interest.identifiers)
                 for session, interest in matched.direct.items()
-                if engine.router.may_receive(session, topic)
+                if self.router.may_receive(session, topic)
             )
-            engine.fan_out.deliver(route, publication)
+            self.fan_out.deliver(route, publication)

@@ -1,4 +1,4 @@
-"""gateway.broker.sessions.sharing and delivery: shared subscriptions are fair, and lose nothing when a member goes."""
+"""gateway.broker.sessions.endings, deliver.fan_out: shared subscriptions are fair; a member that goes loses nothing."""
 
 from __future__ import annotations
 

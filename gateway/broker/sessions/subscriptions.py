@@ -1,12 +1,15 @@
-"""SUBSCRIBE and UNSUBSCRIBE. Pure."""
+"""SUBSCRIBE and UNSUBSCRIBE, and the retained messages that a new subscription brings. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gateway.broker.publish.route import Receiver
+from gateway.broker.context import Context
+from gateway.broker.deliver.fan_out import FanOut
+from gateway.broker.publish.retained import Retained
+from gateway.broker.publish.router import Router
 from gateway.errors import MalformedPacket
 from gateway.mqtt import properties as prop
 from gateway.mqtt import reasons, writer
@@ -18,12 +21,10 @@ from gateway.session.connection import Connection
 from gateway.session.outflow import Item
 from gateway.session.session import Session, Subscribed
 
-if TYPE_CHECKING:
-    from gateway.broker.engine import Engine
-
 PAGE, PAGE_BYTES, PAGE_SECONDS = 1000, 1 << 20, 0.01
 """Retained messages of one subscription that go out without a look at the others."""
-MAX_POURING = 50
+MAX_WAITING = 50
+"""SUBSCRIBEs of a connection whose retained messages are still to be sent."""
 REFUSED: dict[int, SubscribeReason] = {
     reasons.TOPIC_FILTER_INVALID: "topic_filter",
     reasons.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: "shared",
@@ -34,12 +35,15 @@ DEEP, LONG = 10, 256
 """Levels and characters of a filter that nobody counts."""
 
 
-class Subscribing:
+class SubscribeHandler:
     """Subscriptions of sessions."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self._pouring: dict[Connection, deque[Iterator[Item]]] = {}
+    def __init__(self, context: Context, router: Router, retained: Retained, fan_out: FanOut) -> None:
+        self.context = context
+        self.router = router
+        self.retained = retained
+        self.fan_out = fan_out
+        self._retained: dict[Connection, deque[Iterator[Item]]] = {}
         """Retained messages that are still to be sent, by subscription and in order."""
 
     def subscribe(self, connection: Connection, packet: Any) -> None:
@@ -48,51 +52,51 @@ class Subscribing:
         record = packet[1]
         identifiers = record.properties.get(prop.SUBSCRIPTION_IDENTIFIER)
         identifier = identifiers[0] if identifiers else 0
-        engine, session = self.engine, connection.session
+        context, session = self.context, connection.session
         answers: list[int] = []
         retained: list[tuple[Subscription, int]] = []
-        if any(self.malformed(connection, wanted.filter) for wanted in record.subscriptions):
+        if any(self._malformed(connection, wanted.filter) for wanted in record.subscriptions):
             return  # none of it holds
         for wanted in record.subscriptions:
-            problem = self.problem(connection, wanted)
+            problem = self._problem(connection, wanted)
             if problem:
-                engine.counters.mqtt_subscriptions_refused[connection.link.listener, REFUSED[problem]] += 1
-                answers.append(problem if connection.version == V5 else self.old_refusal(connection, wanted))
+                context.counters.mqtt_subscriptions_refused[connection.link.listener, REFUSED[problem]] += 1
+                answers.append(problem if connection.version == V5 else self._old_refusal(connection, wanted))
                 continue
-            wanted.qos = min(wanted.qos, engine.limits.max_qos)  # [MQTT-3.2.2-10]
+            wanted.qos = min(wanted.qos, context.limits.max_qos)  # [MQTT-3.2.2-10]
             new = self.add(session, wanted, identifier)
             answers.append(wanted.qos)
             # [MQTT5-3.3.1-9] [MQTT5-3.3.1-10] [MQTT5-3.3.1-11]
             if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and new):
                 retained.append((wanted, identifier))
         if session.durable:
-            engine.connecting.persist(session)
-        engine.batch.reply(connection, writer.encode_suback(connection.version, Suback(record.packet_id, answers)))
+            context.persist(session)
+        context.batch.reply(connection, writer.encode_suback(connection.version, Suback(record.packet_id, answers)))
         if retained:
-            until = engine.retained.number
-            engine.batch.after.append(lambda: self.send_retained(connection, retained, until))
+            until = self.retained.number
+            context.batch.after.append(lambda: self._send_retained(connection, retained, until))
 
-    def old_refusal(self, connection: Connection, wanted: Subscription) -> int:
+    def _old_refusal(self, connection: Connection, wanted: Subscription) -> int:
         """3.1.1 has 0x80; MQIsdp has no refusal at all: the grant stands and nothing is ever delivered."""
         return wanted.qos if connection.version == V31 else 0x80
 
-    def problem(self, connection: Connection, wanted: Subscription) -> int:
+    def _problem(self, connection: Connection, wanted: Subscription) -> int:
         """0, or the reason this filter is refused."""
-        engine = self.engine
+        context = self.context
         too_long = len(wanted.filter.encode()) > connection.limits.max_topic_length
         if too_long or filter_error(wanted.filter, connection.limits.max_topic_levels) is not None:
             return reasons.TOPIC_FILTER_INVALID  # too many levels, or a `$share/...` [MQTT-4.8.2-1] [MQTT-4.8.2-2]
-        if is_shared(wanted.filter) and not engine.limits.shared_subscriptions:
+        if is_shared(wanted.filter) and not context.limits.shared_subscriptions:
             return reasons.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        if self.too_many(connection, wanted.filter):
+        if self._too_many(connection, wanted.filter):
             return reasons.QUOTA_EXCEEDED
         publisher = connection.publisher
-        if not engine.access.may_subscribe(publisher.listener, publisher.client_id, publisher.user, wanted.filter):
-            engine.counters.mqtt_auth_failures[publisher.listener, "acl_subscribe"] += 1
+        if not context.access.may_subscribe(publisher.listener, publisher.client_id, publisher.user, wanted.filter):
+            context.counters.mqtt_auth_failures[publisher.listener, "acl_subscribe"] += 1
             return reasons.NOT_AUTHORIZED
         return 0
 
-    def too_many(self, connection: Connection, filter_: str) -> bool:
+    def _too_many(self, connection: Connection, filter_: str) -> bool:
         """Whether the session, or all together, have what they may. Every level of a filter may have to be visited for
         a publication: deep ones are let in only while all of the session's together have no more than DEEP for each
         subscription it may have; long ones in the same way."""
@@ -101,19 +105,19 @@ class Subscribing:
         if filter_ in known:
             return False
         total = connection.limits.max_total_subscriptions
-        if len(known) >= most or (total and len(self.engine.router.subscriptions) >= total):
+        if len(known) >= most or (total and len(self.router.subscriptions) >= total):
             return True
         if levels > DEEP and sum(other.count("/") + 1 for other in known) + levels > DEEP * most:
             return True
         return len(filter_) > LONG and sum(map(len, known)) + len(filter_) > LONG * most
 
-    def malformed(self, connection: Connection, filter_: str) -> bool:
+    def _malformed(self, connection: Connection, filter_: str) -> bool:
         """A filter that is none ends the connection [MQTT3-4.7.1-2] [MQTT5-4.7.1-1]; one that only fails as a shared
         subscription is refused in SUBACK, since `$share/...` was an ordinary filter before 5.0."""
         text = filter_error(filter_)
         if text is None or is_shared(filter_):
             return False
-        self.engine.protocol_error(connection, MalformedPacket(text))
+        self.context.protocol_error(connection, MalformedPacket(text))
         return True
 
     def add(self, session: Session, wanted: Subscription, identifier: int) -> bool:
@@ -123,92 +127,82 @@ class Subscribing:
             wanted.qos, wanted.no_local, wanted.retain_as_published, wanted.retain_handling,
             (identifier,) if identifier else (),
         )  # fmt: skip
-        return self.engine.router.subscribe(session, wanted.filter, interest)
+        return self.router.subscribe(session, wanted.filter, interest)
 
-    def send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int) -> None:
+    def _send_retained(self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int) -> None:
         """Last known good values, with RETAIN set and the QoS they were published with, up to the granted one.
         [MQTT3-3.3.1-6] [MQTT3-3.3.1-8]"""
-        waiting = self._pouring.get(connection)
+        waiting = self._retained.get(connection)
         if waiting is None:
-            self._pouring[connection] = deque([self._retained_for(connection, wanted, until)])
-            self._pour(connection)
-        elif len(waiting) < MAX_POURING:
+            self._retained[connection] = deque([self._retained_for(connection, wanted, until)])
+            self._send_page(connection)
+        elif len(waiting) < MAX_WAITING:
             waiting.append(self._retained_for(connection, wanted, until))
         else:
             text = "too many subscriptions to retained messages at once: wait for what they bring"
-            self.engine.refuse(connection, reasons.QUOTA_EXCEEDED, "slow_consumer", text)
+            self.context.refuse(connection, reasons.QUOTA_EXCEEDED, "slow_consumer", text)
 
     def _retained_for(
         self, connection: Connection, wanted: list[tuple[Subscription, int]], until: int
     ) -> Iterator[Item]:
-        engine, publisher = self.engine, connection.publisher
+        context, publisher = self.context, connection.publisher
         for subscription, identifier in wanted:
             if is_shared(subscription.filter):  # [MQTT-4.8.2]: no retained messages for shared subscriptions
                 continue
-            for publication in engine.retained.matching(subscription.filter, engine.now, until):
+            for publication in self.retained.matching(subscription.filter, context.now, until):
                 topic = publication.topic.decode()
-                if engine.access.may_receive(publisher.listener, publisher.client_id, publisher.user, topic):
+                if context.access.may_receive(publisher.listener, publisher.client_id, publisher.user, topic):
                     qos = min(publication.qos, subscription.qos)
                     yield Item(publication, qos, True, (identifier,) if identifier else ())  # noqa: FBT003 -- RETAIN
 
-    def _pour(self, connection: Connection) -> None:
+    def _send_page(self, connection: Connection) -> None:
         """A page of them now, the next when the client has taken it: as many as there are take no more memory."""
-        engine, session = self.engine, connection.session
-        waiting = self._pouring[connection]
-        size, each = 0, PAGE_BYTES // max(1, min(PAGE, engine.limits.max_queued // 2))
+        context, session = self.context, connection.session
+        waiting = self._retained[connection]
+        size, each = 0, PAGE_BYTES // max(1, min(PAGE, context.limits.max_queued // 2))
         while waiting and session.connection is connection:
             for item in waiting[0]:
-                self._pour_one(session, item)
+                self._send_one(session, item)
                 size += each + len(item.publication.payload)
                 if size > PAGE_BYTES:
-                    engine.scheduler.later(PAGE_SECONDS, lambda: self._pour_on(connection))
+                    context.scheduler.later(PAGE_SECONDS, lambda: self._go_on(connection))
                     return
             waiting.popleft()
-        del self._pouring[connection]
+        del self._retained[connection]
 
-    def _pour_one(self, session: Session, item: Item) -> None:
-        engine = self.engine
+    def _send_one(self, session: Session, item: Item) -> None:
+        context = self.context
         if item.qos == 0:
-            engine.fan_out.send_at_once(session, item)
+            self.fan_out.send_at_once(session, item)
         elif session.durable:
-            engine.fan_out.store(session, item)
+            self.fan_out.store(session, item)
         else:
-            engine.batch.deliveries.append((session, [item], None, 0))
+            context.batch.deliveries.append((session, [item], None, 0))
 
-    def _pour_on(self, connection: Connection) -> None:
-        engine, session = self.engine, connection.session
+    def _go_on(self, connection: Connection) -> None:
+        context, session = self.context, connection.session
         unanswered = max(len(session.outflow.pending), session.stored)
-        behind = connection.link.buffered() > PAGE_BYTES or unanswered > engine.limits.max_queued // 2
+        behind = connection.link.buffered() > PAGE_BYTES or unanswered > context.limits.max_queued // 2
         if behind and session.connection is connection:
-            engine.scheduler.later(5 * PAGE_SECONDS, lambda: self._pour_on(connection))
+            context.scheduler.later(5 * PAGE_SECONDS, lambda: self._go_on(connection))
             return
-        engine.now = engine.scheduler.now()
-        self._pour(connection)
-        engine.flush()
+        context.now = context.scheduler.now()
+        self._send_page(connection)
+        context.flush()
 
     def unsubscribe(self, connection: Connection, packet: Any) -> None:
         """An UNSUBACK in any case; 5.0 says per filter whether there was a subscription. What is in flight goes on.
         [MQTT-3.10.4-2] [MQTT-3.10.4-3] [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT-3.10.4-6]"""
         record = packet[1]
-        engine, session = self.engine, connection.session
+        context, session = self.context, connection.session
         answers = []
-        if any(self.malformed(connection, filter_) for filter_ in record.filters):
+        if any(self._malformed(connection, filter_) for filter_ in record.filters):
             return
         for filter_ in record.filters:
-            known = session.subscriptions.pop(filter_, None) is not None
-            if known:
-                engine.router.unsubscribe(session, filter_)
-            answers.append(reasons.SUCCESS if known else reasons.NO_SUBSCRIPTION_EXISTED)
+            subscribed = session.subscriptions.pop(filter_, None) is not None
+            if subscribed:
+                self.router.unsubscribe(session, filter_)
+            answers.append(reasons.SUCCESS if subscribed else reasons.NO_SUBSCRIPTION_EXISTED)
         if session.durable:
-            engine.connecting.persist(session)
-        engine.batch.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))
-
-    def drop_all(self, session: Session) -> None:
-        """The session ends."""
-        self.engine.router.unsubscribe_all(session)
-        session.subscriptions.clear()
-
-
-def receiver_of(session: Session, interest: Interest) -> Receiver:
-    """What fan-out needs of a match."""
-    return Receiver(session, interest.qos, interest.retain_as_published, interest.identifiers)
+            context.persist(session)
+        context.batch.reply(connection, writer.encode_unsuback(connection.version, Suback(record.packet_id, answers)))

@@ -1,4 +1,4 @@
-"""gateway.broker.sessions.greeting: a CONNECT whose unit of work does not come back is refused in the end and has
+"""gateway.broker.sessions.connack: a CONNECT whose unit of work does not come back is refused in the end and has
 changed nothing, whenever that unit is committed after all.
 """
 

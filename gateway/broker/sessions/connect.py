@@ -1,0 +1,357 @@
+"""CONNECT and AUTH: who a client is, the session it gets, what its connection may do; and clients that fall silent.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.broker.context import Context
+from gateway.broker.deliver.acknowledged import InFlight
+from gateway.broker.publish.router import Router
+from gateway.broker.sessions.connack import PROTOCOLS, Connacks, connack_properties, earlier, no_room, refusal
+from gateway.broker.sessions.endings import Endings
+from gateway.broker.sessions.ownership import Ownership
+from gateway.broker.sessions.wills import Wills
+from gateway.errors import ProtocolError
+from gateway.mqtt import properties as prop
+from gateway.mqtt import reasons, writer
+from gateway.mqtt.packets import AUTH, DISCONNECT, V5, V31, Auth, Connack, Connect, Will
+from gateway.ports.access import Verdict
+from gateway.session.connection import AUTHENTICATING, CLOSED, NEW, ONLINE, Connection, Publisher
+from gateway.session.registry import Waiter
+from gateway.session.session import Session, session_expiry
+
+SHORT, FINE, COARSE = 10, 0.25, 1.0
+"""Keep-alives up to SHORT seconds are checked every FINE seconds, the others every COARSE (the engine's tick)."""
+_MAX_HELD = 1000
+"""Packets that may arrive before CONNACK."""
+
+Packets = Callable[[Connection, list[Any]], None]
+"""Takes in the packets of a connection that is online."""
+
+
+class ConnectHandler:
+    """The beginning of connections."""
+
+    def __init__(
+        self,
+        context: Context,
+        router: Router,
+        in_flight: InFlight,
+        packets: Packets,
+        wills: Wills,
+        connacks: Connacks,
+        endings: Endings,
+        ownership: Ownership | None,
+    ) -> None:
+        self.context = context
+        self.router = router
+        self.in_flight = in_flight
+        self.packets = packets
+        self.wills = wills
+        self.connacks = connacks
+        self.endings = endings
+        self.ownership = ownership
+        self.keep_alive = KeepAlive(context)
+        self._deciding = False
+        """True while a CONNECT is being decided: an answer that comes at once goes out with the batch."""
+
+    def early_packets(self, connection: Connection, packets: list[Any]) -> None:
+        """What a connection sent that is not online yet, in order: the first must be CONNECT [MQTT-3.1.0-1]; what
+        follows waits until that is decided, and is dropped with a refusal [MQTT3-3.1.4-5] [MQTT5-3.1.4-6]."""
+        for index, packet in enumerate(packets):
+            kind = packet[0] >> 4
+            if connection.state == NEW and isinstance(packet[-1], Connect):
+                self.connect(connection, packet)
+            elif connection.state == AUTHENTICATING:
+                if kind == AUTH:
+                    self.auth(connection, packet)
+                elif kind == DISCONNECT:  # [MQTT-3.1.2-30]
+                    self.endings.disconnect(connection, packet)
+                elif len(connection.held) < _MAX_HELD:
+                    connection.held.append(packet)
+                else:
+                    self.context.protocol_error(connection, ProtocolError("too much before CONNACK"))
+            elif connection.state == ONLINE:
+                connection.eager = True
+                self.packets(connection, packets[index:])
+                return
+            elif connection.state == CLOSED:
+                return
+            else:
+                self.context.protocol_error(connection, ProtocolError("the first packet has to be CONNECT"))
+
+    # -- CONNECT --
+
+    def connect(self, connection: Connection, packet: Any) -> None:
+        """Check what can be checked here, then ask who it is."""
+        context, connect = self.context, packet[1]
+        if connection.state != NEW:  # [MQTT-3.1.0-2]
+            context.protocol_error(connection, ProtocolError("a second CONNECT"))
+            return
+        context.counters.packets_in[1] += 1
+        connection.version, connection.request = connect.version, connect
+        connection.problem_information = connect.properties.get(prop.REQUEST_PROBLEM_INFORMATION, 1) == 1
+        refused = refusal(connect, connection.limits) or no_room(
+            context.limits, context.sessions, connect.client_id, connection.link.listener
+        )
+        if refused is not None:
+            self.connacks.refuse(connection, *refused)
+            return
+        connection.state = AUTHENTICATING
+        self._deciding = True
+        try:
+            context.access.authenticate(connect, connection.link, lambda verdict: self._decided(connection, verdict))
+        finally:
+            self._deciding = False
+
+    def _decided(self, connection: Connection, verdict: Verdict) -> None:
+        """Authentication has answered (perhaps much later)."""
+        if connection.state != AUTHENTICATING:
+            return
+        context, connect = self.context, connection.request
+        if verdict.reason == reasons.CONTINUE_AUTHENTICATION:  # [MQTT-4.12.0-2]
+            context.send(connection, writer.encode_auth(_auth(verdict, connect)))
+        elif verdict.reason:  # [MQTT-4.12.0-1] [MQTT-4.12.0-4]
+            if verdict.reason in {reasons.BAD_USER_NAME_OR_PASSWORD, reasons.NOT_AUTHORIZED}:
+                context.counters.mqtt_auth_failures[connection.link.listener, "credentials"] += 1
+            self.connacks.refuse(connection, verdict.reason, verdict.text)
+        else:
+            self._accept(connection, connect, verdict)
+            self._take_held(connection)
+        if not self._deciding:
+            context.flush()
+
+    def _take_held(self, connection: Connection) -> None:
+        """What came after CONNECT, once it is accepted."""
+        if connection.state == ONLINE and connection.held:
+            held, connection.held = connection.held, []
+            connection.eager = True
+            self.packets(connection, held)
+
+    def _accept(self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False) -> None:
+        """The client is who it says: give it its session. [MQTT3-3.1.4-4] [MQTT5-3.1.4-5] [MQTT-3.2.0-2] `asked`: no
+        other gateway has it."""
+        client_id = verdict.client_id or connect.client_id
+        assigned = not client_id
+        if assigned:  # [MQTT-3.1.3-6]
+            client_id = self.router.new_client_id()
+        connection.user = verdict.user
+        connection.publisher = Publisher(connection.link.listener, client_id, verdict.user, connect.version)
+        if connect.will is not None and not self._will_allowed(connection, connect.will):
+            self.connacks.refuse(connection, reasons.NOT_AUTHORIZED, "the will's topic is not allowed to this client")
+            return
+        waiter = Waiter(connection, lambda: self._go_on(connection, connect, verdict))
+        ownership = None if asked or assigned else self.ownership
+        if ownership is not None and ownership.holds_up(client_id, waiter):
+            return
+        if self.endings.must_end_first(client_id, connect.clean_start, waiter):
+            return
+        self._give_session(connection, connect, verdict, client_id, assigned=assigned)
+
+    def _go_on(self, connection: Connection, connect: Connect, verdict: Verdict) -> None:
+        """What a CONNECT had to wait for has happened."""
+        if connection.state == AUTHENTICATING:
+            self._accept(connection, connect, verdict, asked=True)
+            self._take_held(connection)
+
+    def _give_session(
+        self, connection: Connection, connect: Connect, verdict: Verdict, client_id: str, *, assigned: bool
+    ) -> None:
+        context = self.context
+        session, present = self._claim(connection, connect, client_id)
+        connection.session, connection.state = session, ONLINE
+        connection.reader.max_packet = connection.limits.max_packet  # known now: no longer the bound of strangers
+        session.connection = connection
+        listener = connection.link.listener
+        if session.subscriptions and (session.user, session.listener) != (verdict.user, listener):
+            self.router.touch()  # what may be delivered to it is another question now
+        session.user = verdict.user
+        context.sessions.move(session, listener)
+        self._apply_limits(connection, session, connect)
+        self.wills.keep(session, connect.will)
+        connection.auth = verdict
+        properties = connack_properties(
+            connect, connection.limits, client_id if assigned else "", session.expiry, verdict
+        )
+        present = present and connect.version != V31
+        connack = writer.encode_connack(connect.version, Connack(present, 0, properties))
+        if session.durable:
+            context.persist(session)
+        if len(connack) > session.outflow.max_packet:  # [MQTT5-3.1.2-24]: nothing can be said to such a client
+            self.wills.drop(session)
+            context.close(connection, "packet_too_large", "its Maximum Packet Size leaves no room for CONNACK")
+            return
+        self.connacks.promise(connection, connack)
+
+    def connected(self, connection: Connection) -> None:
+        """CONNACK is on its way: what is in flight and what waited may follow, unless another connection has taken the
+        session over."""
+        listener, version = connection.link.listener, PROTOCOLS[connection.version]
+        self.context.counters.mqtt_connects[listener, version, "accepted"] += 1
+        connection.session.untold = False
+        connection.last_read = self.context.scheduler.monotonic()  # its keep-alive begins
+        if connection.session.connection is connection:
+            self.in_flight.resume(connection.session)
+
+    def _will_allowed(self, connection: Connection, will: Will) -> bool:
+        """A will is a publication: the access list is asked when it is deposited, and again when it is published."""
+        publisher = connection.publisher
+        return self.context.access.may_publish(publisher.listener, publisher.client_id, publisher.user, will.topic)
+
+    def _claim(self, connection: Connection, connect: Connect, client_id: str) -> tuple[Session, bool]:
+        """The session, taken over, resumed or new, and session present. [MQTT3-3.1.2-4] [MQTT5-3.1.2-5] [MQTT5-3.1.2-6]
+        [MQTT3-3.2.2-1] [MQTT3-3.2.2-2] [MQTT3-3.2.2-3] [MQTT5-3.2.2-2] [MQTT5-3.2.2-3]"""
+        context = self.context
+        session = context.sessions.get(client_id)
+        if session is not None and session.is_due(context.now):
+            self.endings.expire(session)  # it ended with its expiry, not with the next tick [MQTT5-3.1.2-23]
+            session = None
+        older = session.connection if session is not None else None
+        if older is not None:  # [MQTT3-3.1.4-2]
+            self.endings.take_over(older)
+            session = context.sessions.get(client_id)
+        if session is not None and (connect.clean_start or session.untold):  # [MQTT3-3.1.4-3] [MQTT5-3.1.4-4]
+            # the old session ends [MQTT3-3.1.2-6] [MQTT5-3.1.2-4], its delayed will is due
+            self.wills.fire(session)
+            self.endings.end(session)
+            session = None
+        present = session is not None
+        connection.earlier = earlier(session, older)
+        if session is None:
+            session = Session(client_id, connect.version)
+            session.untold = True
+            context.sessions.add(session)
+        session.version = connect.version
+        self.wills.drop(session)  # [MQTT5-3.1.3-9]
+        session.will_at, session.ends_at = 0.0, 0.0
+        session.expiry = session_expiry(
+            connect.version, connect.clean_start, connect.properties, context.limits.session_expiry_max
+        )
+        session.durable |= session.expiry > 0  # one that is stored stays so until it ends
+        return session, present
+
+    def _apply_limits(self, connection: Connection, session: Session, connect: Connect) -> None:
+        """What this connection may do. [MQTT-3.2.2-22] [MQTT-4.9.0-1] [MQTT-3.1.2-26] [MQTT-3.1.2-27]"""
+        limits, properties = connection.limits, connect.properties
+        keep_alive = connect.keep_alive
+        if connect.version == V5 and limits.keep_alive_max and (not keep_alive or keep_alive > limits.keep_alive_max):
+            keep_alive = limits.keep_alive_max  # [MQTT5-3.1.2-21] [MQTT-3.2.2-21], announced as Server Keep Alive
+        self.keep_alive.begin(connection, keep_alive)
+        receive_maximum = properties.get(prop.RECEIVE_MAXIMUM, 0xFFFF)
+        window = min(int(receive_maximum), limits.max_inflight) if isinstance(receive_maximum, int) else 1
+        largest = properties.get(prop.MAXIMUM_PACKET_SIZE, 0xFFFFFFFF)
+        aliases = properties.get(prop.TOPIC_ALIAS_MAXIMUM, 0)
+        alias_limit = min(int(aliases), limits.topic_aliases) if isinstance(aliases, int) else 0
+        largest = largest if isinstance(largest, int) else 0xFFFFFFFF
+        session.outflow.connected(connect.version, window, largest, alias_limit)
+        connection.unreleased = max(limits.receive_maximum, len(session.inbound))
+
+    # -- AUTH --
+
+    def auth(self, connection: Connection, packet: Any) -> None:
+        """A step of enhanced authentication, or re-authentication on a live connection [MQTT-4.12.1-1]."""
+        context, connect = self.context, connection.request
+        method = packet[1].properties.get(prop.AUTHENTICATION_METHOD)
+        agreed = connect.properties.get(prop.AUTHENTICATION_METHOD) if connect is not None else None
+        wanted = {reasons.CONTINUE_AUTHENTICATION, reasons.REAUTHENTICATE}
+        if connection.state == AUTHENTICATING:
+            wanted = {reasons.CONTINUE_AUTHENTICATION}  # [MQTT-4.12.0-3]
+        if packet[1].reason not in wanted or connection.version != V5 or agreed is None or method != agreed:
+            text = "AUTH continues an exchange (0x18) or begins one (0x19), with the method that CONNECT named"
+            context.protocol_error(connection, ProtocolError(text))  # [MQTT-4.12.0-7]
+            return
+        data = packet[1].properties.get(prop.AUTHENTICATION_DATA, b"")
+        if connection.state == AUTHENTICATING:
+            context.access.exchange(connection, data, lambda verdict: self._decided(connection, verdict))
+        else:
+            context.access.exchange(connection, data, lambda verdict: self._decided_again(connection, verdict))
+
+    def _decided_again(self, connection: Connection, verdict: Verdict) -> None:
+        """Re-authentication: success keeps the connection, failure ends it [MQTT-4.12.1-2]."""
+        if connection.state != ONLINE:
+            return
+        if verdict.reason in {reasons.SUCCESS, reasons.CONTINUE_AUTHENTICATION}:
+            self.context.send(connection, writer.encode_auth(_auth(verdict, connection.request)))
+            if not verdict.reason:
+                connection.auth = verdict
+        else:
+            self.context.refuse(connection, verdict.reason, "not_authorized", verdict.text)
+        self.context.flush()
+
+    # -- time --
+
+    def tick(self, now: float) -> None:
+        """Silence, slow CONNECTs, expired tokens."""
+        context = self.context
+        for connection in list(context.connections):
+            if connection.state == ONLINE:
+                if self.connacks.overdue(connection, now):
+                    self.connacks.withdraw(connection)
+                    continue
+                if self.keep_alive.check(connection, now):
+                    continue
+                if connection.auth is not None and 0 < connection.auth.expires < context.now:
+                    context.refuse(connection, reasons.NOT_AUTHORIZED, "not_authorized", "the token has expired")
+            elif now - connection.connected_at > context.limits.connect_timeout:
+                self._too_late(connection)
+
+    def _too_late(self, connection: Connection) -> None:
+        """No CONNECT came, or what has to be known for it is not: nobody waits for ever."""
+        if connection.publisher.client_id:  # it is who it says
+            text = "its session cannot be read now: the queue manager, or the gateway that has it, does not answer"
+            self.connacks.refuse(connection, reasons.SERVER_UNAVAILABLE, text)
+            return
+        connects = self.context.counters.mqtt_connects
+        connects[connection.link.listener, PROTOCOLS.get(connection.version, "3.1.1"), "timeout"] += 1
+        self.context.close(connection, "other", "no CONNECT in time")
+
+
+class KeepAlive:
+    """Ends connections whose keep-alive has run out: between one and one and a half periods [MQTT3-3.1.2-24]
+    [MQTT5-3.1.2-22]."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._short: set[Connection] = set()
+
+    def begin(self, connection: Connection, seconds: int) -> None:
+        """The keep-alive that holds for a connection; 0 never ends it."""
+        if not seconds:
+            connection.keep_alive = 0.0
+            return
+        # Not later than one and a half periods: the step of the clock that looks is taken off.
+        connection.keep_alive = seconds * 1.5 - (FINE if seconds <= SHORT else COARSE)
+        if seconds <= SHORT:
+            if not self._short:
+                self.context.scheduler.later(FINE, self._look)
+            self._short.add(connection)
+
+    def _look(self) -> None:
+        """Every quarter of a second while a client has a short keep-alive."""
+        context, now = self.context, self.context.scheduler.monotonic()
+        context.now = context.scheduler.now()
+        for connection in list(self._short):
+            if connection.state != ONLINE or self.check(connection, now):
+                self._short.discard(connection)
+        if self._short:
+            context.scheduler.later(FINE, self._look)
+        context.flush()
+
+    def check(self, connection: Connection, now: float) -> bool:
+        """Whether the connection was silent for too long, and has been ended. Before CONNACK silence is ours."""
+        silent = 0 < connection.keep_alive < now - connection.last_read
+        if silent and connection.greeted:
+            text = "silent for 1.5 keep-alive periods"
+            self.context.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
+            return True
+        return False
+
+
+def _auth(verdict: Verdict, connect: Connect) -> Auth:
+    properties = {prop.AUTHENTICATION_METHOD: connect.properties[prop.AUTHENTICATION_METHOD]}
+    if verdict.data:
+        properties[prop.AUTHENTICATION_DATA] = verdict.data
+    return Auth(verdict.reason, properties)

@@ -1,0 +1,329 @@
+"""How connections and sessions end. Pure.
+
+What is stored for a session is taken in the unit of work that ends it, so it has to be known by then. Where the queue
+manager is remote it is read first, and the session ends when the answer arrives. Until then it is a session like any
+other without a client, and a CONNECT of that client waits; nobody else does.
+
+What a member of shared subscriptions has not taken when its session ends is given to another member.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from gateway.broker.context import Context
+from gateway.broker.deliver.fan_out import FanOut
+from gateway.broker.deliver.reports import Reports
+from gateway.broker.publish.qos2 import StagedRuns
+from gateway.broker.publish.router import Router
+from gateway.broker.refused.parking import Parking
+from gateway.broker.sessions.connack import Connacks
+from gateway.broker.sessions.wills import Wills
+from gateway.errors import MQError, ProtocolError
+from gateway.mqtt import properties as prop
+from gateway.mqtt import reasons
+from gateway.mqtt.topics import SHARE_PREFIX, is_shared
+from gateway.ports.batch import Stored
+from gateway.ports.counters import DisconnectReason
+from gateway.ports.state_queues import OUT, PAGE, SESSIONS, STAGED, stored_for
+from gateway.session.connection import CLOSED, ONLINE, Connection
+from gateway.session.outflow import restored
+from gateway.session.publication import Publication
+from gateway.session.record import is_shared_copy
+from gateway.session.registry import Ending, Waiter
+from gateway.session.session import Session
+
+_AGAIN_SECONDS = 1.0
+
+Orphan = tuple[str, Publication]
+"""The shared subscription a message came through, and the message."""
+
+
+class Endings:
+    """Ends connections and sessions. One session is read at a time: after an outage many may be due."""
+
+    def __init__(
+        self,
+        context: Context,
+        router: Router,
+        fan_out: FanOut,
+        reports: Reports,
+        staged_runs: StagedRuns,
+        parking: Parking,
+        wills: Wills,
+        connacks: Connacks,
+    ) -> None:
+        self.context = context
+        self.router = router
+        self.fan_out = fan_out
+        self.reports = reports
+        self.staged_runs = staged_runs
+        self.parking = parking
+        self.wills = wills
+        self.connacks = connacks
+        self.expired_clients = 0
+        """Sessions that have expired since the process began."""
+        self._to_read: deque[Ending] = deque()
+        self._reading: Ending | None = None
+        self._known: dict[Session, Iterable[Stored]] = {}
+        """What is stored for sessions that may end now."""
+
+    # -- connections --
+
+    def disconnect(self, connection: Connection, packet: Any) -> None:
+        """The client leaves: its will is not published, unless it says otherwise [MQTT-3.14.4-3]."""
+        context, session, record = self.context, connection.session, packet[1]
+        if connection.state == ONLINE:
+            wanted = record.properties.get(prop.SESSION_EXPIRY_INTERVAL)
+            if isinstance(wanted, int):
+                if session.expiry == 0 and wanted:
+                    context.protocol_error(
+                        connection, ProtocolError("Session Expiry Interval set at DISCONNECT, 0 at CONNECT")
+                    )
+                    return
+                session.expiry = min(wanted, context.limits.session_expiry_max)
+            if record.reason != reasons.DISCONNECT_WITH_WILL:
+                self.wills.drop(session)
+        self._close_when_committed(connection)
+
+    def _close_when_committed(self, connection: Connection) -> None:
+        """The client said DISCONNECT: what that changes (no will, its session's expiry) is durable before the socket
+        closes, so that a client that saw the end is never contradicted by a kill."""
+        connection.close_reason = "normal"
+        self.context.write(connection)
+        connection.leaving = not self.parking.withholds(connection)
+        self.ended(connection, "normal")
+        self.context.batch.after.append(connection.link.close)
+
+    def leave(self, connection: Connection) -> None:
+        """The gateway stops: 5.0 clients are told to come back elsewhere; what they published is still acknowledged."""
+        context = self.context
+        moved = context.limits.server_reference
+        reason = reasons.USE_ANOTHER_SERVER if moved else reasons.SERVER_SHUTTING_DOWN
+        if connection in context.batch.replies or connection in context.running.replies:
+            context.batch.after.append(
+                lambda: context.refuse(connection, reason, "draining", "the gateway is stopping")
+            )
+        else:
+            context.refuse(connection, reason, "draining", "the gateway is stopping")
+
+    def take_over(self, older: Connection) -> None:
+        """[MQTT5-3.1.4-3]: the same client connects again, the older connection is closed."""
+        self.context.refuse(older, reasons.SESSION_TAKEN_OVER, "taken_over", "the same client connected again")
+
+    def ended(self, connection: Connection, why: DisconnectReason) -> None:
+        """The connection has ended, for whatever reason: only now may its session end [MQTT-4.1.0-1]
+        [MQTT3-4.1.0-2]."""
+        context = self.context
+        if connection.state == CLOSED:
+            return
+        was_online = connection.state == ONLINE
+        connection.state = CLOSED
+        connection.out.clear()
+        context.connections.discard(connection)
+        self.parking.forget(connection)
+        self.connacks.forget(connection)
+        context.counters.mqtt_disconnects[connection.link.listener, why] += 1
+        context.on_end(connection, why)
+        session = connection.session
+        if not was_online or session.connection is not connection:
+            return
+        session.connection = None
+        session.outflow.drop_memory()
+        self.wills.schedule(session)
+        if session.expiry == 0:
+            self.wills.fire(session)
+            self.end_when_read(session)
+        else:
+            context.sessions.watch(session, context.now)
+            context.persist(session)
+
+    # -- sessions --
+
+    def end(self, session: Session) -> None:
+        """The session ends: nothing of it is kept but what it had retained [MQTT3-3.1.2-7] [MQTT5-4.1.0-2]."""
+        context, batch = self.context, self.context.batch
+        orphans = self._orphans(session)
+        self.unsubscribe_all(session)
+        context.sessions.remove(session)
+        for token in session.staged_tokens.values():
+            batch.take(STAGED, session.key, token)
+        self.staged_runs.ended(session)
+        session.over = True
+        if session.durable:
+            batch.replace(SESSIONS, session.key, None)
+        if session.durable or session.stored:  # what was stored while it was durable is taken too
+            self._take_stored(session)
+        self._give_to_others(orphans)
+
+    def unsubscribe_all(self, session: Session) -> None:
+        """The session has no subscriptions any more."""
+        self.router.unsubscribe_all(session)
+        session.subscriptions.clear()
+
+    def _take_stored(self, session: Session) -> None:
+        """What is stored for a session is taken with it."""
+        context, batch = self.context, self.context.batch
+        being_taken = context.being_taken(OUT, session.key)
+        for stored in self._stored(session):
+            if stored.token not in being_taken:
+                batch.take(OUT, session.key, stored.token)
+                self.reports.forgotten(stored)
+        context.stored.emptied(session)
+
+    def tick(self) -> None:
+        """Sessions and wills that are due."""
+        context = self.context
+        for session in context.sessions.due(context.now):
+            if session.will_at and session.will_at <= context.now:
+                self.wills.fire(session)
+            if session.ends_at and session.ends_at <= context.now:
+                self.expire(session)
+
+    def expire(self, session: Session) -> None:
+        """Its expiry has passed: a delayed will is published no later than that [MQTT-3.1.2-8]."""
+        if self._ready(session, Waiter(None, lambda: self._expire_if_due(session))):
+            self.expired_clients += 1
+            self.wills.fire(session)
+            self.end(session)
+
+    def _expire_if_due(self, session: Session) -> None:
+        if not session.over and session.is_due(self.context.now):
+            self.expire(session)
+
+    # -- what is stored for a session is read before it ends --
+
+    def must_end_first(self, client_id: str, clean_start: bool, waiter: Waiter) -> bool:
+        """Whether an earlier session of a client that connects has to end first and has not; the waiter is called
+        then."""
+        context, session = self.context, self.context.sessions.get(client_id)
+        if session is not None and session in context.sessions.ending:
+            self._wait(session, waiter)
+            return True
+        anew = clean_start or (session is not None and session.untold)
+        if session is not None and session.connection is not None and (anew or not session.expiry):
+            self.take_over(session.connection)
+            session = context.sessions.get(client_id)
+        if session is None or session.connection is not None:
+            return False
+        return (anew or session.is_due(context.now)) and not self._ready(session, waiter)
+
+    def end_when_read(self, session: Session) -> None:
+        """End a session that has lost its client, at once or when it is known what is stored for it."""
+        if self._ready(session, Waiter(None, lambda: self._end_if_alone(session))):
+            self.end(session)
+            return
+        session.expiry, session.ends_at = 0, self.context.now
+        if session.durable:
+            self.context.persist(session)
+
+    def _end_if_alone(self, session: Session) -> None:
+        if not session.over and session.connection is None:
+            self.end(session)
+
+    def _ready(self, session: Session, waiter: Waiter) -> bool:
+        """Whether a session without a client can end at once; if not, the waiter is called when it can."""
+        context = self.context
+        if context.remote_reads is None or session in self._known or not (session.durable or session.stored):
+            return True
+        if session in context.sessions.ending:
+            self._wait(session, waiter)
+        else:
+            ending = context.sessions.ending[session] = Ending(session, waiter)
+            context.batch.after.append(partial(self._begin, ending))  # what it had under way is committed by then
+        return False
+
+    def _wait(self, session: Session, waiter: Waiter) -> None:
+        """Somebody else waits for a session that is to be read: it is the next one."""
+        ending = self.context.sessions.ending[session]
+        ending.add_waiter(waiter)
+        if ending in self._to_read:
+            self._to_read.remove(ending)
+            self._to_read.appendleft(ending)
+
+    def _stored(self, session: Session) -> Iterable[Stored]:
+        """All that is stored for a session that ends now."""
+        if session in self._known:
+            return self._known[session]
+        context = self.context
+        return stored_for(context.queue_manager, session.key) if context.remote_reads is None else ()
+
+    def _begin(self, ending: Ending) -> None:
+        self._to_read.append(ending)
+        if self._reading is None:
+            self._next()
+
+    def _next(self) -> None:
+        self._reading = self._to_read.popleft() if self._to_read else None
+        if self._reading is not None:
+            self._read(self._reading)
+
+    def _read(self, ending: Ending) -> None:
+        context, key, last = self.context, ending.session.key, ending.last
+        context.ask(lambda: context.queue_manager.fetch(OUT, key, PAGE, last), partial(self._take_page, ending))
+
+    def _take_page(self, ending: Ending, page: list[Stored] | MQError) -> None:
+        if isinstance(page, MQError):  # it is away for the moment
+            self.context.scheduler.later(_AGAIN_SECONDS, lambda: self._read(ending))
+            return
+        for stored in page:
+            ending.add(stored)
+        if len(page) == PAGE:
+            ending.last = page[-1].token
+            self._read(ending)
+            return
+        self._next()
+        session = ending.session
+        del self.context.sessions.ending[session]
+        self._known[session] = ending.stored.values()
+        try:
+            for waiter in ending.waiters:
+                waiter.call()
+        finally:
+            del self._known[session]
+
+    # -- shared subscriptions --
+
+    def _orphans(self, session: Session) -> list[Orphan]:
+        """What came to an ending session through shared subscriptions and was not acknowledged. A QoS 2 message that
+        was sent may have arrived, and is given to nobody else [MQTT-4.8.2-5]."""
+        self.reports.unanswered(session)
+        filters = {name for name in session.subscriptions if is_shared(name)}
+        if not filters:
+            return []
+        outflow = session.outflow
+        orphans = [(item.share, item.publication) for item in outflow.inflight.values() if item.share and item.qos == 1]
+        orphans += [(item.share, item.publication) for item in outflow.pending if item.share and item.token is None]
+        if session.durable:
+            orphans += self._stored_orphans(session, filters)
+        return orphans
+
+    def _stored_orphans(self, session: Session, filters: set[str]) -> list[Orphan]:
+        known = {item.token for item in session.outflow.inflight.values()} | self.context.being_taken(OUT, session.key)
+        orphans: list[Orphan] = []
+        for stored in self._stored(session):
+            if stored.token in known or not is_shared_copy(stored.data):
+                continue
+            item = restored(stored)
+            share = self._share_of(item.publication, filters)
+            if share and not item.released:
+                orphans.append((share, item.publication))
+        return orphans
+
+    def _share_of(self, publication: Publication, filters: set[str]) -> str:
+        """Which of the session's shared subscriptions a stored copy belongs to."""
+        groups = self.router.subscriptions.match(publication.topic.decode()).groups
+        names = (f"{SHARE_PREFIX}{group.name}/{group.filter}" for group in groups)
+        return next((name for name in names if name in filters), "")
+
+    def _give_to_others(self, orphans: list[Orphan]) -> None:
+        """To another member of the same shared subscription, if there is one."""
+        for name, publication in orphans:
+            topic = publication.topic.decode()
+            for group in self.router.subscriptions.match(topic).groups:
+                shared = self.router.shared(group, topic)
+                if shared.name == name:
+                    self.fan_out.copy_to_member(shared, publication, {})
