@@ -54,7 +54,7 @@ _KINDS = {first: number for number, first in enumerate((QOS_0, QOS_1, QOS_2, PUB
 
 
 def compiled() -> bool:
-    """Whether both compiled halves are used."""
+    """Whether chunks and rounds are both taken by compiled code."""
     return compiled_chunks and take_each is not round_in_python
 
 
@@ -88,15 +88,9 @@ class FastLane:
         batch, now = context.batch, context.scheduler.monotonic()
         longest = context.limits.shortest_payload  # of any listener: a longer one goes through the plain lane
         others, rows, size = take_each(
-            arrived,
-            partial(_opened, batch),
-            batch.replies,
-            batch.pending,
-            PUBACKS,
-            now,
-            self.router.generation,
+            arrived, partial(_opened, batch), batch.replies, batch.pending, PUBACKS, now, self.router.generation,
             longest,
-        )
+        )  # fmt: skip
         if rows:
             context.now = context.scheduler.now()
             batch.opened = batch.opened or now

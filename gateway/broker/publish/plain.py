@@ -68,7 +68,7 @@ class PlainLane:
         tails: dict[int, bytes] = {}
         rows = acknowledged = received = done = 0
         for number, packet in enumerate(packets):
-            if number < done:  # released with the one before it
+            if number < done:  # taken together with an earlier one
                 continue
             first = packet[0]
             if 0x30 <= first < 0x40:
@@ -143,7 +143,7 @@ class PlainLane:
             self.check_in_flight(connection)
 
     def check_in_flight(self, connection: Connection) -> None:
-        """What a client may have in flight: asked once a chunk."""
+        """Refuse a client with more in flight than it may have; checked once a chunk."""
         if connection.version == V5:
             self.check_receive_maximum(connection)
         elif len(connection.session.inbound) > connection.unreleased:
@@ -159,7 +159,7 @@ class PlainLane:
     # -- one publication at a time: properties, retained, subscribers, rules that look into the message --
 
     def publish(self, connection: Connection, packet: Any) -> None:
-        """A PUBLISH that is not on the fast path."""
+        """A PUBLISH that takes no fast path."""
         first, topic, packet_id, block, payload = packet
         context = self.context
         context.counters.packets_in[3] += 1
@@ -194,7 +194,7 @@ class PlainLane:
             self.publications.answer(connection, PUBACK, packet_id, route, refused, missed)
 
     def resolve_alias(self, connection: Connection, topic: bytes, properties: Properties) -> bytes:
-        """Topic Alias: learn or use it. [MQTT-3.3.2-9] [MQTT-3.3.2-12] [MQTT-3.2.2-17] [MQTT-3.2.2-18]"""
+        """Set or use a Topic Alias. [MQTT-3.3.2-9] [MQTT-3.3.2-12] [MQTT-3.2.2-17] [MQTT-3.2.2-18]"""
         alias = properties.get(prop.TOPIC_ALIAS)
         if alias is None:
             if not topic and connection.version == V5:
@@ -214,7 +214,7 @@ class PlainLane:
         return known
 
     def allowed(self, connection: Connection, first: int, qos: int) -> bool:
-        """What CONNACK announced as not available [MQTT-3.2.2-11] [MQTT-3.2.2-14]."""
+        """Whether CONNACK allowed this QoS and RETAIN [MQTT-3.2.2-11] [MQTT-3.2.2-14]."""
         limits = self.context.limits
         if qos > limits.max_qos:
             self.context.refuse(
@@ -231,7 +231,7 @@ class PlainLane:
     def publication(
         self, connection: Connection, topic: bytes, payload: bytes, first: int, block: bytes, properties: Properties
     ) -> Publication:
-        """What subscribers get: the properties that travel, as they are and in their order, without those of this hop.
+        """What subscribers get: properties unchanged and in their order, without those that are for the server alone.
         [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-20]"""
         expires = 0.0
         if properties:

@@ -57,7 +57,7 @@ class Publications:
     # -- routes --
 
     def forget_routes(self, connection: Connection) -> None:
-        """Rules, subscriptions or access lists have changed: what was computed from them is void."""
+        """Drop the routes of a connection: rules or access lists have changed."""
         for cache in connection.caches:
             cache.clear()
         connection.generation = self.router.generation
@@ -97,7 +97,7 @@ class Publications:
         return found
 
     def _of_queue(self, route: Route, payload: bytes) -> Refusal | None:
-        """A rule with `too_long: reject` whose queue would not take it."""
+        """A rule with `too_long: reject` refuses what its queue does not take."""
         longest = self.router.too_long(route, payload)
         if longest < 0:
             return None
@@ -131,7 +131,7 @@ class Publications:
         return self.context.limits.at(receiver.session.listener).refuse_when_full
 
     def _group_is_full(self, group: Shared, publication: Publication) -> bool:
-        """Whether no member of a shared subscription has room."""
+        """Whether a shared subscription has members and none of them has room."""
         return bool(group.members) and all(self.fan_out.full(one, publication) for one in group.members)
 
     # -- the answer to its publisher --
@@ -162,8 +162,8 @@ class Publications:
         self, publisher: Publisher, route: Route, publication: Publication, packet_id: int,
         connection: Connection | None = None, staged: Released | None = None, will: WaitingWill | None = None,
     ) -> int:  # fmt: skip
-        """Make a publication available: retained, on its queues, to local subscribers. How many of these had no room
-        for it; for what was staged that was asked before PUBREC."""
+        """Make a publication available: retained, on its queues, to local subscribers. Returns how many of these had no
+        room for it; at QoS 2 they were asked before PUBREC."""
         context = self.context
         if publication.retain and not publication.handed_over:  # [MQTT3-3.3.1-12] [MQTT5-3.3.1-8]
             self.retained.keep(publication)

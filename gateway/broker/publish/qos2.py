@@ -47,7 +47,7 @@ _SAMPLE = 54_321, b"\x00RFH \xff"
 
 
 class Staging:
-    """What a client has published with QoS 2 and not released yet."""
+    """Stages publications as records at PUBLISH, and makes what is staged available at PUBREL."""
 
     def __init__(self, context: Context, publications: Publications, staged_runs: StagedRuns) -> None:
         self.context = context
@@ -60,8 +60,8 @@ class Staging:
     def stage(
         self, connection: Connection, route: Route, publication: Publication, packet_id: int, properties: Properties
     ) -> None:
-        """Stored, not visible, then PUBREC [MQTT-4.3.3-8]. The same id again changes nothing [MQTT-4.3.3-10], unless it
-        had been refused [MQTT-4.3.3-9]."""
+        """Store a publication where no consumer sees it, then PUBREC [MQTT-4.3.3-8]. The same packet identifier again
+        changes nothing [MQTT-4.3.3-10], unless it had been refused [MQTT-4.3.3-9]."""
         context, session = self.context, connection.session
         publications = self.publications
         if packet_id not in session.inbound:
@@ -81,7 +81,7 @@ class Staging:
             context.batch.reply(connection, PUBRECS[packet_id])
 
     def head(self, route: Route, client_id: str) -> bytes:
-        """The head of what is staged on a route, for publications without properties."""
+        """The head of the records of a route, for publications without properties."""
         if not route.staged_head:
             publication = Publication(route.wire_topic, b"", 2, bool(route.first & 1), client_id=client_id)
             route.staged_head = self.router.state_head(encode_prefix(publication, 2, publication.retain, ()))
@@ -89,7 +89,7 @@ class Staging:
 
     def check_unreleased(self, connection: Connection) -> None:
         """3.x knows no Receive Maximum: a client that releases nothing may use its 65,535 identifiers, but no more
-        memory than is stored for a session. Counted again when there are a quarter more."""
+        memory than may be stored for a session. Counted again when there are a quarter more identifiers."""
         inbound = connection.session.inbound.values()
         size = sum(map(_size_of, inbound))
         connection.unreleased = len(inbound) + len(inbound) // 4
@@ -100,14 +100,14 @@ class Staging:
     # -- PUBREL --
 
     def pubrel(self, connection: Connection, packet: Any) -> None:
-        """Unstaged and put on its destination in one unit of work, then PUBCOMP (design decision 3). [MQTT3-4.3.3-2]
-        [MQTT-4.3.3-11] [MQTT-4.3.3-12] [MQTT-4.3.3-13]"""
+        """Take the staged record and put its message in one unit of work, then PUBCOMP (design decision 3).
+        [MQTT3-4.3.3-2] [MQTT-4.3.3-11] [MQTT-4.3.3-12] [MQTT-4.3.3-13]"""
         packet_id = packet[1]
         context, session = self.context, connection.session
         batch = context.batch
         staged = session.inbound.pop(packet_id, None)
         if staged is None and packet_id in session.releasing:
-            return  # its queue refuses for now: PUBCOMP follows the commit
+            return  # it is parked: PUBCOMP follows the commit
         if staged is None:  # a resent PUBREL, or one we never saw: the answer is the same but for 5.0's reason
             reason = reasons.PACKET_IDENTIFIER_NOT_FOUND if connection.version == V5 else 0
             batch.reply(connection, writer.encode_ack(connection.version, PUBCOMP, packet_id, reason, {}))
@@ -125,9 +125,8 @@ class Staging:
         self._release(connection, staged, packet_id, token)
 
     def release_several(self, connection: Connection, packets: list[Any], start: int) -> int:
-        """Release what a client releases in one go: plain PUBRELs, for publications that are stored as records and
-        whose route has a fast path. Returns the number of the first packet that is anything else; `pubrel` takes that,
-        with the same result."""
+        """Release several: plain PUBRELs for publications that are stored as records and whose route has a fast path.
+        Returns the number of the first packet that is anything else; `pubrel` takes that, with the same result."""
         context, session = self.context, connection.session
         inbound, tokens = session.inbound, session.staged_tokens
         if context.trace is not None or connection.generation != self.router.generation:
@@ -175,7 +174,7 @@ class Staging:
         return start + len(taken)
 
     def _release(self, connection: Connection, staged: Publication | Plain, packet_id: int, token: Token) -> None:
-        """What was staged goes where its topic leads today."""
+        """Make a staged publication available where its topic leads now, and answer PUBCOMP."""
         context, session = self.context, connection.session
         batch = context.batch
         released = (session, packet_id, token)
@@ -203,19 +202,19 @@ class Staging:
     def _make_available(
         self, connection: Connection, route: Route, staged: Publication | Plain, released: Released
     ) -> int:
-        """The long way; how many had no room for it."""
+        """Without a fast path; returns how many subscribers had no room for it."""
         publication = _unpacked(staged, connection.session.client_id) if isinstance(staged, tuple) else staged
         return self.publications.release(connection.publisher, route, publication, released[1], connection, released)
 
 
 def _unpacked(staged: Plain, client_id: str) -> Publication:
-    """A publication kept as a tuple, for those who need more of it."""
+    """The publication of a tuple that is kept for one without properties."""
     topic, body, first = staged
     return Publication(topic, body[STAGED_ID:], first >> 1 & 3, bool(first & 1), client_id=client_id)
 
 
 def _size_of(one: Publication | Plain | StagedRun) -> int:
-    """Payload bytes of what is staged; in a run about as many as the others have."""
+    """Payload bytes of a staged publication; in a run, the average."""
     if isinstance(one, StagedRun):
         return one.size // len(one.ids) - one.width
     return len(one[1]) - STAGED_ID if isinstance(one, tuple) else len(one.payload)
@@ -236,28 +235,28 @@ class StagedRuns:
         """Whether publications on this route can be staged in runs now."""
         if self._moving is None or self.parking.waiting:
             return False
-        if not route.movable:  # what changes about the queue afterwards is heard when a move is refused
+        if not route.movable:  # if the queue is changed afterwards, a move is refused
             movable = _can_be_staged_as_message(route) and self._moving.movable(
                 route.address.queue, route.address.queue_manager
             )
             route.movable = 1 if movable else -1
         return route.movable > 0
 
-    def add(self, session: Session, held: StagedRun) -> None:
-        """A run is staged with the open batch."""
+    def add(self, session: Session, run: StagedRun) -> None:
+        """Stage a run with the open batch."""
         staged = self.context.batch.run_changes.staged
         entry = staged.get(session)
         if entry is None:
             entry = staged[session] = (Puts(STAGED, "", session.key), [])
         puts, several = entry
-        several.append(held)
-        puts.heads.extend(repeat(held.head, len(held.ids)))
-        puts.bodies += held.bodies
+        several.append(run)
+        puts.heads.extend(repeat(run.head, len(run.ids)))
+        puts.bodies += run.bodies
 
     # -- PUBREL --
 
     def move(self, session: Session, move: Move) -> None:
-        """Move these with the open batch."""
+        """Move messages of a staged run with the open batch."""
         moves = self.context.batch.run_changes.moves.setdefault(session, [])
         last = moves[-1] if moves else None
         if last is not None and last.run is move.run and last.first + last.rows == move.first:
@@ -267,13 +266,13 @@ class StagedRuns:
 
     @staticmethod
     def remove_one(run: StagedRun, packet_id: int) -> tuple[Token | None, Plain]:
-        """One of a run that goes by itself: its token, if it is stored, and what is known of it."""
+        """For a publication of a run that is released by itself: its token, if it is stored, and the publication."""
         at = run.ids.index(packet_id)
         return (run.tokens[at] if run.tokens else None), run.plain(at)
 
     @staticmethod
     def write_out(batch: Batch, session: Session) -> None:
-        """What moves of a session is put and taken instead."""
+        """Replace the moves of a session by puts and takes."""
         for move in batch.run_changes.moves.pop(session, ()):
             run = move.run
             puts = batch.puts_to(run.address)
@@ -286,31 +285,31 @@ class StagedRuns:
             batch.taken(STAGED, session.key).extend(move.tokens)
 
     def write_all_out(self, batch: Batch) -> None:
-        """The same of all sessions."""
+        """Replace the moves of all sessions."""
         for session in list(batch.run_changes.moves):
             self.write_out(batch, session)
 
     # -- commits --
 
     def committed(self, batch: Batch) -> None:
-        """What was staged can be released."""
+        """Give runs that are stored now the tokens by which they can be moved."""
         for session, (puts, several) in batch.run_changes.staged.items():
             at, tokens = 0, puts.tokens
-            for held in several:
-                end = at + len(held.ids)
-                held.tokens, at = tokens[at:end], end
+            for run in several:
+                end = at + len(run.ids)
+                run.tokens, at = tokens[at:end], end
             if session.over:
                 self.context.batch.taken(STAGED, session.key).extend(tokens)
 
     def ended(self, session: Session) -> None:
-        """The session is over: nothing that is staged for it is kept."""
+        """Take the staged messages of a session that has ended."""
         for number, one in session.inbound.items():
             if isinstance(one, StagedRun) and one.tokens:
                 self.context.batch.take(STAGED, session.key, one.tokens[one.ids.index(number)])
 
 
 def read_staged(stored: Stored) -> tuple[Publication, int]:
-    """What a message of the queue for staged publications was, and its packet identifier."""
+    """The publication that a staged message stands for, and its packet identifier."""
     data = stored.data
     if not data.startswith(_MESSAGE):
         publication, packet_id, _, _ = decode_publication(data)
@@ -323,8 +322,8 @@ def read_staged(stored: Stored) -> tuple[Publication, int]:
 
 
 def _can_be_staged_as_message(route: Route) -> bool:
-    """Whether the messages of a route are all that has to be stored: a restart finds in them what it needs, no report
-    is due when they are put, and their time does not run while they are staged."""
+    """Whether it is enough to stage the messages of a route: a restart finds topic, packet identifier and payload in
+    them, no report is due when they are put, and they do not expire while they are staged."""
     queue, _, _, persistent, key, syncpoint, retain = route.address
     if not (persistent and syncpoint) or key or retain or queue.startswith(_TOPIC):
         return False

@@ -1,4 +1,4 @@
-"""A publication to rows of the open unit of work: what its rules make of it, and what becomes of it when none can be
+"""From a publication to rows of the open batch: the messages its rules make of it, or a dead letter when no rule can be
 followed. Plans are kept by property block, since devices repeat the same ones. Pure.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MAX_PLANS = 4096
 _CACHED_LENGTH = 1024
-"""No longer topics and properties are kept: clients choose them, and may send many."""
+"""The longest topic and properties a plan is kept for: clients choose them, and may send many."""
 _TRANSFORM: dict[int, TransformReason] = {
     Feedback.NAME_NOT_VALID: "template", Feedback.VALUE_MISSING: "template", Feedback.VALUE_NOT_VALID: "template",
     Feedback.SCHEMA: "schema", Feedback.TEXT_NOT_VALID: "payload",
@@ -52,15 +52,15 @@ class Inbound(NamedTuple):
     packet_id: int
     publisher: Publisher
     connection: Connection | None = None
-    """Who waits for the acknowledgement (nobody: a will)."""
+    """The connection that gets the acknowledgement; None for a will."""
     staged: Released | None = None
-    """The staged message that this releases (QoS 2)."""
+    """The staged record that this releases (QoS 2)."""
     will: WaitingWill | None = None
-    """It is a will: what is kept of it if its queue has to be waited for."""
+    """Set for a will: what is stored of it if its destination is parked."""
 
 
 class QueueRows:
-    """Rows for publications."""
+    """Adds a row for each destination of a publication."""
 
     def __init__(self, context: Context, router: Router, parking: Parking) -> None:
         self.context = context
@@ -117,7 +117,7 @@ class QueueRows:
     def _put_rows(
         self, batch: Batch, message: Inbound, destinations: tuple[tuple[Address, Policy, bytes, dict[int, bytes]], ...]
     ) -> None:
-        """Nothing to evaluate: a row for each destination."""
+        """A row for each destination, where nothing has to be evaluated for the message."""
         payload, packet_id = message.publication.payload, message.packet_id
         rows: list[Row] = []
         for address, policy, head, tails in destinations:
@@ -126,8 +126,8 @@ class QueueRows:
         self._line_up(batch, message, rows)
 
     def _line_up(self, batch: Batch, message: Inbound, rows: list[Row]) -> None:
-        """Rows of one publication stay together; one alone has nothing to stay with, unless others are waited for."""
-        connection = message.connection if message.publication.qos else None  # at QoS 0 nothing is in order behind it
+        """Keep the rows of one publication together, and behind parked ones of its connection."""
+        connection = message.connection if message.publication.qos else None  # QoS 0 keeps no order
         if len(rows) > 1 or connection in self.parking.tied:
             self.parking.line_up(batch, connection, rows)
 
@@ -171,7 +171,7 @@ class QueueRows:
     def _refused(
         self, batch: Batch, message: Inbound, prepared: inbound.Prepared, why: Refused, now: float
     ) -> list[Row]:
-        """A rule cannot be followed with this message: it goes where people can see it, with the reason."""
+        """A rule cannot be followed: dead-letter the message with the reason, or drop it if the rule says so."""
         context = self.context
         name, publication = prepared.rule.name, message.publication
         context.counters.transform_errors[name, _TRANSFORM.get(why.feedback, "other")] += 1
@@ -221,7 +221,7 @@ class QueueRows:
 
 
 def _row(batch: Batch, message: Inbound, address: Address, head: bytes, body: bytes) -> Row:
-    """A row of a publication: who waits for it, and the staged message it releases."""
+    """Add a row, with the connection that waits for it and the staged record it releases."""
     row = batch.put(address, head, body)
     if message.connection is not None:
         batch.contribute(address, message.connection, message.publication.qos)
@@ -233,7 +233,9 @@ def _row(batch: Batch, message: Inbound, address: Address, head: bytes, body: by
 
 
 def clear_retained(batch: Batch, topic: str) -> None:
-    """The command; what the queue refuses is dead-lettered, where it can be seen and replayed."""
+    """Take the retained publication off an MQ topic, as an empty one does on the MQTT topic. MQ has no put for that:
+    it is the command CLEAR TOPICSTR, sent in PCF to the command server in the same unit of work. The gateway's user
+    needs +put on the command queue and +clr on the topic. A command that the queue refuses is dead-lettered."""
     batch.aim(_COMMANDS, REPORT_POLICY)
     batch.put(_COMMANDS, mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQADMIN "), command(topic))
 

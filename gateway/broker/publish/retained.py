@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Kept(Publication):
-    """A publication that was retained while the process ran, with its place in the order of all of them."""
+    """A publication that was retained while this process ran, with its number in the order in which they came."""
 
     __slots__ = ("number",)
     number: int
@@ -39,7 +39,7 @@ class Retained:
         self.count = 0
         self.bytes = 0
         self.number = 0
-        """How many were retained: what came after a subscription reached it as any publication does."""
+        """How many have been retained so far: later ones reach a subscription made now as live publications."""
 
     def keep(self, publication: Publication) -> None:
         """Store or, with an empty payload, clear. Durable with the open batch. [MQTT-3.3.1-5] [MQTT3-3.3.1-7]
@@ -70,7 +70,7 @@ class Retained:
         )
 
     def restore(self, publication: Publication) -> None:
-        """Put it into the tree (also at start-up)."""
+        """Put a retained message into the tree (also at start-up)."""
         node = self._root
         for level in publication.topic.decode().split("/"):
             node = node.below.setdefault(level, _Node())
@@ -78,7 +78,7 @@ class Retained:
         self.bytes += _size(publication) - (_size(node.publication) if node.publication is not None else 0)
         node.publication = publication
         if publication.expires:
-            if len(self._expiring) > 2 * self.count + 1000:  # most are of values that were replaced since
+            if len(self._expiring) > 2 * self.count + 1000:  # most are of messages that have been replaced
                 self._expiring = [(one.expires, one.topic.decode()) for one in self if one.expires]
                 heapq.heapify(self._expiring)
             else:
@@ -91,7 +91,7 @@ class Retained:
         return node.publication if node is not None else None
 
     def forget(self, topic: str) -> bool:
-        """Take it out, and the branches that end nowhere with it."""
+        """Remove a retained message, and the branches that are empty then; False: there is none."""
         path = [self._root]
         levels = topic.split("/")
         for level in levels:
@@ -111,7 +111,7 @@ class Retained:
         return True
 
     def matching(self, filter_: str, now: float, until: int = 1 << 62) -> Iterator[Publication]:
-        """Those a subscription gets that was made when `number` was `until`; expired ones are left out."""
+        """What a subscription gets that was made when `number` was `until`, without what has expired."""
         for publication in self._walk(self._root, filter_.split("/"), 0):
             if not publication.expired(now) and getattr(publication, "number", 0) <= until:
                 yield publication

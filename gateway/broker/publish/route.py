@@ -1,4 +1,4 @@
-"""What one publication topic of one client leads to, computed once and kept for the messages that follow. Pure."""
+"""Routes: where publications of one client to one topic go, computed once and kept for those that follow. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Shared(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """What a rule says about failures, ready for use."""
+    """What a rule says about failures."""
 
     rule: str
     retry_times: int
@@ -76,7 +76,7 @@ class FastSlots:
 
 
 class Route(FastSlots):
-    """The cached answer for (client, topic, QoS and RETAIN bits)."""
+    """Where publications of one client to one topic go, with these QoS and RETAIN bits."""
 
     __slots__ = (
         "error",
@@ -108,8 +108,8 @@ class Route(FastSlots):
         """Makes plan and rows of a route that was taken from a shared route: few publications ask for them."""
         self.policies: tuple[Policy, ...] = ()
         self.rows: tuple[tuple[Address, Policy, bytes, dict[int, bytes]], ...] | None = None
-        """Where each message goes when nothing is to be evaluated per message: address, policy, head, tails. Ask for
-        `plan` first."""
+        """What is put of each publication when nothing is evaluated for each message: address, policy, head, tails.
+        Ask for `plan` first."""
         self.stored: dict[tuple[int, bool, tuple[int, ...]], bytes] = {}
         """Heads of what durable sessions store of publications without properties."""
         self.address = NOWHERE
@@ -130,7 +130,7 @@ class Route(FastSlots):
 
     @property
     def plan(self) -> Plan | None:
-        """What the rules make of it; None: no rule, or refused before the rules were asked."""
+        """What the rules make of it; None: no rule matches, or it was refused before the rules were asked."""
         if self.make_plan is not None:
             make_plan, self.make_plan = self.make_plan, None
             make_plan(self)
@@ -138,5 +138,5 @@ class Route(FastSlots):
 
     @property
     def interested(self) -> bool:
-        """Whether anybody gets the message [MQTT 5: 0x10 No matching subscribers]."""
+        """Whether a queue or a subscriber gets the message [MQTT 5: 0x10 No matching subscribers]."""
         return bool((self.plan and self.plan.prepared) or self.receivers or self.shared)

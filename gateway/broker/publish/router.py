@@ -1,4 +1,4 @@
-"""Where a publication goes: topic validity, access, rules, local subscribers. Callers cache the results. Pure."""
+"""Finds where a publication goes: topic validity, access, rules, local subscribers. Callers cache the results. Pure."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Router:
     # -- routes --
 
     def route(self, publisher: Publisher, wire_topic: bytes, first: int) -> Route:
-        """The answer for one topic of one client; `first` holds the QoS and RETAIN bits."""
+        """The route of one topic for one client; `first` holds the QoS and RETAIN bits."""
         shared = self._shared_routes.find(publisher, wire_topic, first, self.generation)
         if shared is not None and self._may_publish(publisher, shared.topic):
             route = route_from_shared(shared, publisher, wire_topic, first)
@@ -108,7 +108,7 @@ class Router:
         return route
 
     def _topic_error(self, listener: str, wire_topic: bytes) -> str | None:
-        """Why nothing can be published there, whoever asks."""
+        """Why no client can publish there."""
         if self.context is None:
             return topic_name_error(wire_topic, self.max_levels)
         limits = self.context.limits.at(listener)
@@ -142,7 +142,7 @@ class Router:
         return self._addresses.setdefault((address, policy, answered), address)
 
     def find_receivers(self, route: Route, publisher: Publisher) -> None:
-        """Local subscribers, as they are now."""
+        """Bring the local subscribers of a route, and its fast path, up to date."""
         route.changes = self._counter(route.topic)
         route.version = route.changes[0]
         matched = self.subscriptions.match(route.topic)
@@ -173,13 +173,13 @@ class Router:
         return Shared(f"{SHARE_PREFIX}{group.name}/{group.filter}", members)
 
     def may_receive(self, session: Session, topic: str) -> bool:
-        """Whether the access list lets a session have a topic: asked again when the list changes."""
+        """Whether the access list lets a session receive a topic; asked again when the list changes."""
         return self.access.may_receive(session.listener, session.client_id, session.user, topic)
 
     # -- subscriptions --
 
     def _counter(self, topic: str) -> list[int]:
-        """The change counter of a topic's first level: subscriptions below others leave its routes alone."""
+        """The change counter of a topic's first level: subscriptions below other levels do not void its routes."""
         level = topic.partition("/")[0][:_MAX_LEVEL]
         counter = self._counters.get(level)
         if counter is None:
@@ -208,18 +208,18 @@ class Router:
         return self.subscriptions.add(session, filter_, interest)
 
     def unsubscribe(self, session: Session, filter_: str) -> None:
-        """Remove one."""
+        """Remove a subscription."""
         self._changed(filter_)
         self.subscriptions.remove(session, filter_)
 
     def unsubscribe_all(self, session: Session) -> None:
-        """Remove all of a session."""
+        """Remove all subscriptions of a session."""
         for filter_ in session.subscriptions:
             self._changed(filter_)
         self.subscriptions.remove_all(session)
 
     def too_long(self, route: Route, payload: bytes) -> int:
-        """What the queue takes of a rule that says `too_long: reject` and would put more; -1: there is none."""
+        """The longest message that the queue of a rule with `too_long: reject` takes, if this is longer; else -1."""
         context = self.context
         if context is None or route.plan is None:
             return -1
@@ -233,7 +233,7 @@ class Router:
 
     def state_head(self, prefix: bytes) -> bytes:
         """The head of a state message; equal prefixes share one object, so that a frame holds them once."""
-        if prefix[1] & REPORTS:  # it is like no other
+        if prefix[1] & REPORTS:  # no two of these are equal
             return _STATE_MD + prefix
         head = self._heads.get(prefix)
         if head is None:
@@ -246,14 +246,14 @@ class Router:
 
 
 def origin_of(route: Route, publisher: Publisher) -> inbound.Origin:
-    """The publication apart from its properties and payload."""
+    """What the rules are asked with: the publication without properties and payload."""
     qos, retain = route.first >> 1 & 3, bool(route.first & 1)
     user = publisher.user or ""
     return inbound.Origin(publisher.client_id, user, route.topic, qos, retain, listener=publisher.listener)
 
 
 def address_of(prepared: inbound.Prepared, *, alone: bool) -> Address:
-    """The destination of what a rule prepared; `alone`: it is the publication's only one."""
+    """The address of what a rule prepared; `alone`: the publication has no other destination."""
     queue = prepared.queue or f"topic://{prepared.mq_topic}"
     syncpoint = not alone or under_syncpoint(prepared, persistent=prepared.persistent)
     retain = is_retained(prepared, prepared.mq_topic)
