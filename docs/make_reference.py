@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from gateway.bridge.explain import explain
 from gateway.bridge.inbound import Origin
-from gateway.bridge.outbound import Publication
+from gateway.bridge.outbound import Outgoing
 from gateway.bridge.rehearsal import NOW, payload_of, properties_of, publications
 from gateway.config.model import Settings
 from gateway.config.units import Duration, Size, show_duration, show_size
@@ -257,7 +257,7 @@ def outcome(table: Table, mappings: Mappings, test: Test) -> str:
     return "; ".join(shown) or "nothing"
 
 
-def published(found: Publication) -> str:
+def published(found: Outgoing) -> str:
     """A publication in words."""
     to = f" to `{found.client}` alone" if found.client else ""
     return f"publish `{found.topic}` QoS {found.qos}{', retained' if found.retain else ''}{to}"

@@ -235,26 +235,6 @@ def with_expiry(md: bytes, tenths_of_seconds: int) -> bytes:
     return md[:16] + _PACK_INT(tenths_of_seconds) + md[20:]
 
 
-def with_priority(md: bytes, priority: int) -> bytes:
-    """`md` with another Priority, 0 to 9."""
-    return md[:40] + _PACK_INT(priority) + md[44:]
-
-
 def with_persistence(md: bytes, persistence: int) -> bytes:
     """`md` with another Persistence: 0, 1, or 2 for the queue's default."""
     return md[:44] + _PACK_INT(persistence) + md[48:]
-
-
-def with_backout_count(md: bytes, count: int) -> bytes:
-    """`md` with another BackoutCount."""
-    return md[:96] + _PACK_INT(count) + md[100:]
-
-
-def with_put_time(md: bytes, date: bytes, time: bytes) -> bytes:
-    """`md` with PutDate (YYYYMMDD) and PutTime (HHMMSSTH, GMT), eight bytes each."""
-    return md[:304] + date + time + md[320:]
-
-
-def with_reply_to(md: bytes, queue: str, queue_manager: str) -> bytes:
-    """`md` with another pair ReplyToQ and ReplyToQMgr."""
-    return patch(md, reply_to_q=queue, reply_to_q_mgr=queue_manager)

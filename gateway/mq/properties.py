@@ -76,10 +76,6 @@ class Folders:
     headers: list[rfh2.Rfh2]
     roots: list[list[Element]]
 
-    def property_roots(self) -> Iterator[Element]:
-        """The folders that hold properties."""
-        return (root for roots in self.roots for root in roots if is_property_folder(root))
-
 
 def leading_folders(md: bytes, data: bytes) -> Folders:
     """Every MQRFH2 in series at the front; a folder that is none raises MQError 2421."""

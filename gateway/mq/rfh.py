@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
@@ -13,7 +12,6 @@ FORMAT = b"MQHRF   "
 FIXED_LENGTH = 32
 _FIXED = {order: layout.codec("MQRFH", 1, order) for order in "<>"}
 _TOKEN = re.compile(r'[ \0]*(?:"((?:[^"]|"")*)"|([^ \0]+))')
-_NEEDS_QUOTES = re.compile(r'[ "\0]|^$')
 
 
 class Rfh(NamedTuple):
@@ -25,29 +23,6 @@ class Rfh(NamedTuple):
     format: bytes
     flags: int
     pairs: tuple[tuple[str, str], ...]
-
-
-def build(
-    pairs: Iterable[tuple[str, str]],
-    *,
-    encoding: int = 546,
-    coded_char_set_id: int = 1208,
-    format_name: bytes = b"        ",
-    flags: int = 0,
-    order: str = "<",
-    codec: str = "utf-8",
-) -> bytes:
-    """The header with these names and values; the string is padded with blanks to a multiple of four."""
-    text = " ".join(_quoted(word) for pair in pairs for word in pair)
-    raw = text.encode(codec)
-    raw += " ".encode(codec)[:1] * (-len(raw) % 4)
-    values = (b"RFH ".decode().encode(codec), 1, FIXED_LENGTH + len(raw), encoding, coded_char_set_id)
-    return _FIXED[order].pack(*values, format_name.decode().ljust(8).encode(codec), flags) + raw
-
-
-def _quoted(word: str) -> str:
-    doubled = word.replace('"', '""')
-    return f'"{doubled}"' if _NEEDS_QUOTES.search(word) else word
 
 
 def parse(data: bytes, at: int = 0, *, order: str = "<", codec: str = "utf-8") -> Rfh:

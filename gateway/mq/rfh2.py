@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gateway.errors import HeaderError
 from gateway.mq import layout
-from gateway.mq.rfh2_folder import PropertyValue, Typed, element, escape, folder, opening
+from gateway.mq.rfh2_folder import PropertyValue, Typed, element, folder, opening
 
 __all__ = ["Rfh2", "Template", "Typed", "build", "build_template", "folder", "parse"]
 
@@ -191,52 +191,6 @@ def tails_behind(length: int, close: bytes, digits: int = 5) -> tuple[Tails, int
     """The tails of a template whose last folder has `length` bytes before the varying value, and the folder's size."""
     size = (length + digits + len(close) + 3) // 4 * 4
     return _tails(close, size - length), size
-
-
-class RowTemplate:
-    """A header whose last folder has several varying values: `rows.build(b"lima", 7)`, under a microsecond.
-
-    Values are given in the order of `names`: numbers as int, text as bytes through `rfh2_folder.escape(...).encode()`.
-    """
-
-    __slots__ = ("_before", "_fixed_length", "_format", "_head", "_lengths", "_rest")
-
-    def __init__(
-        self,
-        folders: Iterable[str],
-        last: str,
-        names: Sequence[tuple[str, str]],
-        *,
-        encoding: int = 546,
-        coded_char_set_id: int = 1208,
-        format_name: bytes = b"        ",
-        content_properties: bool = False,
-    ) -> None:
-        parts = [escape(opening(last, content_properties=content_properties), for_format=True)]
-        for name, dt in names:
-            mark = "%d" if dt in {"i1", "i2", "i4", "i8", "int", "boolean"} else "%b"
-            parts.append(f"<{name} dt='{dt}'>{mark}</{name}>" if dt != "string" else f"<{name}>%b</{name}>")
-        self._format = ("".join(parts) + f"</{last}>").encode()
-        constant = build(folders, encoding=encoding, coded_char_set_id=coded_char_set_id, format_name=format_name)
-        self._head, self._before, self._rest = constant[:8], constant[12:], b"    "
-        self._fixed_length = len(constant) + 4
-        self._lengths = _INT["<"].pack
-
-    def build(self, *values: bytes | int) -> bytes:
-        """The whole header with these values."""
-        text = self._format % values
-        size = len(text) + 3 & -4
-        pack = self._lengths
-        return b"".join(
-            (
-                self._head,
-                pack(self._fixed_length + size),
-                self._before,
-                pack(size),
-                text,
-                self._rest[: size - len(text)],
-            )
-        )
 
 
 _ELEMENT_NAME = re.compile(r"<([^\s/>]+)")

@@ -22,19 +22,6 @@ class Names(NamedTuple):
     dest_name: bytes
 
 
-def build(names: Names, values: Mapping[str, layout.Value | str], *, order: str = "<", charset: str = "ascii") -> bytes:
-    """The header with its strings behind the fixed part; lengths and offsets are filled in."""
-    placed: dict[str, layout.Value | str] = dict(values)
-    at = FIXED_LENGTH
-    for name, raw in zip(STRINGS, names, strict=True):
-        placed |= {f"{name}Length": len(raw), f"{name}Offset": at if raw else 0}
-        at += len(raw)
-    inside = b"".join(names)
-    padding = -len(inside) % 4
-    placed["StrucLength"] = FIXED_LENGTH + len(inside) + padding
-    return layout.pack("MQRMH", placed, order=order, charset=charset) + inside + " ".encode(charset) * padding
-
-
 def parse(raw: bytes, values: Mapping[str, layout.Value]) -> Names:
     """The strings of a header whose fixed part is `values` and whose bytes are `raw`."""
     return Names(*(_string(raw, values, name) for name in STRINGS))

@@ -7,14 +7,13 @@ md in our own form; names, identifiers and the time come from the caller.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.errors import HeaderError
-from gateway.mq import dh, dlh, mde, mqmd, xqh
+from gateway.mq import dlh, mde, mqmd, xqh
 from gateway.mq.ccsid import codec_of
 from gateway.mq.chain import described_by, first
-from gateway.mq.constants import MQAT_QMGR, MQDHF_NEW_MSG_IDS, MQENC_NATIVE
+from gateway.mq.constants import MQAT_QMGR, MQENC_NATIVE
 from gateway.mq.header import Header
 from gateway.mq.message_context import Putter
 
@@ -93,14 +92,6 @@ def _first(md: bytes, data: bytes, name: str) -> Header:
     return header
 
 
-def with_extension(md: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """The message as a program with a version-1 descriptor gets it: version-2 fields in an MQMDE where needed."""
-    if not mde.is_needed(md):
-        return md, data
-    plain = mqmd.with_described(md, MQENC_NATIVE, HEADER_CCSID, mde.FORMAT)
-    return plain[: mqmd.GROUP_ID.start] + mqmd.NO_VERSION_2_FIELDS, mde.build(md) + data
-
-
 def absorb_extension(md: bytes, data: bytes, *, arrived: bool = False) -> tuple[bytes, bytes]:
     """The message with the MQMDE in front of its data put into its descriptor, as MQPUT does it.
 
@@ -172,67 +163,3 @@ def from_dead_letter(md: bytes, data: bytes) -> Revived:
     found = _first(md, data, "MQDLH")
     header = dlh.parse(data, order=found.order, codec=found.codec)
     return Revived(header, mqmd.with_described(md, *found.follows), data[dlh.LENGTH :])
-
-
-class Copy(NamedTuple):
-    """One message of a distribution list at its destination."""
-
-    object_name: str
-    object_q_mgr_name: str
-    md: bytes
-    data: bytes
-
-
-def to_distribution(
-    md: bytes,
-    data: bytes,
-    destinations: Sequence[dh.Destination],
-    remote_q_mgr_name: str,
-    *,
-    put_msg_rec_fields: int,
-    msg_id: bytes,
-    putter: Putter,
-    flags: int = 0,
-    ccsid: int = 1208,
-) -> tuple[bytes, bytes]:
-    """One message for several queues reached through one transmission queue: MQXQH, MQMDE if needed, MQDH, records."""
-    described = described_by(md)
-    header = dh.build(
-        destinations,
-        encoding=described.encoding,
-        coded_char_set_id=described.ccsid,
-        format_name=described.format,
-        flags=flags,
-        put_msg_rec_fields=put_msg_rec_fields,
-    )
-    inner = mqmd.with_described(md, MQENC_NATIVE, ccsid, dh.FORMAT)
-    return to_transmission(inner, header + data, "", remote_q_mgr_name, msg_id=msg_id, putter=putter, ccsid=ccsid)
-
-
-def from_distribution(md: bytes, data: bytes) -> list[Copy]:
-    """The messages of a distribution list. `md` describes the MQDH (see from_transmission for what is before it).
-
-    Where the flags ask for new identifiers, MsgId is left NUL: the queue manager makes one for each.
-    """
-    found = _first(md, data, "MQDH")
-    header = dh.parse(data, order=found.order, codec=found.codec)
-    rest = data[header.length :]
-    plain = mqmd.with_described(md, *found.follows)
-    if header.flags & MQDHF_NEW_MSG_IDS:
-        plain = mqmd.with_msg_id(plain, bytes(24))
-    return [Copy(each.object_name, each.object_q_mgr_name, _own(plain, each), rest) for each in header.destinations]
-
-
-def _own(md: bytes, given: dh.Destination) -> bytes:
-    values: mqmd.Fields = {}
-    if given.msg_id is not None:
-        values["msg_id"] = given.msg_id
-    if given.correl_id is not None:
-        values["correl_id"] = given.correl_id
-    if given.group_id is not None:
-        values["group_id"] = given.group_id
-    if given.feedback is not None:
-        values["feedback"] = given.feedback
-    if given.accounting_token is not None:
-        values["accounting_token"] = given.accounting_token
-    return mqmd.patch(md, **values)

@@ -51,15 +51,3 @@ def parse(data: bytes, at: int = 0, *, order: str = "<", codec: str = "utf-8") -
 
 def _text(raw: bytes, codec: str) -> str:
     return raw.decode(codec, "surrogateescape").partition("\0")[0].rstrip(" ")
-
-
-def unwrap(data: bytes, at: int = 0) -> tuple[Xqh, bytes, int]:
-    """Header, the original descriptor as version 2, and where its data begins (an MQMDE goes into the descriptor).
-
-    For messages in our own form: little-endian, ASCII names. Foreign ones go through chain.py.
-    """
-    header = parse(data, at)
-    end = at + LENGTH
-    if header.md[mqmd.FORMAT] == mde.FORMAT:
-        return header, mde.merge(header.md, data, end), end + mde.LENGTH
-    return header, mqmd.version_2(header.md), end

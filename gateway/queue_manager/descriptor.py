@@ -158,12 +158,6 @@ def stamp(md: bytes, identifier: bytes, now: float) -> bytes:
     return md
 
 
-def read_expiry(md: bytes, now: float) -> float | None:
-    """When the message expires; Expiry is in tenths of a second, -1 never."""
-    tenths = integer(md, "expiry")
-    return now + tenths / 10 if tenths > 0 else None
-
-
 def with_remaining(md: bytes, expires: float | None, now: float) -> bytes:
     """On MQGET Expiry is what is left, never less than 1 for a message still delivered."""
     return md if expires is None else with_integer(md, "expiry", max(1, int((expires - now) * 10)))

@@ -54,8 +54,6 @@ def against_struct() -> None:
     header = struct.Struct(f"<4siiii8siii{len(RFH2) - 40}s")
     header_fields = header.unpack(RFH2)
     template = rfh2.build_template(FOLDERS[:1], "usr", dict(list(VALUES.items())[:4]), "n", format_name=b"MQSTR   ")
-    names = [("site", "string"), ("line", "i4"), ("unit", "string"), ("on", "boolean"), ("value", "r8")]
-    rows = rfh2.RowTemplate(FOLDERS[:1], "usr", names, format_name=b"MQSTR   ")
     show({
         "MQMD struct.pack": lambda: descriptor.pack(*fields),
         "MQMD template, new MsgId": lambda: head + new_id + tail,
@@ -65,7 +63,6 @@ def against_struct() -> None:
     show({
         "MQRFH2 struct.pack": lambda: header.pack(*header_fields),
         "MQRFH2 template, one of 5 varies": lambda: template.head + template.tails[77],
-        "MQRFH2 template, all 5 vary": lambda: rows.build(b"lima", 7, b"C", 1, b"21.5"),
         "MQRFH2 build from values": lambda: rfh2.build([FOLDERS[0], rfh2.folder("usr", VALUES)]),
     })  # fmt: skip
 

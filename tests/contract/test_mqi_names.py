@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mq_builders
 from embedded_rig import md, refused
 
 from gateway.mq import situations, xqh
@@ -55,7 +56,7 @@ def test_remote_queues_go_through_a_transmission_queue(mqi):
     sent = mqi.put(handle, b"data", descriptor=md(format=b"MQSTR", correl_id=b"c" * 24, priority=3, persistence=1))
     got = mqi.get(mqi.open("QM2"))
     outside = Descriptor(got.md)
-    header, inner, begin = xqh.unwrap(got.data)
+    header, inner, begin = mq_builders.unwrap_xqh(got.data)
     original = Descriptor(sent.md)
     assert (outside.format, outside.priority, outside.persistence) == (b"MQXMIT  ", 3, 1)
     assert outside.correl_id == original.msg_id != outside.msg_id

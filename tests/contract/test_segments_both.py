@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mq_segments
 import mqi_clients
 import pytest
 from ibm_rig import OBJECTS, BatchRig, BufferRig, EmbeddedRig, Rig, served
 
-from gateway.mq import grouping, mqmd
+from gateway.mq import mqmd
 from gateway.ports.batch import Puts, Stored, Takes, Unit
 from gateway.ports.sources import Claims, Incomplete
 
@@ -74,12 +75,12 @@ def put(rig: BatchRig, *messages: tuple[bytes, bytes]) -> None:
 
 def segments(data: bytes, size: int, **fields: Any) -> list[tuple[bytes, bytes]]:
     md = mqmd.build(msg_flags=1, persistence=1, **fields)
-    return grouping.segments(md, data, size, group_id=b"segments %d" % next(_groups) + bytes(10))
+    return mq_segments.segments(md, data, size, group_id=b"segments %d" % next(_groups) + bytes(10))
 
 
 def members(*datas: bytes) -> list[tuple[bytes, bytes]]:
     group = (b"group %d" % next(_groups)).ljust(24, b"\0")
-    return grouping.group([(mqmd.build(persistence=1), data) for data in datas], group)
+    return mq_segments.group([(mqmd.build(persistence=1), data) for data in datas], group)
 
 
 PLAIN = (mqmd.build(persistence=1), b"plain")
@@ -150,7 +151,9 @@ def test_a_group_is_wanted_whole(rig: BatchRig) -> None:
     """In logical order, whatever the order of arrival, in one page; with a message in segments among its own."""
     consumer = Consumer(rig, groups=True)
     one, two, three = members(b"1", b"2" * 40, b"3")
-    cut = grouping.segments(mqmd.with_number(two[0], mqmd.AT_MSG_FLAGS, 9), two[1], 16, group_id=two[0][mqmd.GROUP_ID])
+    cut = mq_segments.segments(
+        mqmd.with_number(two[0], mqmd.AT_MSG_FLAGS, 9), two[1], 16, group_id=two[0][mqmd.GROUP_ID]
+    )
     put(rig, three, cut[1], PLAIN, cut[0], one)
     assert [stored.data for stored in consumer.messages(1)] == [b"plain"]
     put(rig, *cut[2:])

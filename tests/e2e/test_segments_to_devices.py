@@ -9,10 +9,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import mq_segments
 import pytest
 from bridge_estate import BACKENDS, Estate, estate, wait
 
-from gateway.mq import dlh, grouping, mqmd, rfh2
+from gateway.mq import dlh, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.mqtt import packets as p
 from gateway.mqtt import writer
@@ -68,7 +69,7 @@ def put_all(bridge: Estate, queue: str, messages: list[tuple[bytes, bytes]]) -> 
 
 def segments(data: bytes, size: int, name: bytes, **fields: Any) -> list[tuple[bytes, bytes]]:
     md = mqmd.build(msg_flags=1, persistence=1, **fields)
-    return grouping.segments(md, data, size, group_id=name.ljust(24, b"\0"))
+    return mq_segments.segments(md, data, size, group_id=name.ljust(24, b"\0"))
 
 
 def with_site(data: bytes, name: bytes, **fields: Any) -> list[tuple[bytes, bytes]]:
@@ -182,7 +183,7 @@ def test_what_expires_in_segments_is_gone(bridge: Estate) -> None:
 
 
 def test_a_group_reaches_devices_whole_and_in_order(bridge: Estate) -> None:
-    members = grouping.group(
+    members = mq_segments.group(
         [(mqmd.build(persistence=1), b"%d" % number) for number in range(1, 5)], b"grouped".ljust(24, b"\0")
     )
     with bridge.device("pump") as pump:
@@ -203,7 +204,7 @@ def test_a_group_reaches_devices_whole_and_in_order(bridge: Estate) -> None:
 
 
 def test_groups_as_they_come(bridge: Estate) -> None:
-    members = grouping.group([(mqmd.build(persistence=1), b"%d" % n) for n in (1, 2)], b"loose".ljust(24, b"\0"))
+    members = mq_segments.group([(mqmd.build(persistence=1), b"%d" % n) for n in (1, 2)], b"loose".ljust(24, b"\0"))
     with bridge.device("pump") as pump:
         pump.subscribe("loose/#", 1)
         put_all(bridge, "LOOSE.Q", list(reversed(members)))
@@ -223,7 +224,7 @@ def test_a_gateway_that_is_killed_leaves_no_half_of_anything(bridge: Estate) -> 
     for number in range(count):
         put_all(bridge, "PARTS.Q", with_site(b"%d " % number * 9_000, b"kill %d" % number))
         pair = [(mqmd.build(persistence=1), b"%d-%d" % (number, at)) for at in range(2)]
-        put_all(bridge, "GROUPS.Q", grouping.group(pair, b"kill %d" % number + bytes(24 - 5 - len(str(number)))))
+        put_all(bridge, "GROUPS.Q", mq_segments.group(pair, b"kill %d" % number + bytes(24 - 5 - len(str(number)))))
         expected += [b"%d " % number * 9_000, *[data for _, data in pair]]
         if number % (count // kills) == 6:
             time.sleep(random.Random(number).random() / 20)
@@ -243,7 +244,7 @@ def test_headers_are_told_and_taken_off(bridge: Estate) -> None:
     header = dlh.build(2053, "SOME.Q", "QM9", inner, put_date="20260101", put_time="12000000")
     for body, group in ((b"short", b""), (b"long" * 40_000, b"chain")):
         md = mqmd.build(format="MQDEAD", encoding=546, coded_char_set_id=1208, persistence=1, msg_flags=1)
-        parts = grouping.segments(md, header + body, 65_536, group_id=group.ljust(24, b"\0"))
+        parts = mq_segments.segments(md, header + body, 65_536, group_id=group.ljust(24, b"\0"))
         with bridge.device("pump") as pump:
             pump.subscribe("loose/#", 1)
             put_all(bridge, "LOOSE.Q", parts)

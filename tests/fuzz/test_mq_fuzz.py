@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies_mq import messages
 
 from gateway.errors import HeaderError, MQError
-from gateway.mq import chain, conversion, dh, jms, mqmd, pcf, propctl, properties, rfh, rfh2, situations
+from gateway.mq import chain, conversion, dh, mqmd, pcf, propctl, properties, rfh, rfh2, situations
 from gateway.mq.header import STRUCTURE_OF_FORMAT
 from gateway.mq.rfh2_folder import parse_folder
 
@@ -70,16 +70,15 @@ def test_convert_never_fails(message, target):
 
 
 @given(spoiled())
-def test_properties_and_jms(message):
+def test_properties(message):
     with contextlib.suppress(MQError, HeaderError):
         properties.properties_of(*message)
         propctl.as_got(*message, options=0x4000000)
-        jms.view(*message)
 
 
 @given(spoiled())
 def test_situations(message):
-    for undo in (situations.from_transmission, situations.from_dead_letter, situations.from_distribution):
+    for undo in (situations.from_transmission, situations.from_dead_letter):
         with contextlib.suppress(HeaderError):
             undo(*message)
     situations.absorb_extension(*message)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
+from random import Random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.bridge import outbound
 from gateway.bridge.inbound import Origin, plan
 from gateway.bridge.mqtt5 import RESERVED, USER_PROPERTY, escape_name, from_properties, to_properties, unescape_name
 from gateway.errors import Refused
-from gateway.mq import mqmd, rfh2
+from gateway.mq import mqmd, property_names, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.mqtt import properties as prop
 from gateway.mqtt.topics import name_error
@@ -22,9 +23,11 @@ from gateway.rules.parse import parse_mappings
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 NASTY = st.sampled_from(
-    ["", "JMSType", "and", "NULL", "a", "a.b", "a:b", "_x_", "_x41_", "a_xR2_", "_xR2_", "1", "x y", "é"]
-)
-PAIRS = st.lists(st.tuples(st.one_of(NASTY, TEXT), TEXT), max_size=8)
+    ["", "JMSType", "and", "NULL", "a", "a.b", "a:b", "_x", "_x_", "__x_2", "_x41_", "_x0041_", "a_xR2_", "_xR2_",
+     "x_2", "1", "1a", "_", " ", "x y", "é", "like", "Root", "𝒳"]
+)  # fmt: skip
+NAMES = st.one_of(NASTY, TEXT, st.lists(NASTY, max_size=3).map("".join))
+PAIRS = st.lists(st.tuples(NAMES, st.one_of(TEXT, NASTY)), max_size=8)
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 MAPPINGS = parse_mappings(
     [("m", "to_mq: [{name: a, topic: '#', queue: Q}]\nto_mqtt: [{name: b, queue: Q, topic: 'x/{mqps.Top}'}]\n")]
@@ -32,24 +35,34 @@ MAPPINGS = parse_mappings(
 TABLE = compile_mappings(MAPPINGS)
 
 
-@given(st.one_of(NASTY, TEXT))
+@given(NAMES)
+@example("x" * 5000)
 def test_any_name_becomes_one_that_mq_takes_and_comes_back(name):
     escaped = escape_name(name)
     assert NAME.match(escaped)
     assert escaped.upper() not in RESERVED
     assert not escaped.upper().startswith("JMS")
     assert unescape_name(escaped) == name
+    if len(escaped) <= property_names.MAX_NAME_LENGTH:
+        property_names.check(escaped)
 
 
-@given(PAIRS, st.sets(st.sampled_from(["a", "site"])))
-def test_user_properties_come_back_with_names_repeats_and_order(pairs, taken):
+@given(NAMES, NAMES)
+def test_different_names_stay_different(one, other):
+    assert (escape_name(one) == escape_name(other)) == (one == other)
+
+
+@given(PAIRS, st.sets(st.sampled_from(["a", "site"])), st.randoms())
+@example([("a", "1"), ("b", "2"), ("a", ""), ("a_xR2_", "3"), ("", ""), ("", "x")], set(), Random(1))
+def test_user_properties_come_back_with_names_repeats_and_order(pairs, taken, random):
     properties, order = to_properties(pairs, taken)
     names = [name for name, _ in properties]
     assert len(set(names)) == len(names)
     assert not set(names) & taken
     assert from_properties(properties, order) == pairs
     if order:
-        assert from_properties(sorted(properties), order) == pairs
+        random.shuffle(properties)
+        assert from_properties(properties, order) == pairs
 
 
 TOPICS = st.text(st.characters(codec="utf-8", exclude_characters="\0+#"), min_size=1, max_size=20).filter(

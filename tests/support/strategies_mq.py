@@ -1,8 +1,9 @@
 """Hypothesis strategies of MQ structures: any header with any values, chains, PCF, folders."""
 
+import mq_builders
 from hypothesis import strategies as st
 
-from gateway.mq import dh, header, layout, mqmd, pcf, rfh, rfh2
+from gateway.mq import dh, header, layout, mqmd, pcf, rfh2
 from gateway.mq.header import FORMAT_OF_STRUCTURE
 from gateway.mq.rfh2_folder import Typed, folder
 
@@ -43,7 +44,7 @@ def headers(draw, place, following):
         return kind, "RFH ".encode(codec) + raw[4:20] + form.decode().encode(codec) + raw[28:]
     if kind == "MQRFH":
         pairs = draw(st.lists(st.tuples(NAMES, st.text("ab \"'", max_size=6)), max_size=3))
-        return kind, rfh.build(pairs, order=order, codec=codec, **said)
+        return kind, mq_builders.rfh(pairs, order=order, codec=codec, **said)
     if kind == "MQDH":
         raw = dh.build(
             draw(st.lists(destinations(), max_size=3)), put_msg_rec_fields=draw(st.integers(0, 31)), order=order, **said

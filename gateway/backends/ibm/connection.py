@@ -393,8 +393,3 @@ def messages_of(token: Token) -> int:
     """How many messages of a unit of work it takes to remove this one."""
     whole = isinstance(token, bytes) and len(token) == WHOLE_LENGTH
     return int.from_bytes(token[28:], "big") if whole else 1  # type: ignore[index]
-
-
-def total_rows(puts: Sequence[Puts]) -> int:
-    """How many messages these runs hold."""
-    return sum(len(run.heads) for run in puts)

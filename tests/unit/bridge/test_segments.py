@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import mq_segments
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bridge.segments import is_further, segments
 from gateway.errors import Refused
-from gateway.mq import grouping, mqmd, rfh2
+from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.rules.feedback import Feedback
 
@@ -61,7 +62,7 @@ def test_all_agree_in_what_a_queue_manager_compares():
     header = rfh2.build([folder("usr", {"a": "1"})], format_name=b"MQSTR   ", coded_char_set_id=500)
     made = [mqmd.unpack(head) for head, _ in segments(MD + header, bytes(1000), 256, b"u")]
     assert {(one.coded_char_set_id, one.encoding) for one in made} == {(1208, 546)}
-    assert mqmd.unpack(grouping.complete(segments(MD + header, bytes(1000), 256, b"u"))[0]).msg_flags == 0
+    assert mqmd.unpack(mq_segments.complete(segments(MD + header, bytes(1000), 256, b"u"))[0]).msg_flags == 0
 
 
 def test_equal_messages_are_groups_of_their_own():

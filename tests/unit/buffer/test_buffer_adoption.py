@@ -26,7 +26,7 @@ def rig() -> Rig:
                 puts("MQGATE.SESSIONS", b"session", key=b"s" * 20),
                 puts("MQGATE.STAGED", b"first", b"second", key=b"s" * 20),
                 Puts("MQGATE.OUT", key=b"s" * 20, priority=0, heads=[HEAD], bodies=[b"later"]),
-                Puts("MQGATE.OUT", key=b"s" * 20, priority=9, heads=[mqmd.with_priority(HEAD, 9)], bodies=[b"sooner"]),
+                Puts("MQGATE.OUT", key=b"s" * 20, priority=9, heads=[mqmd.patch(HEAD, priority=9)], bodies=[b"sooner"]),
             ]
         )
     )

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 
+import mq_segments
 import pytest
 from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
 
@@ -17,7 +18,7 @@ from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
 from gateway.backends.ibm.examining import STATE_QUEUES as ALL_STATE_QUEUES
 from gateway.broker.publish.route import Policy
 from gateway.errors import MQError
-from gateway.mq import dlh, grouping, mqmd
+from gateway.mq import dlh, mqmd
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
 from gateway.ports.state_queues import GATEWAYS, MARKERS, SUBSCRIPTIONS
 
@@ -452,7 +453,7 @@ def test_what_is_too_long_is_segmented_while_draining(rig: Rig, then: str, kille
     assert len(groups) == 2
     for group in groups:
         parts = [(stored.md, stored.data) for stored in found if stored.md[mqmd.GROUP_ID] == group]
-        assert grouping.complete(parts)[1] == long
+        assert mq_segments.complete(parts)[1] == long
     assert rig.counters.spool_drained_messages == 4
     assert not any(rig.counters.dlq_messages.values())
     assert rig.queue_manager.state == "connected"

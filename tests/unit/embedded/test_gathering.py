@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 
+import mq_segments
 import pytest
 from embedded_rig import SMALL
 from schedulers import ManualScheduler
 
-from gateway.mq import grouping, mqmd
+from gateway.mq import mqmd
 from gateway.ports.batch import Outcome, Puts, Stored, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 from gateway.ports.sources import MAX_GROUP, Gathers
@@ -52,12 +53,12 @@ def rig(request, tmp_path):
 
 def segments(data, size=16, group=GROUP, **fields):
     md = mqmd.build(msg_flags=1, persistence=1, **fields)
-    return grouping.segments(md, data, size, group_id=group)
+    return mq_segments.segments(md, data, size, group_id=group)
 
 
 def members(count, group=GROUP, **fields):
     messages = [(mqmd.build(persistence=1, **fields), b"%d" % number) for number in range(1, count + 1)]
-    return grouping.group(messages, group)
+    return mq_segments.group(messages, group)
 
 
 PLAIN = (mqmd.build(persistence=1), b"plain")
@@ -177,7 +178,7 @@ def test_groups_come_as_they_come_unless_they_are_wanted_whole(rig):
 def test_groups_of_different_priority_with_segments_in_them(rig):
     rig.manager.gather("A", groups=True)
     one, two, three = members(3)
-    cut = grouping.segments(mqmd.with_number(two[0], mqmd.AT_MSG_FLAGS, 9), b"s" * 40, 16, group_id=GROUP)
+    cut = mq_segments.segments(mqmd.with_number(two[0], mqmd.AT_MSG_FLAGS, 9), b"s" * 40, 16, group_id=GROUP)
     other = members(2, b"another".ljust(24, b"\0"))
     rig.put(three, *reversed(cut), other[0])
     rig.put(one, other[1], priority=5)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import mq_builders
 import pytest
 from embedded_rig import SMALL, md, refused
 from schedulers import ManualScheduler
 
-from gateway.mq import xqh
 from gateway.ports.batch import Moves, Moving, Outcome, Puts, Replace, Takes, Unit
 from gateway.ports.mqi import GetOptions, ObjectDescriptor
 from gateway.queue_manager.embedded import EmbeddedQueueManager
@@ -172,7 +172,7 @@ def test_aliases_remote_queues_and_topics(rig):
     found = rig.queue_manager.fetch("A", b"", 5)
     assert [one.data[-1:] for one in found] == [b"1", b"3"]
     sent = rig.queue_manager.fetch("QM2", b"", 5)[0]
-    header, md_inside, begin = xqh.unwrap(sent.data)
+    header, md_inside, begin = mq_builders.unwrap_xqh(sent.data)
     assert (header.remote_q_name, header.remote_q_mgr_name, sent.data[begin:]) == ("THERE", "QM2", b"2")
     assert md_inside[48:52] == b"AMQ "
     assert rig.commit(Unit(puts=[Puts("X", "NOWHERE", heads=[md()], bodies=[b""])])).failures[0].reason == 2087

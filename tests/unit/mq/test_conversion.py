@@ -1,8 +1,9 @@
 """MQGMO_CONVERT: bytes before and after, reasons, and there and back for every header."""
 
+import mq_builders
 import pytest
 
-from gateway.mq import chain, dh, dlh, header, layout, mqmd, pcf, rfh, rfh2, rmh, situations
+from gateway.mq import chain, dh, dlh, header, layout, mqmd, pcf, rfh2, rmh, situations
 from gateway.mq.conversion import convert
 from gateway.mq.header import FORMAT_OF_STRUCTURE
 from gateway.mq.message_context import Putter
@@ -87,9 +88,11 @@ def _everything(encoding, ccsid, order, codec):
         build("MQCIH", "MQIMS", Facility=b"\2" * 8, Function="ABCD", OutputDataLength=9),
         build("MQIIH", "MQHWIH", TranState="A"),
         build("MQWIH", "MQHREF", ServiceName="S", MsgToken=b"\3" * 16),
-        rmh.build(names, {**said, "Format": "MQHEPCF", "ObjectInstanceId": b"\4" * 24}, order=order, charset=codec),
+        mq_builders.rmh(
+            names, {**said, "Format": "MQHEPCF", "ObjectInstanceId": b"\4" * 24}, order=order, charset=codec
+        ),
         build("MQEPH", "MQHRF", b"".join(pcf.build_parameter(each, order=order) for each in parameters), PCFHeader=cfh),
-        rfh.build([("n", "ä b")], format_name=b"MQHRF2", order=order, codec=codec, **described),
+        mq_builders.rfh([("n", "ä b")], format_name=b"MQHRF2", order=order, codec=codec, **described),
         rfh2.build(
             [rfh2.folder("usr", {"ñ": "€"})], name_value_ccsid=1200, format_name=b"MQSTR", order=order, **described
         ),

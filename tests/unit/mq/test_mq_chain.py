@@ -2,6 +2,7 @@
 
 import json
 
+import mq_builders
 import pytest
 
 from gateway.errors import HeaderError
@@ -37,7 +38,7 @@ def test_dead_letter_transmission_extension_folders():
 def test_unwrap_gives_back_the_original():
     original, data = _message()
     wrapped = xqh.build("REMOTE.Q", "QM2", original) + data
-    header, md, at = xqh.unwrap(wrapped)
+    header, md, at = mq_builders.unwrap_xqh(wrapped)
     assert (header.remote_q_name, header.remote_q_mgr_name) == ("REMOTE.Q", "QM2")
     assert md == original
     assert wrapped[at:] == data

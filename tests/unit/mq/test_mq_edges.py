@@ -1,16 +1,15 @@
 """What is refused and what is tolerated, structure by structure."""
 
+import mq_builders
 import pytest
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import (
-    addressing,
     ccsid,
     chain,
     dh,
     dlh,
     header,
-    jms,
     layout,
     mde,
     mqmd,
@@ -19,8 +18,6 @@ from gateway.mq import (
     properties,
     rfh,
     rfh2,
-    situations,
-    user_properties,
     xqh,
 )
 from gateway.mq.conversion import convert
@@ -100,12 +97,6 @@ def test_parameters_that_end_early():
         pcf_span.parameters_end(pcf.build_parameter(pcf.string(1, "x" * 28)), 0, 2, "<", "MQCFH", 0)
 
 
-def test_numbers_in_the_jms_folder_that_are_none():
-    folder = "<jms><Tms>soon</Tms><Exp dt='i8'>5</Exp></jms>"
-    seen = jms.view(RFH2_MD, rfh2.build([folder]))
-    assert (seen.headers["JMSTimestamp"], seen.headers["JMSExpiration"]) == (0, 5)
-
-
 def test_folders_in_another_character_set():
     raw = rfh2.build(["<usr><a>1</a></usr>"])
     with pytest.raises(HeaderError, match="not in CCSID 1208"):
@@ -145,13 +136,6 @@ def test_descriptor_properties_of_a_wrong_type():
     assert refused.value.reason == 2473
 
 
-def test_other_types_among_user_properties():
-    found = user_properties.decode(
-        [properties.new("a", True), properties.new("b", None), properties.new("c", 1.5), properties.new("_x_7", "odd")]
-    )
-    assert found == [("a", "true"), ("b", ""), ("c", "1.5"), ("_x_7", "odd")]
-
-
 def test_words_for_damaged_things():
     data = rfh2.build(["<usr><a dt='i4'>x</a><g><b>1</b></g></usr>", "<usr>"], format_name=b"MQSTR   ") + b"x" * 50
     words = chain.describe(RFH2_MD, data, body_limit=10)
@@ -160,7 +144,7 @@ def test_words_for_damaged_things():
     assert folders[0]["elements"][1]["elements"] == [{"name": "b", "value": "1"}]
     assert "not a folder" in folders[1]["problem"]
     assert words["body"]["shown"] == 10
-    broken = rfh.build([("a", "b")])[:32] + b"odd "
+    broken = mq_builders.rfh([("a", "b")])[:32] + b"odd "
     assert "has no value" in chain.describe(mqmd.build(format="MQHRF"), broken)["headers"][0]["problem"]
     marked = rfh2.build(["<x content='properties'/>"])
     assert chain.describe(RFH2_MD, marked)["headers"][0]["folders"][0]["attributes"] == {"content": "properties"}
@@ -190,15 +174,10 @@ def test_a_header_cut_in_its_first_bytes():
         chain.walk(mqmd.build(format="MQCICS"), header.build("MQCIH", {"StrucLength": 100}))
 
 
-def test_transmission_queue_addresses_need_a_transmission_header():
-    with pytest.raises(HeaderError, match="not from a transmission queue"):
-        addressing.through_alias(mqmd.build(), b"", {})
-
-
 def test_distribution_records_may_carry_correlation_and_accounting():
     one = dh.Destination("Q", "", correl_id=b"c" * 24, feedback=7, accounting_token=b"t" * 32)
     raw = dh.build([one], encoding=546, coded_char_set_id=1208, format_name=b"", put_msg_rec_fields=2 | 8 | 16)
-    made = mqmd.unpack(situations.from_distribution(mqmd.build(format="MQHDIST"), raw)[0].md)
+    [made] = dh.parse(raw).destinations
     assert (made.correl_id, made.feedback, made.accounting_token) == (b"c" * 24, 7, b"t" * 32)
 
 
@@ -225,7 +204,7 @@ def test_padding_of_parameters_is_not_kept_in_conversion():
 def test_reference_names_that_grow():
     from gateway.mq import rmh
 
-    raw = rmh.build(rmh.Names(b"", "\xe4".encode("latin-1"), b"", b""), {})
+    raw = mq_builders.rmh(rmh.Names(b"", "\xe4".encode("latin-1"), b"", b""), {})
     md = mqmd.build(format="MQHREF", coded_char_set_id=819)
     assert convert(md, raw, ccsid=1208).reason == 2190
 

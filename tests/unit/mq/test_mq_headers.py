@@ -2,6 +2,7 @@
 
 import json
 
+import mq_builders
 import pytest
 
 from gateway.errors import HeaderError
@@ -81,7 +82,7 @@ def test_distribution_records_outside(name, value):
 @pytest.mark.parametrize(("order", "encoding", "ccsid", "codec"), PLACES)
 def test_rules_and_formatting_header(order, encoding, ccsid, codec):
     pairs = (("MQPSCommand", "Publish"), ("MQPSTopic", 'a "quoted" topic'), ("Empty", ""))
-    raw = rfh.build(pairs, order=order, codec=codec, format_name=b"MQHRF2")
+    raw = mq_builders.rfh(pairs, order=order, codec=codec, format_name=b"MQHRF2")
     assert rfh.parse(raw, order=order, codec=codec).pairs == pairs
     folders = rfh2.build([rfh2.folder("psc", {"Command": "Publish"})], format_name=b"MQSTR")
     assert len(raw) % 4 == 0
@@ -101,7 +102,7 @@ def test_the_version_tells_the_two_formatting_headers_apart():
 
 def test_reference_header():
     names = rmh.Names(b"SRC", b"/tmp/file", b"", b"target")
-    raw = rmh.build(names, {"ObjectType": "FLATFILE", "DataLogicalLength": 10}, order=">")
+    raw = mq_builders.rmh(names, {"ObjectType": "FLATFILE", "DataLogicalLength": 10}, order=">")
     found = chain.walk(_md("MQRMH", 273, 819), raw).headers[0]
     assert rmh.parse(found.raw, found.values) == names
     assert len(raw) % 4 == 0
@@ -188,9 +189,9 @@ def test_trigger_message():
 
 def test_variable_parts_in_words():
     raws = {
-        "MQRFH": rfh.build([("a", "b c")]),
+        "MQRFH": mq_builders.rfh([("a", "b c")]),
         "MQDH": dh.build(DESTINATIONS, encoding=546, coded_char_set_id=1208, format_name=b"", put_msg_rec_fields=1),
-        "MQRMH": rmh.build(rmh.Names(b"env", b"name", b"", b""), {}),
+        "MQRMH": mq_builders.rmh(rmh.Names(b"env", b"name", b"", b""), {}),
         "MQCFH": pcf.build(pcf.Message(parameters=PARAMETERS)),
         "MQCIH": header.build("MQCIH", {}, tail=b"\1\2"),
     }
@@ -250,7 +251,7 @@ def test_editing_a_transmission_header_changes_the_embedded_descriptor():
     md, data = mqmd.build(format="MQXMIT", coded_char_set_id=1208), xqh.build("Q", "M", inner) + b"x"
     md, data = chain.insert(md, data, 1, "MQRFH2")
     assert [each.name for each in chain.walk(md, data)] == ["MQXQH", "MQRFH2"]
-    assert xqh.unwrap(data)[1] == mqmd.with_format(inner, b"MQHRF2  ")
+    assert mq_builders.unwrap_xqh(data)[1] == mqmd.with_format(inner, b"MQHRF2  ")
 
 
 @pytest.mark.parametrize(

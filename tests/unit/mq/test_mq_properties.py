@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.errors import MQError
-from gateway.mq import chain, constants, mqmd, propctl, properties, property_names, rfh2, user_properties
+from gateway.mq import chain, constants, mqmd, propctl, properties, property_names, rfh2
 from gateway.mq.properties import Property, new, properties_of, with_properties
 from gateway.mq.rfh2_folder import Typed
 
@@ -223,9 +223,3 @@ def test_copy_options(into, names):
         new("e", 1, copy=0),
     ]
     assert "".join(each.name for each in properties.copied(found, into)) == names
-
-
-def test_user_properties_do_not_replace_names_that_are_taken():
-    made = user_properties.encode([("site", "x"), ("b", "y")], taken=["site"])
-    assert [each.name for each in made[:2]] == ["site__x_2", "b"]
-    assert user_properties.decode(made) == [("site", "x"), ("b", "y")]

@@ -1,24 +1,21 @@
-"""The four situations and five modifications, undone and compared; reports and replies."""
+"""Transmission queues, dead letters, extensions, context and segments: made, undone and compared."""
 
+import mq_builders
+import mq_segments
 import pytest
 
 from gateway.errors import HeaderError, MQError
 from gateway.mq import (
-    addressing,
     chain,
     constants,
-    dh,
-    grouping,
     header,
     layout,
     message_context,
     mqmd,
-    reports,
     rfh2,
     situations,
     xqh,
 )
-from gateway.mq.addressing import Remote
 from gateway.mq.message_context import Putter
 from gateway.mq.properties import new
 
@@ -93,33 +90,6 @@ def test_dead_letter_is_cut_to_the_queue():
         situations.to_dead_letter(ORIGINAL, DATA, 2030, "Q", "QM2", putter=QMGR, max_length=100)
 
 
-@pytest.mark.parametrize("flags", [0, 1])
-def test_distribution_list_and_back(flags):
-    destinations = [
-        dh.Destination("Q1", "QM1", msg_id=b"1" * 24, group_id=b"g" * 24),
-        dh.Destination("Q2", "QM1", msg_id=b"2" * 24),
-    ]
-    md, data = situations.to_distribution(
-        ORIGINAL, DATA, destinations, "QM1", put_msg_rec_fields=1 | 4, msg_id=b"n" * 24, putter=QMGR, flags=flags
-    )
-    assert [each.name for each in chain.walk(md, data)] == ["MQXQH", "MQDH", "MQRFH2"]
-    arrived = situations.from_transmission(md, data)
-    copies = situations.from_distribution(arrived.md, arrived.data)
-    assert [each[:2] for each in copies] == [("Q1", "QM1"), ("Q2", "QM1")]
-    assert all(each.data == DATA for each in copies)
-    assert copies[0].md == mqmd.patch(ORIGINAL, msg_id=b"1" * 24, group_id=b"g" * 24)
-    assert copies[1].md[mqmd.MSG_ID] == b"2" * 24
-
-
-def test_distribution_list_without_records_keeps_or_renews_identifiers():
-    for flags, msg_id in ((0, b"m" * 24), (1, bytes(24))):
-        raw = dh.build(
-            [dh.Destination("Q", "")], encoding=546, coded_char_set_id=1208, format_name=b"MQSTR", flags=flags
-        )
-        md = mqmd.build(format="MQHDIST", coded_char_set_id=1208, msg_id=b"m" * 24)
-        assert situations.from_distribution(md, raw + b"x")[0].md[mqmd.MSG_ID] == msg_id
-
-
 def test_an_extension_behind_version_2_fields_is_data():
     md = mqmd.patch(mqmd.build(format="MQHMDE", coded_char_set_id=1208), msg_flags=8)
     raw = header.build("MQMDE", {"MsgSeqNumber": 5})
@@ -127,10 +97,10 @@ def test_an_extension_behind_version_2_fields_is_data():
 
 
 def test_version_1_getters_see_the_extension():
-    md, data = situations.with_extension(GROUPED, DATA)
+    md, data = mq_builders.with_extension(GROUPED, DATA)
     assert [each.name for each in chain.walk(md, data)] == ["MQMDE", "MQRFH2"]
     assert situations.absorb_extension(mqmd.version_1(md), data) == (GROUPED, DATA)
-    assert situations.with_extension(ORIGINAL, DATA) == (ORIGINAL, DATA)
+    assert mq_builders.with_extension(ORIGINAL, DATA) == (ORIGINAL, DATA)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -149,50 +119,6 @@ def test_extension_of_another_platform(order):
 def test_an_extension_that_is_not_valid_is_data(raw):
     md = mqmd.build(format="MQHMDE")
     assert situations.absorb_extension(md, raw) == (md, raw)
-
-
-ALIASES = {
-    "FAR": Remote("", "QM9", "XQ9"),
-    "FARTHER": Remote("", "FAR"),
-    "REMOTE.Q": Remote("Q", "QM9"),
-    "LOOP": Remote("", "LOOP2"),
-    "LOOP2": Remote("", "LOOP"),
-}
-
-
-@pytest.mark.parametrize(
-    ("manager", "route"),
-    [
-        ("FAR", ("Q", "QM9", "XQ9")),
-        ("FARTHER", ("Q", "QM9", "XQ9")),
-        ("QM2", ("Q", "QM2", "")),
-        ("REMOTE.Q", ("Q", "REMOTE.Q", "")),
-    ],
-)
-def test_queue_manager_aliases(manager, route):
-    md, data = situations.to_transmission(ORIGINAL, DATA, "Q", manager, msg_id=b"n" * 24, putter=QMGR)
-    changed, found = addressing.through_alias(md, data, ALIASES)
-    assert found == route
-    assert situations.from_transmission(md, changed) == (*route[:2], ORIGINAL, DATA)
-
-
-def test_aliases_in_a_circle_end():
-    assert addressing.resolved("Q", "LOOP", ALIASES).queue_manager in {"LOOP", "LOOP2"}
-
-
-@pytest.mark.parametrize(
-    ("given", "left"),
-    [
-        (("R", ""), ("R", "QM1")),
-        (("R", "QM5"), ("R", "QM5")),
-        (("", ""), ("", "")),
-        (("REMOTE.Q", ""), ("Q", "QM9")),
-        (("FAR", ""), ("FAR", "QM9")),
-    ],
-)
-def test_reply_address(given, left):
-    md = addressing.with_reply_address(mqmd.with_reply_to(ORIGINAL, *given), "QM1", ALIASES)
-    assert md == mqmd.with_reply_to(ORIGINAL, *left)
 
 
 GOT = mqmd.build(user_identifier="got", accounting_token=b"t" * 32, put_appl_name="gotapp", appl_origin_data="O")
@@ -228,26 +154,26 @@ ALLOWED = mqmd.build(msg_flags=1, msg_id=b"m" * 24)
 @pytest.mark.parametrize("length", [1, 32, 33, 100])
 def test_segments_are_put_together_again(length):
     data = bytes(range(length))
-    parts = grouping.segments(ALLOWED, data, 32, group_id=b"g" * 24)
+    parts = mq_segments.segments(ALLOWED, data, 32, group_id=b"g" * 24)
     assert [len(part) for _, part in parts] == [32] * ((length - 1) // 32) + [(length - 1) % 32 + 1]
     if len(parts) > 1:
         assert [mqmd.number(md, mqmd.AT_OFFSET) for md, _ in parts] == [32 * n for n in range(len(parts))]
         assert [mqmd.number(md, mqmd.AT_MSG_FLAGS) for md, _ in parts] == [3] * (len(parts) - 1) + [7]
-        assert all(grouping.is_segment(md) for md, _ in parts)
-        assert grouping.complete(parts[::-1]) == (ALLOWED, data)
+        assert all(mq_segments.is_segment(md) for md, _ in parts)
+        assert mq_segments.complete(parts[::-1]) == (ALLOWED, data)
 
 
 def test_segments_are_cut_again():
-    parts = grouping.segments(ALLOWED, bytes(100), 64, group_id=b"g" * 24)
-    finer = [piece for md, data in parts for piece in grouping.segments(md, data, 16, group_id=b"h" * 24)]
+    parts = mq_segments.segments(ALLOWED, bytes(100), 64, group_id=b"g" * 24)
+    finer = [piece for md, data in parts for piece in mq_segments.segments(md, data, 16, group_id=b"h" * 24)]
     assert [mqmd.number(md, mqmd.AT_MSG_FLAGS) for md, _ in finer] == [3] * 6 + [7]
-    assert grouping.complete(finer) == (ALLOWED, bytes(100))
+    assert mq_segments.complete(finer) == (ALLOWED, bytes(100))
 
 
 def test_what_may_not_be_cut():
     for md, size in ((ORIGINAL, 32), (ALLOWED, 15)):
         with pytest.raises(MQError) as refused:
-            grouping.segments(md, bytes(100), size, group_id=b"g" * 24)
+            mq_segments.segments(md, bytes(100), size, group_id=b"g" * 24)
         assert refused.value.reason == 2030
 
 
@@ -262,52 +188,17 @@ def test_what_may_not_be_cut():
 )  # fmt: skip
 def test_segments_that_do_not_fit(spoil, reason):
     with pytest.raises(MQError) as refused:
-        grouping.complete(spoil(grouping.segments(ALLOWED, bytes(100), 32, group_id=b"g" * 24)))
+        mq_segments.complete(spoil(mq_segments.segments(ALLOWED, bytes(100), 32, group_id=b"g" * 24)))
     assert refused.value.reason == reason
 
 
 def test_groups():
-    made = grouping.group([(ALLOWED, b"1"), (ALLOWED, b"2"), (ALLOWED, b"3")], b"g" * 24)
+    made = mq_segments.group([(ALLOWED, b"1"), (ALLOWED, b"2"), (ALLOWED, b"3")], b"g" * 24)
     assert [(mqmd.number(md, mqmd.AT_MSG_SEQ_NUMBER), mqmd.number(md, mqmd.AT_MSG_FLAGS)) for md, _ in made] == [
         (1, 9),
         (2, 9),
         (3, 25),
     ]
-
-
-@pytest.mark.parametrize(
-    ("report", "msg_id", "correl_id"),
-    [(0, bytes(24), b"m" * 24), (128, b"m" * 24, b"m" * 24), (64, bytes(24), b"c" * 24), (192, b"m" * 24, b"c" * 24)],
-)
-def test_identifiers_of_answers(report, msg_id, correl_id):
-    found = mqmd.unpack(reports.reply(mqmd.patch(ORIGINAL, report=report)))
-    assert (found.msg_type, found.msg_id, found.correl_id) == (2, msg_id, correl_id)
-    assert (found.persistence, found.priority, found.expiry, found.report) == (1, 7, -1, 0)
-
-
-def test_discard_and_expiry_are_passed():
-    found = mqmd.unpack(reports.reply(mqmd.patch(ORIGINAL, report=0x4000 | 0x8000000 | 256)))
-    assert (found.expiry, found.report) == (500, 0x8000000)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("exception", (0x1000000, 0x3000000, 0x7000000)),
-        ("expiration", (0x200000, 0x600000, 0xE00000)),
-        ("coa", (256, 768, 1792)),
-        ("cod", (2048, 0x1800, 0x3800)),
-    ],
-)
-def test_reports_carry_the_data_asked_for(kind, options):
-    long = bytes(300)
-    for option, length in zip(options, (0, 100, 300), strict=True):
-        md, data = reports.report(mqmd.patch(ORIGINAL, report=option), long, kind, 259)
-        found = mqmd.unpack(md)
-        assert reports.wants(mqmd.patch(ORIGINAL, report=option), kind)
-        assert (found.msg_type, found.feedback, len(data)) == (4, 259, length)
-        assert chain.described_by(md) == chain.described_by(ORIGINAL)
-    assert not reports.wants(mqmd.build(), kind)
 
 
 def test_names_too_long():

@@ -61,11 +61,7 @@ def test_values_come_back():
         (lambda md: mqmd.with_msg_id(md, b"1" * 24), {"msg_id": b"1" * 24}),
         (lambda md: mqmd.with_correl_id(md, b"1" * 24), {"correl_id": b"1" * 24}),
         (lambda md: mqmd.with_expiry(md, 7), {"expiry": 7}),
-        (lambda md: mqmd.with_priority(md, 7), {"priority": 7}),
         (lambda md: mqmd.with_persistence(md, 1), {"persistence": 1}),
-        (lambda md: mqmd.with_backout_count(md, 3), {"backout_count": 3}),
-        (lambda md: mqmd.with_put_time(md, b"20260102", b"03040506"), {"put_date": "20260102", "put_time": "03040506"}),
-        (lambda md: mqmd.with_reply_to(md, "Q", "M"), {"reply_to_q": "Q", "reply_to_q_mgr": "M"}),
         (lambda md: mqmd.with_number(md, mqmd.AT_REPORT, 5), {"report": 5}),
         (
             lambda md: mqmd.with_described(md, 273, 500, b"MQSTR   "),

@@ -124,14 +124,6 @@ def test_template_varies_one_number_in_a_fixed_length():
         made.tails[10**9]
 
 
-def test_rows_are_ordinary_headers():
-    constant = [rfh2.folder("mcd", {"Msd": "jms_bytes"})]
-    rows = rfh2.RowTemplate(constant, "usr", [("site", "string"), ("line", "i4"), ("on", "boolean")])
-    for site, line in (("lima", 7), ("", -1), ("100%", 12345)):
-        expected = rfh2.build([*constant, rfh2.folder("usr", {"site": site, "line": line, "on": True})])
-        assert rows.build(escape(site).encode(), line, 1) == expected
-
-
 @pytest.mark.parametrize("length", [0, 35, 37, 1000, -1])
 def test_wrong_lengths(length):
     raw = bytearray(rfh2.build([]))
