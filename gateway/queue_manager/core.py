@@ -1,7 +1,7 @@
-"""What every verb of the embedded queue manager shares: objects, queues, store, clock, lock. One instance a queue
-manager.
+"""What every part of the embedded queue manager shares: objects, queues, store, clock and lock. One instance for each
+queue manager.
 
-Whoever enters holds the lock; what has to be called back (waiters, consumers) is called after it has been given up.
+Between `enter` and `leave` a thread holds the lock; callbacks (waiting gets, consumers) run after it has been released.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from gateway.queue_manager.store.storage import MessageStore
 from gateway.queue_manager.store.unit import StoreUnit
 
 CROWD_SECONDS = 0.02
-"""Commits of two threads closer together than this are better off in one frame."""
+"""Commits of different threads within this time of one another share a frame."""
 LEAVING = "leaving"
-"""The owner of messages that a frame on its way takes."""
+"""The owner of messages that are taken by a frame being written."""
 OBJECT_STATE = b"object/"
 """Prefix of the store's state records that hold definitions."""
 
 
 class _Entry:
-    """`with core.entered()`: one object for all, as it holds nothing of its own."""
+    """The context manager of `with core.entered()`. It has no state of its own, so that one serves all."""
 
     __slots__ = ("_core",)
 
@@ -47,7 +47,7 @@ class _Entry:
 
 
 class Core:
-    """See the module."""
+    """Objects, queues, store, clock and lock of one queue manager."""
 
     def __init__(self, name: str, store: MessageStore, scheduler: Scheduler) -> None:
         self.name = name
@@ -65,12 +65,12 @@ class Core:
         self.closed = False
         self.on_installed: list[Callable[[Definition], None]] = []
         self.on_arrivals: list[Callable[[LocalQueue, StoreUnit], None]] = []
-        """Told of units that brought messages to a queue with TRIGGER."""
+        """Called with units that put messages on a queue with TRIGGER."""
         self.on_inputs: list[Callable[[LocalQueue], None]] = []
-        """Told of queues that programs have opened for input, or closed."""
+        """Called with queues that programs have opened for input, or closed."""
         self.on_removed: list[Callable[[Definition], None]] = []
         self.on_state: list[Callable[[dict[bytes, bytes | None]], None]] = []
-        """Told of definitions that come and go, and of small records when they are committed."""
+        """Called with the state records of each unit that has been committed."""
         self._gathered: StoreUnit | None = None
         self._serial = int(scheduler.now() * 1_000_000) & ((1 << 62) - 1)
         self._last_caller, self._last_call, self._crowd_until = 0, 0.0, 0.0
@@ -81,11 +81,11 @@ class Core:
     # Entering and leaving
 
     def entered(self) -> AbstractContextManager[None]:
-        """The lock; on leaving for good, what has gathered is called without it."""
+        """Hold the lock. The outermost exit releases it and then makes the calls that were left to `afterwards`."""
         return self._entry
 
     def afterwards(self, call: Callable[[], None]) -> None:
-        """Call this when the lock has been given up, on this thread."""
+        """Make this call on this thread when the lock has been released."""
         self._afterwards.append(call)
 
     def enter(self) -> None:
@@ -94,7 +94,7 @@ class Core:
         self._depth_of_lock += 1
 
     def leave(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._depth_of_lock -= 1
         last = self._depth_of_lock == 0
         self.lock.release()
@@ -105,15 +105,15 @@ class Core:
         while self._afterwards:
             try:
                 call = self._afterwards.popleft()
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread has taken the last one
                 return
             call()
 
-    def wait_until(self, met: Callable[[], bool]) -> None:
-        """Give the lock up until a frame that makes this true has arrived."""
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Release the lock until a frame has been written that makes this true."""
         depth, self._depth_of_lock = self._depth_of_lock, 0
         try:
-            while not met():
+            while not condition():
                 self.changed.wait()
         finally:
             self._depth_of_lock = depth
@@ -146,7 +146,7 @@ class Core:
                 self.install(decode_definition(record))
 
     def install(self, definition: Definition) -> None:
-        """A definition takes effect."""
+        """Put a definition into effect."""
         self.catalogue.add(definition)
         if definition.kind == "QLOCAL":
             queue = self.queues.get(definition.name)
@@ -159,7 +159,7 @@ class Core:
             told(definition)
 
     def uninstall(self, definition: Definition) -> None:
-        """A definition goes; a local queue with it."""
+        """Remove a definition, and the local queue it defines."""
         self.catalogue.remove(definition)
         if definition.kind == "QLOCAL":
             queue = self.queues.pop(definition.name)
@@ -169,7 +169,7 @@ class Core:
             told(definition)
 
     def save(self, definitions: Iterable[Definition], removed: Iterable[Definition] = ()) -> None:
-        """Write definitions down, so that a restart brings them back."""
+        """Make definitions durable, or their removal."""
         unit = StoreUnit()
         for definition in definitions:
             unit.state[state_key(definition)] = definition.encode()
@@ -182,7 +182,7 @@ class Core:
 
     @contextmanager
     def saved_together(self) -> Iterator[None]:
-        """Many definitions in one frame."""
+        """Save every definition of the block in one frame."""
         gathered = self._gathered = StoreUnit()
         try:
             yield
@@ -198,7 +198,7 @@ class Core:
     # Committing
 
     def commit(self, unit: StoreUnit) -> None:
-        """Durable when this returns; otherwise nothing of it has happened and the reason is raised."""
+        """Commit a unit: durable when this returns. If it cannot be, nothing has happened and the reason is raised."""
         if not unit:
             return
         failures: list[StoreError] = []
@@ -213,8 +213,8 @@ class Core:
         self.settled(unit)
 
     def commit_call(self, unit: StoreUnit) -> None:
-        """The same for the verbs programs call most. While others commit too, or the disk is slow, the lock is given
-        up and calls share frames; what the unit takes is hidden meanwhile, what it puts is counted.
+        """Commit a unit of a program's call. While other threads commit too, or the disk is slow, the lock is released
+        and calls share frames; until then messages that the unit takes are hidden, and those it puts are counted.
         """
         if not unit or (not self._crowded() and not self.committer.slow):
             self.commit(unit)
@@ -239,14 +239,14 @@ class Core:
         self.settled(unit)
 
     def _takes(self, unit: StoreUnit) -> Iterator[tuple[LocalQueue, list[int]]]:
-        """What a unit takes that nobody has locked."""
+        """The messages a unit takes that are not locked already."""
         for takes in unit.takes:
             queue = self.queues.get(takes.queue)
             if queue is not None:
                 yield queue, [token for token in takes.tokens if token not in queue.locked]
 
     def _crowded(self) -> bool:
-        """Whether calls on several threads commit at the same time."""
+        """Whether calls of several threads are committing at about the same time."""
         now, thread = self.scheduler.monotonic(), threading.get_ident()
         if thread != self._last_caller and now - self._last_call < CROWD_SECONDS:
             self._crowd_until = now + 5 * CROWD_SECONDS
@@ -254,7 +254,7 @@ class Core:
         return now < self._crowd_until
 
     def settled(self, unit: StoreUnit) -> None:
-        """After a frame has been applied: accounts, locks, and who is to be woken."""
+        """After a unit has been applied: update counts and locks, wake those who wait for messages."""
         if unit.state:
             for told in self.on_state:
                 told(unit.state)
@@ -300,12 +300,12 @@ class Core:
     # Waking
 
     def inputs_changed(self, queue: LocalQueue) -> None:
-        """A program has opened the queue for input or closed it."""
+        """Call `on_inputs`: a program has opened the queue for input or closed it."""
         for told in self.on_inputs:
             told(queue)
 
     def wake(self, queue: LocalQueue) -> None:
-        """Something may have changed for those who wait on the queue."""
+        """Try waiting gets and call consumers again: something has changed on the queue."""
         if queue.waiters:
             self.afterwards(lambda: self._serve(queue))
         if queue.consumers and not queue.announced:
@@ -315,7 +315,7 @@ class Core:
             self.afterwards(queue.served)
 
     def _serve(self, queue: LocalQueue) -> None:
-        """Waiters in order, one message each; a plain one that finds nothing ends it."""
+        """Try waiters in order. If one that takes any message finds none, the others would find none either."""
         with self.entered():
             waiting: deque[Waiter] = deque()
             while queue.waiters:
@@ -341,16 +341,16 @@ class Core:
         self.store.lock(queue.name, b"", tokens)
 
     def unlock_messages(self, queue: LocalQueue, tokens: Sequence[int]) -> None:
-        """Show them again, in their old places."""
+        """Make messages visible again, in their old places."""
         for token in tokens:
             queue.locked.pop(token, None)
         self.store.unlock(queue.name, b"", tokens)
 
     def depth(self, queue: LocalQueue) -> int:
-        """CURDEPTH: what is there and what is put in units of work that are open."""
+        """CURDEPTH: messages on the queue, and those put in units of work that are still open."""
         return self.store.depth(queue.name) + queue.uncommitted_puts
 
 
 def state_key(definition: Definition) -> bytes:
-    """Where a definition is kept."""
+    """The name of a definition's state record."""
     return OBJECT_STATE + f"{definition.kind}/{definition.name}".encode()

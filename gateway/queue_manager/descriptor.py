@@ -1,4 +1,4 @@
-"""MQMD version 2 as the queue manager handles it: 364 bytes, cut at known places, unpacked only where fields change.
+"""MQMD version 2 as the queue manager handles it: 364 bytes, of which fields are read in place; unpacked to be changed.
 
 Layout: MQMD of the MQI, little-endian (Encoding 546), natural alignment without gaps. Pure; the time is an argument.
 """
@@ -41,7 +41,7 @@ OFFSETS = {
 
 
 class Descriptor:
-    """An MQMD taken apart; every field is written back by `pack`. Names are those of the fields of MQMD."""
+    """An unpacked MQMD; `pack` writes every field back."""
 
     __slots__ = (
         "accounting_token", "application_identity", "application_origin", "backout_count", "ccsid", "correl_id",
@@ -100,8 +100,7 @@ _CHARACTERS = {
 
 
 def normalise(md: Descriptor) -> Descriptor:
-    """Character fields end at the first NUL and are padded with blanks: what the queue manager returns never holds
-    NULs."""
+    """Cut character fields at the first NUL and pad them with blanks: the queue manager returns no NULs in them."""
     for name, length in _CHARACTERS.items():
         value = getattr(md, name)
         if len(value) != length or 0 in value:
@@ -150,7 +149,7 @@ def date_and_time(hundredths: int) -> bytes:
 
 
 def stamp(md: bytes, identifier: bytes, now: float) -> bytes:
-    """Give an identifier and a put time where the descriptor has none."""
+    """Set MsgId and put time where the descriptor has none."""
     if md[MSG_ID] == NO_ID:
         md = md[:48] + identifier + md[72:]
     if md[304:312] in {BLANK_DATE, bytes(8)}:
@@ -159,5 +158,5 @@ def stamp(md: bytes, identifier: bytes, now: float) -> bytes:
 
 
 def with_remaining(md: bytes, expires: float | None, now: float) -> bytes:
-    """On MQGET Expiry is what is left, never less than 1 for a message still delivered."""
+    """A packed descriptor with the remaining Expiry, which is at least 1 for a message that is returned."""
     return md if expires is None else with_integer(md, "expiry", max(1, int((expires - now) * 10)))

@@ -103,7 +103,7 @@ class EmbeddedQueueManager:
         with self.core.entered():
             with self.core.saved_together():
                 self._define_missing()
-            self.authority.know(users or {}, verify, administrators)
+            self.authority.set_users(users or {}, verify, administrators)
             self._administration.make_managed_queue = self._managed_queue
             self._administration.in_use = self.connections.subscription_in_use
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority, self.connections))

@@ -1,4 +1,4 @@
-"""Groups and segments: what a put makes of them, and how a get finds its way through them.
+"""Groups and segments: logical order on MQPUT and MQGET, segmentation, completeness.
 
 Section 7 of the MQI reference, Groups and segments. Pure over descriptors, except for new identifiers.
 """
@@ -17,7 +17,7 @@ from gateway.queue_manager.objects.local_queue import LocalQueue
 Part = tuple[bytes, bytes]
 """Descriptor and data of a message or of one of its segments."""
 SEGMENT_BOUNDARY = 16
-"""Segments the queue manager makes are cut at multiples of this, so that numbers are not cut in two."""
+"""Segments made by the queue manager end at multiples of this, so that numbers are not split."""
 
 _IN_GROUP = mq.MQMF_MSG_IN_GROUP | mq.MQMF_LAST_MSG_IN_GROUP
 _SEGMENTED = mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT
@@ -25,7 +25,7 @@ _SEGMENTED = mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT
 
 @dataclass(slots=True)
 class LogicalOrder:
-    """Where a handle stands in a group or a segmented message (MQPMO_LOGICAL_ORDER, MQGMO_LOGICAL_ORDER)."""
+    """The position of a handle in a group or a segmented message (MQPMO_LOGICAL_ORDER, MQGMO_LOGICAL_ORDER)."""
 
     group_id: bytes = bytes(24)
     sequence: int = 1
@@ -42,7 +42,7 @@ class LogicalOrder:
 
 
 def start_logical(core: Core, state: LogicalOrder, message: Descriptor, *, syncpoint: bool) -> None:
-    """MQPMO_LOGICAL_ORDER: the queue manager gives group, number and offset, and checks the order."""
+    """MQPMO_LOGICAL_ORDER: set group, sequence number and offset of the message, and check the order."""
     flags = message.flags
     if state.in_group and not flags & _IN_GROUP and not state.in_message:
         raise MQError(mq.MQRC_INCOMPLETE_GROUP, "the group on this handle is not ended: put its last message first")
@@ -63,7 +63,7 @@ def start_logical(core: Core, state: LogicalOrder, message: Descriptor, *, syncp
 
 
 def advance_logical(state: LogicalOrder, flags: int, length: int) -> None:
-    """The message was put: where the next one stands."""
+    """Move on to the position of the next message."""
     state.in_message = bool(flags & _SEGMENTED) and not flags & mq.MQMF_LAST_SEGMENT
     if state.in_message:
         state.offset += length
@@ -75,7 +75,7 @@ def advance_logical(state: LogicalOrder, flags: int, length: int) -> None:
 
 
 def segments_of(core: Core, queue: LocalQueue | None, md: bytes, data: bytes) -> list[Part]:
-    """The message, or its segments when it is too long for the queue and may be segmented."""
+    """The message, or its segments if it is too long for the queue and may be segmented."""
     flags = descriptor.integer(md, "flags")
     if queue is None or not flags & mq.MQMF_SEGMENTATION_ALLOWED:
         return [(md, data)]
@@ -114,12 +114,12 @@ def group_status(md: bytes) -> tuple[bytes, bytes, bytes]:
 
 
 def physical_key(md: bytes) -> tuple[bytes, int, int]:
-    """Group, number in it, offset in the message: the logical order of what belongs together."""
+    """Group, sequence number and offset: the logical order of messages and segments."""
     return md[descriptor.GROUP_ID], descriptor.integer(md, "sequence"), descriptor.integer(md, "offset")
 
 
 def whole(first: bytes, last: bytes) -> bytes:
-    """The descriptor of a reassembled message: no segment any more; the last in its group if its last segment was."""
+    """The descriptor of a reassembled message: no longer a segment, and last in its group if its last segment was."""
     message = Descriptor(first)
     message.flags |= descriptor.integer(last, "flags") & mq.MQMF_LAST_MSG_IN_GROUP
     message.flags &= ~_SEGMENTED
@@ -130,7 +130,7 @@ def whole(first: bytes, last: bytes) -> bytes:
 
 
 def is_complete_message(parts: list[tuple[bytes, int]]) -> bool:
-    """Whether segments (descriptor, length), in order, are all of one message."""
+    """Whether segments (descriptor, length), in order, make up a whole message."""
     expected = 0
     for md, length in parts:
         if descriptor.integer(md, "offset") != expected:
@@ -140,7 +140,7 @@ def is_complete_message(parts: list[tuple[bytes, int]]) -> bool:
 
 
 def is_complete_group(messages: list[tuple[bytes, int]]) -> bool:
-    """Whether messages (descriptor, length) in logical order are all of one group, each with all its segments."""
+    """Whether messages (descriptor, length), in logical order, make up a whole group, each with all its segments."""
     sequence, at = 1, 0
     while at < len(messages):
         md = messages[at][0]

@@ -1,5 +1,5 @@
-"""Objects are defined, altered, deleted and cleared here, for MQSC and PCF alike. Every refusal carries both their
-codes."""
+"""Defines, alters, deletes and clears objects, for MQSC and PCF alike. A refusal has the reason code of PCF and the
+message of MQSC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_OBJECTS = {
     "SYSTEM.DEFAULT.SUB", "NAMELIST": "SYSTEM.DEFAULT.NAMELIST", "PROCESS": "SYSTEM.DEFAULT.PROCESS",
     "AUTHINFO": "SYSTEM.DEFAULT.AUTHINFO.IDPWOS", "CHANNEL": "SYSTEM.DEF.SVRCONN",
 }  # fmt: skip
-"""Where a definition takes what it does not say."""
+"""The objects from which a DEFINE takes the attributes that it does not give."""
 
 MQRCCF_ATTR_VALUE_ERROR = 4005
 MQRCCF_OBJECT_NAME_ERROR = 4008
@@ -28,7 +28,7 @@ MQRCCF_LIKE_OBJECT_WRONG_TYPE = 4003
 MQRCCF_PARM_SYNTAX_ERROR = 4055
 CLEARED_AT_ONCE = 1000
 BASE_TOPIC = ("TOPIC", "SYSTEM.BASE.TOPIC")
-"""The root of the topic tree is always there."""
+"""The root of the topic tree. It cannot be deleted."""
 
 
 class AdministrationError(MQError):
@@ -40,28 +40,28 @@ class AdministrationError(MQError):
 
 
 def already_exists(name: str) -> AdministrationError:
-    """DEFINE without REPLACE."""
+    """Refuses a DEFINE without REPLACE."""
     return AdministrationError(mq.MQRCCF_OBJECT_ALREADY_EXISTS, f"AMQ8150E: IBM MQ object already exists: {name}.")
 
 
 def not_found(kind: str, name: str) -> AdministrationError:
-    """No object of this type and name."""
+    """Refuses a command on an object that does not exist."""
     reason = mq.MQRC_NO_SUBSCRIPTION if kind == "SUB" else mq.MQRC_UNKNOWN_OBJECT_NAME
     return AdministrationError(reason, f"AMQ8147E: IBM MQ object {name} not found.")
 
 
 def in_use(name: str) -> AdministrationError:
-    """The object is open."""
+    """Refuses a command on an object that is open."""
     return AdministrationError(mq.MQRCCF_OBJECT_OPEN, f"AMQ8148E: IBM MQ object {name} in use.")
 
 
 def not_empty(name: str) -> AdministrationError:
-    """The queue holds messages, or units of work with messages for it are open."""
+    """Refuses a command on a queue that holds messages, or has uncommitted ones."""
     return AdministrationError(mq.MQRC_Q_NOT_EMPTY, f"AMQ8143E: IBM MQ queue {name} not empty.")
 
 
 def wrong_value(keyword: str, value: object) -> AdministrationError:
-    """An attribute does not take this."""
+    """Refuses a value that the attribute does not take."""
     return AdministrationError(MQRCCF_ATTR_VALUE_ERROR, f"AMQ8405E: {value!r} is no value for {keyword}.")
 
 
@@ -71,14 +71,14 @@ class Administration:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.make_managed_queue: Callable[[str, str], Definition] | None = None
-        """Makes the queue of a managed subscription; set once the topics are there."""
+        """Makes the queue of a managed subscription. Set after the topics have been made."""
         self.in_use: Callable[[str], bool] = lambda _name: False
         """Whether a program has a handle of this subscription."""
 
     def define(
         self, kind: str, name: str, given: Mapping[str, Value], *, replace: bool = False, like: str = ""
     ) -> Definition:
-        """DEFINE. With `replace` an object that is there takes the new attributes and keeps its messages."""
+        """DEFINE. With `replace` an existing object takes the new attributes and keeps its messages."""
         if not valid_name(kind, name):
             raise AdministrationError(MQRCCF_OBJECT_NAME_ERROR, f"AMQ8141E: {name!r} is not a name of IBM MQ objects.")
         old = self._core.catalogue.get(kind, name)
@@ -94,12 +94,11 @@ class Administration:
         elif kind == "SUB":
             self._complete_subscription(definition)
             definition.extra = {"SUBID": self._core.new_identifier().hex().upper()}
-        self._put_down(definition)
+        self._save(definition)
         return definition
 
     def _complete_subscription(self, definition: Definition) -> None:
-        """It must have a topic, and somewhere to send what is published on it: a managed one gets a queue of its
-        own."""
+        """Check that a subscription has a topic and a destination; make the queue of a managed one."""
         topic_object = definition.text("TOPICOBJ")
         if topic_object and self._core.catalogue.get("TOPIC", topic_object) is None:
             raise not_found("TOPIC", topic_object)
@@ -119,7 +118,7 @@ class Administration:
         """ALTER."""
         definition = self.find(kind, name)
         changed = definition.attributes | self._checked(definition.kind, given)
-        self._put_down(
+        self._save(
             Definition(
                 definition.kind,
                 name,
@@ -148,7 +147,7 @@ class Administration:
         self._core.uninstall(definition)
 
     def clear(self, name: str) -> int:
-        """CLEAR QLOCAL; returns how many messages are gone."""
+        """CLEAR QLOCAL; how many messages were removed."""
         self.find("QLOCAL", name)
         queue = self._core.queues[name]
         if queue.inputs or queue.outputs or queue.browsers:
@@ -185,16 +184,16 @@ class Administration:
                 raise wrong_value(keyword, value)
         return dict(given)
 
-    def _put_down(self, definition: Definition) -> None:
+    def _save(self, definition: Definition) -> None:
         if definition.dynamic != mq.MQQDT_TEMPORARY_DYNAMIC:
             self._core.save((definition,))
         self._core.install(definition)
 
     def _discard(self, name: str) -> int:
-        """Everything on the queue, in bounded steps."""
-        gone = 0
+        """Remove every message of the queue, in bounded steps."""
+        removed = 0
         core = self._core
         while tokens := [message.token for message in core.store.fetch(name, b"", CLEARED_AT_ONCE)]:
             core.commit(StoreUnit(takes=[LaneTakes(name, b"", tokens)]))
-            gone += len(tokens)
-        return gone
+            removed += len(tokens)
+        return removed

@@ -1,8 +1,7 @@
-"""The attributes of the queue manager's objects: MQSC keyword, MQI selector, type, default, values. Tables, no
-behaviour.
+"""Tables of the attributes of the queue manager's objects: MQSC keyword, MQI selector, type, default, values.
 
-The keyword is what MQSC and `DISPLAY` use, the selector what MQINQ, MQSET and PCF use; a value that has a word in
-MQSC is kept as its number.
+MQSC and `DISPLAY` use the keyword, MQINQ, MQSET and PCF the selector. A value that is a word in MQSC is kept as its
+number.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ class Attribute(NamedTuple):
     selector: int
     default: Value
     words: dict[str, int] | None = None
-    """Values with names: `ENABLED`. A keyword that stands without a value (SHARE, NOSHARE) is listed in `FLAGS`."""
+    """The words for values, such as `ENABLED`. Keywords without a value (SHARE, NOSHARE) are listed in `FLAGS`."""
     length: int = 0
-    """Of a character attribute."""
+    """The length of a character attribute."""
     low: int = 0
     high: int = 999_999_999
 
@@ -263,12 +262,12 @@ FLAGS: dict[str, tuple[str, int]] = {
     "SHARE": ("SHARE", 1), "NOSHARE": ("SHARE", 0), "TRIGGER": ("TRIGGER", 1), "NOTRIGGER": ("TRIGGER", 0),
     "HARDENBO": ("HARDENBO", 1), "NOHARDENBO": ("HARDENBO", 0),
 }  # fmt: skip
-"""Words of MQSC that stand alone and set an attribute."""
+"""Keywords of MQSC without a value, and the attribute and value that each one sets."""
 
 SYNONYMS = {"TARGQ": "TARGET", "SUBUSERID": "SUBUSER", "DEFINITION": "DEFTYPE"}
 
 QUEUE_KINDS = {"QLOCAL": 1, "QMODEL": 2, "QALIAS": 3, "QREMOTE": 6}
-"""MQQT_*."""
+"""Types of queue by keyword, as MQQT_*."""
 KIND_OF_QUEUE = {number: kind for kind, number in QUEUE_KINDS.items()}
 
 

@@ -1,8 +1,8 @@
 """Who may connect and who may do what: CONNAUTH with CHCKCLNT, users of the settings, authority records.
 
 Administrators (the queue manager itself, the user its process runs as, and those the settings name) may always do
-everything; so may everybody while there is no authority record at all. A user with records may do what they grant. A
-user without any is kept from objects that records of others cover, and from administering.
+everything; so may every user while there is no authority record at all. A user with records may do what they grant. A
+user without records may not use objects that are covered by records of others, and may not administer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Key = tuple[str, str, str]
 
 
 class Authority:
-    """See the module."""
+    """Checks passwords and rights; keeps the authority records."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -60,13 +60,13 @@ class Authority:
                 kind, profile, user, rights = json.loads(record)
                 self.records[kind, profile, user] = frozenset(rights)
 
-    def know(
+    def set_users(
         self,
         users: Mapping[str, str],
         verify: Callable[[str, str], bool] | None,
         administrators: Iterable[str] = (),
     ) -> None:
-        """The users of the settings, by name and password; or who judges both. Administrators need no records."""
+        """Set the users of the settings, by name and password, or what verifies both; and further administrators."""
         self._users = dict(users)
         self._verify = verify
         self._administrators.update(administrators)
@@ -104,8 +104,8 @@ class Authority:
             raise MQError(mq.MQRC_NOT_AUTHORIZED, f"user {user!r} has no {right} on {kind} {name!r}")
 
     def check_topic(self, user: str, names: Sequence[str], right: str) -> None:
-        """2035 unless a topic object over the topic string gives the right, as records on a topic count for all below
-        it. A user without records is kept out by any of them that the records of others cover."""
+        """2035 unless one of the topic objects above a topic string grants the right: records on a topic count for all
+        below it. A user without records needs the right on every one of them."""
         if not self.records:
             return
         given = [right in self.rights(user, "TOPIC", name) for name in names]
@@ -114,14 +114,14 @@ class Authority:
             raise MQError(mq.MQRC_NOT_AUTHORIZED, text)
 
     def check_open(self, user: str, name: str, options: int) -> None:
-        """Every right these MQOPEN options need."""
+        """2035 unless the user has every right that these MQOPEN options need."""
         if self.records:
             for option, right in _OF_OPEN:
                 if options & option:
                     self.check(user, "QUEUE", name, right)
 
     def rights(self, user: str, kind: str, name: str) -> frozenset[str]:
-        """What the user may do: the user's record with the most specific profile counts."""
+        """What the user may do with an object: the record with the most specific profile counts."""
         if not self.records or user in self._administrators:
             return RIGHTS
         own = [(of, profile) for of, profile, one in self.records if one == user]
@@ -150,7 +150,7 @@ class Authority:
 
 
 def _process_user() -> str:
-    """As the MQI socket names the program at its other end."""
+    """The user of this process, named as the MQI socket names the user of a program."""
     uid = os.geteuid()
     try:
         return pwd.getpwuid(uid).pw_name
@@ -159,7 +159,7 @@ def _process_user() -> str:
 
 
 def expanded(rights: Iterable[str]) -> frozenset[str]:
-    """Rights with the names for several of them taken apart."""
+    """Single rights, with ALL, ALLADM, ALLMQI and NONE expanded."""
     found: frozenset[str] = frozenset()
     for right in rights:
         found |= GROUPS_OF_RIGHTS.get(right) or frozenset({right} & RIGHTS)
@@ -167,7 +167,7 @@ def expanded(rights: Iterable[str]) -> frozenset[str]:
 
 
 def _covers(profile: str, name: str) -> bool:
-    """`**` any levels, `*` one, `?` a character; a name alone only itself."""
+    """Whether a profile covers a name: `**` stands for any levels, `*` for one, `?` for a character."""
     if profile == name or profile in {"**", "*"}:
         return True
     if profile.endswith(".**"):

@@ -37,7 +37,7 @@ class Definition:
     dynamic: int = 0
     """MQQDT_*: 0 or 1 predefined, 2 permanent dynamic, 3 temporary dynamic (never on disk)."""
     extra: dict[str, Value] = field(default_factory=dict)
-    """What is no attribute of MQSC but belongs to the object (a subscription's identifier)."""
+    """What is kept with the object without being an attribute of MQSC (a subscription's identifier)."""
 
     def number(self, keyword: str) -> int:
         """An integer attribute."""
@@ -61,7 +61,7 @@ class Definition:
 
 
 def decode_definition(data: bytes) -> Definition:
-    """What `encode` wrote; attributes of a newer version are dropped, missing ones have their default."""
+    """Read what `encode` wrote. Unknown attributes are dropped, missing ones have their defaults."""
     kind, name, changed, created, altered, dynamic, extra = json.loads(data)
     known = {word: value for word, value in changed.items() if word in BY_KEYWORD[kind]}
     return Definition(kind, name, defaults(kind) | known, created, altered, dynamic, extra)
@@ -73,12 +73,12 @@ def defaults(kind: str) -> dict[str, Value]:
 
 
 def valid_name(kind: str, name: str) -> bool:
-    """Whether an object of this type may be called so."""
+    """Whether an object of this type may have this name."""
     return 0 < len(name) <= 10_240 if kind in NAMED_FREELY else NAME.match(name) is not None
 
 
 def family(kind: str) -> str:
-    """Queues of all types share one name space; so do the objects of every other type."""
+    """The name space of a type: all types of queue share one, every other type has its own."""
     return "QUEUE" if kind in QUEUE_KINDS else kind
 
 
@@ -88,7 +88,7 @@ class Catalogue:
     def __init__(self) -> None:
         self._objects: dict[Key, Definition] = {}
         self.version = 0
-        """Changes with every change: caches of resolved names compare it."""
+        """Incremented with every change; caches of resolved names compare it."""
 
     def get(self, kind: str, name: str) -> Definition | None:
         """The object of this type; for a queue of any type ask for `QUEUE`."""
@@ -119,7 +119,7 @@ class Catalogue:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """A generic name: a `*` at the end stands for anything."""
+    """Whether a name fits a generic name: a `*` at its end stands for anything."""
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 

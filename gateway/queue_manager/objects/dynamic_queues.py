@@ -11,12 +11,12 @@ from gateway.queue_manager.objects.local_queue import LocalQueue
 from gateway.queue_manager.store.unit import LaneTakes, StoreUnit
 
 PREFIX_LENGTH = 33
-"""Characters a dynamic queue's name may have before the `*`."""
+"""Characters that a dynamic queue's name may have before the `*`."""
 DISCARDED_AT_ONCE = 1000
 
 
 def make_dynamic(core: Core, model: Definition, pattern: str) -> Definition:
-    """A queue from a model: its name from the pattern, a unique ending for a `*`."""
+    """Make a queue from a model. Its name is the pattern, with a unique ending in place of a `*`."""
     name = _dynamic_name(core, pattern)
     dynamic = 3 if model.number("DEFTYPE") == mq.MQQDT_TEMPORARY_DYNAMIC else 2
     known = {attribute.keyword for attribute in LOCAL}
@@ -46,7 +46,7 @@ def _dynamic_name(core: Core, pattern: str) -> str:
 
 
 def delete_dynamic(core: Core, queue: LocalQueue) -> None:
-    """The queue and what is on it."""
+    """Delete the queue and the messages on it."""
     while messages := core.store.fetch(queue.name, b"", DISCARDED_AT_ONCE, None, locked=True):
         core.commit(StoreUnit(takes=[LaneTakes(queue.name, b"", [message.token for message in messages])]))
     if queue.definition.dynamic == mq.MQQDT_PERMANENT_DYNAMIC:

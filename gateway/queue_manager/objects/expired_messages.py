@@ -1,4 +1,4 @@
-"""Expired messages that nobody comes across are discarded in the background, in bounded steps, with their reports."""
+"""Discards expired messages in the background, in bounded steps, and sends the reports they ask for."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gateway.queue_manager.objects.topics import Topics
 from gateway.queue_manager.store.unit import LaneTakes, Message, StoreUnit
 
 EVERY = 30.0
-"""Seconds between looks."""
+"""Seconds between searches."""
 AT_ONCE = 2000
-"""Messages looked at in one step: the reactor must not stand still."""
+"""Messages examined in one step, so that the reactor is not held up."""
 
 
 class Expirer:
-    """Looks through the queues that were given messages with an expiry. After a restart: through all that hold any."""
+    """Searches the queues on which messages with an expiry were put; after a restart every queue with messages."""
 
     def __init__(self, core: Core, placer: Placer, topics: Topics) -> None:
         self._core = core
@@ -29,15 +29,15 @@ class Expirer:
         self._placer = placer
         self._after: int | None = None
         self._name = ""
-        """The queue the last step did not reach the end of."""
+        """The queue whose end the last step did not reach."""
         core.expiring.update({name: 0 for name in core.queues if core.store.depth(name)})
-        self._timer: Callable[[], None] = core.scheduler.later(EVERY, self._look)
+        self._timer: Callable[[], None] = core.scheduler.later(EVERY, self._search)
 
     def close(self) -> None:
-        """No more looks."""
+        """Stop searching."""
         self._timer()
 
-    def _look(self) -> None:
+    def _search(self) -> None:
         core = self._core
         with core.entered():
             if core.closed:
@@ -46,10 +46,10 @@ class Expirer:
             due = self._name or next((name for name, earliest in core.expiring.items() if earliest <= now), "")
             self._end_subscriptions()
             more = bool(due) and self._step(due, now)
-        self._timer = core.scheduler.later(0.05 if more else EVERY, self._look)
+        self._timer = core.scheduler.later(0.05 if more else EVERY, self._search)
 
     def _step(self, name: str, now: int) -> bool:
-        """One step through one queue; True while there is more to look at."""
+        """One step through one queue; True if there is more to search."""
         core = self._core
         messages = core.store.fetch(name, b"", AT_ONCE, self._after) if name in core.queues else []
         if self._after is None:
@@ -66,18 +66,18 @@ class Expirer:
         return not whole or any(earliest <= now for earliest in core.expiring.values())
 
     def _end_subscriptions(self) -> None:
-        """Those whose SubExpiry is over; their managed queues go with them."""
+        """Delete subscriptions whose SubExpiry has passed, with their managed queues."""
         core = self._core
         try:
             for definition in self._topics.expired():
                 if definition.number("DURABLE") == 1:
                     core.save((), (definition,))
                 core.uninstall(definition)
-        except MQError:  # the disk is away: the next look tries again
+        except MQError:  # the store cannot be written: the next search tries again
             return
 
     def discard(self, name: str, key: bytes, expired: list[Message]) -> None:
-        """They go, and those that ask for it are reported."""
+        """Remove expired messages and report those that ask for it."""
         unit = StoreUnit(takes=[LaneTakes(name, key, [one.token for one in expired])])
         for one in expired:
             if descriptor.integer(one.head, "report") & mq.MQRO_EXPIRATION:
@@ -85,5 +85,5 @@ class Expirer:
                 self._placer.report(md, one.head[MQMD_LENGTH:] + one.body, mq.MQFB_EXPIRATION, unit)
         try:
             self._core.commit(unit)
-        except MQError:  # the disk is away: the next look finds them again
+        except MQError:  # the store cannot be written: the next search finds them again
             return

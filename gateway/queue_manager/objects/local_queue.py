@@ -1,5 +1,5 @@
-"""A local queue while the queue manager runs: limits, who has it open, what is locked, who waits. The messages lie
-in the store."""
+"""The running state of a local queue: limits, open handles, locked messages, waiting gets. Its messages are in the
+store."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from gateway.queue_manager.objects.catalogue import Definition
 INPUT = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_INPUT_SHARED | mq.MQOO_INPUT_EXCLUSIVE
 """The options of MQOPEN that open a queue for input."""
 BROKER = "broker"
-"""The owner of messages that the batch port has handed out."""
+"""The owner of messages that were fetched through the batch port."""
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A get that waits."""
+    """A get that waits on a queue."""
 
     attempt: Callable[[], bool]
-    """Try again; True when it has been answered."""
+    """Try to get a message; True when the get has been answered."""
     plain: bool
-    """It takes any message: if it finds none, neither will another."""
+    """The get takes any message: if it finds none, no later get will."""
     ended: bool = False
 
 
@@ -45,28 +45,28 @@ class LocalQueue:
     triggers: bool = False
     """TRIGGER, and a TRIGTYPE."""
     whole_groups: bool = False
-    """Rules get the messages of a group when all are there."""
+    """Consumers get the messages of a group only when the group is complete."""
     temporary: bool = False
-    """A temporary dynamic queue: no persistent messages, and it is not on disk itself."""
+    """A temporary dynamic queue: it takes no persistent messages, and its definition is not durable."""
     uncommitted_puts: int = 0
     locked: dict[int, Hashable] = field(default_factory=dict)
-    """Messages got in units of work that are open, or handed to the batch port; by whom."""
+    """Messages got in open units of work or fetched through the batch port, with their owners."""
     waiters: deque[Waiter] = field(default_factory=deque)
     served: Callable[[], None] | None = None
     """Of the command queue: runs the commands on it. Called without the lock when messages may have arrived."""
     consumers: list[Callable[[], None]] = field(default_factory=list)
     announced: bool = False
-    """The consumers have been told and have not run yet."""
+    """A call of the consumers is scheduled."""
     marked: dict[int, float] = field(default_factory=dict)
-    """Messages marked for the co-operating browsers, until when (monotonic seconds)."""
+    """Messages marked with MQGMO_MARK_BROWSE_CO_OP, and until when (monotonic seconds)."""
     inputs: int = 0
     outputs: int = 0
     browsers: int = 0
     exclusive: bool = False
     creator: Hashable = None
-    """The handle that created a temporary dynamic queue."""
+    """The handle that created a dynamic queue."""
     ending: bool = False
-    """Its subscription has ended: it goes when the last handle is closed."""
+    """The queue's subscription has ended: it is deleted when its last handle is closed."""
     deleted: bool = False
     last_put: float = 0.0
     last_get: float = 0.0
@@ -74,13 +74,13 @@ class LocalQueue:
     puts: int = 0
     gets: int = 0
     since: float = 0.0
-    """When the counts of RESET QSTATS began."""
+    """Since when the counts of RESET QSTATS run."""
 
     def __post_init__(self) -> None:
         self.refresh(self.definition)
 
     def refresh(self, definition: Definition) -> None:
-        """Take over changed attributes."""
+        """Copy the attributes of a changed definition."""
         self.definition = definition
         self.name = definition.name
         number = definition.number
@@ -98,11 +98,11 @@ class LocalQueue:
 
     @property
     def open_count(self) -> int:
-        """How many handles are open on it."""
+        """How many handles have the queue open."""
         return self.inputs + self.outputs + self.browsers
 
     def taken(self, tokens: Sequence[int]) -> None:
-        """These have left the queue for good."""
+        """Forget locks and marks of messages that have been removed from the queue."""
         locked = self.locked
         if locked:
             for token in tokens:

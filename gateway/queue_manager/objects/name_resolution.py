@@ -1,4 +1,4 @@
-"""Queue name resolution: from the names in an object descriptor to where messages go. Pure over the catalogue.
+"""Queue name resolution: from the names in an object descriptor to the queue or topic messages are put to. Pure.
 
 Section 7, Names, of the MQI reference: aliases, remote queues, queue-manager aliases, reply-to aliases, transmission
 queues.
@@ -17,26 +17,26 @@ from gateway.queue_manager.objects.local_queue import LocalQueue
 
 @dataclass(slots=True)
 class Target:
-    """Where messages put to a name go."""
+    """What a name resolves to."""
 
     chain: tuple[Definition, ...]
-    """The definitions passed on the way. The first gives default priority and persistence; any of them may inhibit
-    puts."""
+    """The definitions from the name to the queue. The first gives default priority and persistence; each may inhibit
+    puts and gets."""
     queue: LocalQueue | None = None
     """The local queue, or the transmission queue."""
     topic: str = ""
-    """The topic object an alias leads to."""
+    """The topic object that an alias names."""
     remote_queue: str = ""
     remote_queue_manager: str = ""
-    """What MQXQH says; empty for a local queue."""
+    """The names for MQXQH; empty for a local queue."""
 
     @property
     def remote(self) -> bool:
-        """Whether the message goes to a transmission queue with MQXQH in front."""
+        """Whether messages are put on a transmission queue with an MQXQH."""
         return bool(self.remote_queue_manager)
 
     def check_put(self) -> None:
-        """2051 when an object on the way does not let messages be put."""
+        """2051 when a definition of the chain has PUT(DISABLED)."""
         for definition in self.chain:
             if definition.attributes.get("PUT") == 1:
                 raise MQError(
@@ -44,7 +44,7 @@ class Target:
                 )
 
     def check_get(self) -> None:
-        """2016 when an object on the way does not let messages be got."""
+        """2016 when a definition of the chain has GET(DISABLED)."""
         for definition in self.chain:
             if definition.attributes.get("GET") == 1:
                 raise MQError(
@@ -53,7 +53,7 @@ class Target:
 
 
 def resolve(core: Core, name: str, queue_manager: str = "") -> Target:
-    """Where this object is; raises the reason MQOPEN gives. A model queue is the caller's business."""
+    """Resolve a queue's names, or raise the reason code of MQOPEN. The caller makes the dynamic queue of a model."""
     if queue_manager in {"", core.name}:
         return _local(core, name)
     definition = core.catalogue.get("QUEUE", queue_manager)
@@ -144,8 +144,7 @@ def _checked_transmission(core: Core, name: str, unknown: int, wrong_type: int, 
 
 
 def reply_to(core: Core, queue: str, queue_manager: str) -> tuple[str, str]:
-    """What becomes of ReplyToQ and ReplyToQMgr on a put: a reply-to alias replaces both, else our own name is filled
-    in."""
+    """ReplyToQ and ReplyToQMgr as they are put: a reply-to alias replaces both, otherwise ReplyToQMgr is filled in."""
     if not queue or queue_manager:
         return queue, queue_manager
     definition = core.catalogue.get("QUEUE", queue)
@@ -154,16 +153,16 @@ def reply_to(core: Core, queue: str, queue_manager: str) -> tuple[str, str]:
     return queue, core.name
 
 
-_LEADING = ("TARGET", "TARGTYPE", "RNAME", "RQMNAME", "XMITQ")
+_RESOLVING = ("TARGET", "TARGTYPE", "RNAME", "RQMNAME", "XMITQ")
 
 
 def refreshed(core: Core, target: Target) -> Target:
-    """The same target with the attributes of now; 2041 when its names lead elsewhere than when it was opened."""
+    """The target with the current definitions; 2041 when the names resolve differently than when it was opened."""
     get = core.catalogue.get
     now = [get(old.kind, old.name) for old in target.chain]
     if all(new is old for new, old in zip(now, target.chain, strict=True)):
         return target
     for new, old in zip(now, target.chain, strict=True):
-        if new is None or any(new.attributes.get(word) != old.attributes.get(word) for word in _LEADING):
+        if new is None or any(new.attributes.get(word) != old.attributes.get(word) for word in _RESOLVING):
             raise MQError(mq.MQRC_OBJECT_CHANGED, f"{old.name!r} has changed since it was opened: open it again")
     return replace(target, chain=tuple(new for new in now if new is not None))

@@ -1,7 +1,7 @@
-"""A finished message goes where it belongs: on a local queue, behind MQXQH on a transmission queue, to the
-subscribers of a topic.
+"""Places complete messages: on a local queue, with an MQXQH on a transmission queue, on the queues of a topic's
+subscriptions. Makes reports and dead letters.
 
-Works on a unit of the store; committing it is the caller's business.
+Messages are added to a unit of the store, which the caller commits.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from gateway.queue_manager.store.rows import extent
 from gateway.queue_manager.store.unit import LanePuts, StoreUnit
 
 Publish = Callable[[str, str, bytes, bytes, int, StoreUnit], int]
-"""Topic object, topic string, descriptor, data, options, unit: how many subscriptions got it."""
+"""(topic object, topic string, descriptor, data, options, unit) to the number of subscriptions reached."""
 
 DATA_IN_REPORT = 100
 
 
 class Placer:
-    """See the module. `publish` is set once the topics are there."""
+    """Adds messages to units. `publish` is set after the topics have been made."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.publish: Publish | None = None
 
     def place(self, target: Target, md: bytes, data: bytes, unit: StoreUnit) -> LocalQueue | None:
-        """Add the message to the unit; the queue it will be on (None: a topic)."""
+        """Add a message to the unit; returns the queue it will be on (None for a topic)."""
         queue = target.queue
         if queue is None:
             if not target.topic or self.publish is None:
@@ -51,7 +51,7 @@ class Placer:
         return queue
 
     def put_local(self, queue: LocalQueue, md: bytes, data: bytes, unit: StoreUnit) -> None:
-        """The limits of the queue, then a row of the unit."""
+        """Check the limits of a queue and add a message for it to the unit."""
         if queue.put_inhibited:
             raise MQError(mq.MQRC_PUT_INHIBITED, f"ALTER QLOCAL('{queue.name}') PUT(ENABLED) allows it")
         check_length(self._core, queue, data, b"", md[32:40])
@@ -68,7 +68,7 @@ class Placer:
         add_row(unit, LanePuts(queue.name, b"", priority, persistent, [md], [data]), expiry)
 
     def _for_transmission(self, target: Target, md: bytes, data: bytes) -> tuple[bytes, bytes]:
-        """MQXQH in front; the descriptor outside is the queue manager's own."""
+        """The message with an MQXQH, in a descriptor of the queue manager's own."""
         core = self._core
         return situations.to_transmission(
             md, data, target.remote_queue, target.remote_queue_manager,
@@ -76,7 +76,7 @@ class Placer:
         )  # fmt: skip
 
     def _putter(self) -> Putter:
-        """The queue manager as who puts, now."""
+        """The queue manager as the putter, with the current time."""
         day, time = split_time(self._core.now())
         return Putter("", self._core.name[:28], mq.MQAT_QMGR, day.decode(), time.decode())
 
@@ -87,56 +87,56 @@ class Placer:
             self.report(md, data, mq.MQFB_COA, unit)
 
     def confirm_delivery(self, md: bytes, data: bytes, unit: StoreUnit) -> None:
-        """COD, when it is asked for."""
+        """Add a confirmation of delivery if the message asks for one."""
         if descriptor.integer(md, "report") & mq.MQRO_COD:
             self.report(md, data, mq.MQFB_COD, unit)
 
     def report(self, md: bytes, data: bytes, feedback: int, unit: StoreUnit) -> None:
-        """A report about a message, to its ReplyToQ; to the dead-letter queue if that cannot be."""
+        """Add a report about a message for its ReplyToQ, or for the dead-letter queue if that cannot take it."""
         if feedback == mq.MQFB_EXPIRATION and md[32:40] == mq.MQFMT_XMIT_Q_HEADER:
             md, data = _as_put(md, data)
         about = Descriptor(md)
         if descriptor.text(about.reply_to_q) == "":
             return
-        made, content = self._report_message(about, data, feedback)
+        report, content = self._report_message(about, data, feedback)
         name, queue_manager = descriptor.text(about.reply_to_q), descriptor.text(about.reply_to_qmgr)
         try:
             target = resolve(self._core, name, queue_manager)
             target.check_put()
-            self.place(target, made, content, unit)
+            self.place(target, report, content, unit)
         except (MQError, HeaderError) as error:
             reason = getattr(error, "reason", mq.MQRC_UNEXPECTED_ERROR)
-            self.dead_letter(made, content, reason, name, queue_manager, unit)
+            self.dead_letter(report, content, reason, name, queue_manager, unit)
 
     def _report_message(self, about: Descriptor, data: bytes, feedback: int) -> tuple[bytes, bytes]:
         with_data, with_all = _data_options(feedback)
         content = data if about.report & with_all == with_all else data[:DATA_IN_REPORT]
         if about.report & with_data != with_data:
             content = b""
-        made = Descriptor(about.pack())
-        made.type, made.feedback, made.report = mq.MQMT_REPORT, feedback, 0
-        made.msg_id = about.msg_id if about.report & mq.MQRO_PASS_MSG_ID else self._core.new_identifier()
-        made.correl_id = about.correl_id if about.report & mq.MQRO_PASS_CORREL_ID else about.msg_id
+        report = Descriptor(about.pack())
+        report.type, report.feedback, report.report = mq.MQMT_REPORT, feedback, 0
+        report.msg_id = about.msg_id if about.report & mq.MQRO_PASS_MSG_ID else self._core.new_identifier()
+        report.correl_id = about.correl_id if about.report & mq.MQRO_PASS_CORREL_ID else about.msg_id
         if about.report & mq.MQRO_PASS_DISCARD_AND_EXPIRY:
-            made.report = about.report & mq.MQRO_DISCARD_MSG
+            report.report = about.report & mq.MQRO_DISCARD_MSG
         else:
-            made.expiry = mq.MQEI_UNLIMITED
+            report.expiry = mq.MQEI_UNLIMITED
         if not content:
-            made.format = mq.MQFMT_NONE
-        made.reply_to_q, made.reply_to_qmgr = b" " * 48, b" " * 48
-        made.backout_count = 0
-        self.stamp_as_queue_manager(made)
-        return made.pack(), content
+            report.format = mq.MQFMT_NONE
+        report.reply_to_q, report.reply_to_qmgr = b" " * 48, b" " * 48
+        report.backout_count = 0
+        self.stamp_as_queue_manager(report)
+        return report.pack(), content
 
     def stamp_as_queue_manager(self, md: Descriptor) -> None:
-        """The origin of messages the queue manager makes."""
+        """Set the origin context of a message made by the queue manager."""
         md.put_application_type = mq.MQAT_QMGR
         md.put_application_name = self._core.name.encode()[:28].ljust(28)
         md.put_date, md.put_time = split_time(self._core.now())
         md.application_origin = b" " * 4
 
     def dead_letter(self, md: bytes, data: bytes, reason: int, queue: str, queue_manager: str, unit: StoreUnit) -> bool:
-        """To the dead-letter queue with an MQDLH in front, whole; False when there is none that takes it."""
+        """Put a message on the dead-letter queue with an MQDLH; False if there is none that takes it."""
         if descriptor.integer(md, "report") & mq.MQRO_DISCARD_MSG:
             return True
         name = self._core.catalogue.queue_manager.text("DEADQ")
@@ -146,10 +146,10 @@ class Placer:
             target = resolve(self._core, name)
             if target.queue is None:
                 return False
-            letter = situations.to_dead_letter(
+            dead_letter = situations.to_dead_letter(
                 md, data, reason, queue, queue_manager or self._core.name, putter=self._putter()
             )
-            self.put_local(target.queue, letter.md, letter.data, unit)
+            self.put_local(target.queue, dead_letter.md, dead_letter.data, unit)
         except (MQError, HeaderError):
             return False
         return True
@@ -157,14 +157,14 @@ class Placer:
     # The batch port's columns
 
     def place_columns(self, target: Target, puts: Puts, unit: StoreUnit) -> None:
-        """Columns whose destination asks for every message alone."""
+        """Add the messages of the batch port one by one, for destinations that need it."""
         default = target.chain[0].number("DEFPRTY") if target.chain else 0
         priority = default if puts.priority < 0 else puts.priority
         for md, data in self._stamped(puts, priority):
             self.place(target, md, data, unit)
 
     def publish_columns(self, topic: str, puts: Puts, unit: StoreUnit) -> None:
-        """Columns for a topic string."""
+        """Publish the messages of the batch port on a topic string."""
         assert self.publish is not None  # noqa: S101 -- set when the topics are made
         options = mq.MQPMO_RETAIN if puts.retain else 0
         for md, data in self._stamped(puts, max(0, puts.priority)):
@@ -180,7 +180,7 @@ class Placer:
 
 
 def check_lengths(core: Core, queue: LocalQueue, heads: Sequence[bytes], bodies: Sequence[bytes]) -> None:
-    """2030 or 2031 when the longest message is too long; properties do not count."""
+    """2030 or 2031 when a message is too long; properties do not count."""
     limit = min(queue.max_length, core.attribute("MAXMSGL"))
     if extent(heads)[1] + extent(bodies)[1] - MQMD_LENGTH <= limit:
         return
@@ -202,7 +202,7 @@ def check_length(core: Core, queue: LocalQueue, start: bytes, rest: bytes, forma
 
 
 def _data_options(feedback: int) -> tuple[int, int]:
-    """The report option bits that ask for 100 bytes of data, and for all of it."""
+    """The report options that ask for 100 bytes of the data, and for all of it."""
     if feedback == mq.MQFB_COA:
         return mq.MQRO_COA_WITH_DATA, mq.MQRO_COA_WITH_FULL_DATA
     if feedback == mq.MQFB_COD:
@@ -213,7 +213,7 @@ def _data_options(feedback: int) -> tuple[int, int]:
 
 
 def _as_put(md: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """What lies on a transmission queue as its sender knows it: a report about it is about that."""
+    """A message of a transmission queue as it was put: a report is about that."""
     try:
         arrived = situations.from_transmission(md, data)
     except HeaderError:
@@ -222,13 +222,13 @@ def _as_put(md: bytes, data: bytes) -> tuple[bytes, bytes]:
 
 
 def split_time(now: float) -> tuple[bytes, bytes]:
-    """PutDate and PutTime."""
+    """PutDate and PutTime of a time in seconds since the epoch."""
     whole = descriptor.date_and_time(int(now * 100))
     return whole[:8], whole[8:]
 
 
 def add_row(unit: StoreUnit, row: LanePuts, expiry: int) -> None:
-    """A message behind the others; those of one lane in a row share its columns."""
+    """Add a message at the end of a unit. Consecutive messages of one lane share columns."""
     last = unit.puts[-1] if unit.puts else None
     if (
         last is not None

@@ -68,7 +68,7 @@ def _of_descriptor(md: bytes, name: str) -> PropertyValue:
 
 @lru_cache(maxsize=1024)
 def compile_selector(text: str) -> Selector:
-    """2459 when it is not a condition."""
+    """Compile a selector; 2459 when it is not a condition."""
     if len(text) > MAX_LENGTH:
         raise MQError(mq.MQRC_SELECTION_STRING_ERROR, f"a selector has at most {MAX_LENGTH} characters")
     parser = _Parser(text)

@@ -1,8 +1,6 @@
-"""Topics: which objects govern a topic string, which subscriptions match it, what is retained, and how a publication
-fans out.
+"""Topics: the topic objects above a topic string, the subscriptions that match it, retained publications, publishing.
 
-Subscriptions are definitions of type SUB in the catalogue; this keeps the index of them that publications are
-matched with.
+Subscriptions are definitions of type SUB in the catalogue; `Topics` keeps the index by which publications find them.
 """
 
 from __future__ import annotations
@@ -29,23 +27,23 @@ RETAINED_STATE = b"retained/"
 BASE = "SYSTEM.BASE.TOPIC"
 MAX_TOPIC = 10_240
 REMEMBERED = 10_000
-"""Topics whose governing attributes and counts are kept in memory."""
+"""Topics whose attributes and counts are cached."""
 CHARACTER_WILDCARDS = 1
 MANAGED_PREFIX = {True: "SYSTEM.MANAGED.DURABLE.*", False: "SYSTEM.MANAGED.NDURABLE.*"}
 MODEL = {True: ("MDURMDL", "SYSTEM.DURABLE.MODEL.QUEUE"), False: ("MNDURMDL", "SYSTEM.NDURABLE.MODEL.QUEUE")}
-AT_MOST_ALL, AT_MOST_DURABLE = 1, 2
-"""Values of PMSGDLV and NPMSGDLV: to all or none; to all durable ones or none; otherwise to those that can be
+ALL_OR_NONE, ALL_DURABLE_OR_NONE = 1, 2
+"""Values of PMSGDLV and NPMSGDLV under which a publication fails when any subscription, or any durable one, cannot be
 reached."""
 
 
 @dataclass(slots=True)
 class Subscription:
-    """A SUB definition, ready to be matched."""
+    """A SUB definition, compiled for matching."""
 
     definition: Definition
     topic: str
     pattern: re.Pattern[str] | None
-    """None: only the very topic."""
+    """None: the topic has no wildcards."""
     destination: str
     destination_queue_manager: str
     correl_id: bytes
@@ -59,12 +57,13 @@ class Subscription:
     """Seconds since the epoch; 0: never."""
 
     def matches(self, topic: str) -> bool:
-        """Whether a publication on this topic is for it."""
+        """Whether the subscription covers this topic."""
         return self.topic == topic if self.pattern is None else self.pattern.match(topic) is not None
 
 
 def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
-    """A topic with wildcards as a pattern. Levels: `+` one, `#` any number, also none. Characters: `*` any, `?` one."""
+    """The pattern of a topic with wildcards: `+` for one level and `#` for any number of levels, or `*` for any
+    characters and `?` for one. None without wildcards."""
     if schema == CHARACTER_WILDCARDS:
         if "*" not in topic and "?" not in topic:
             return None
@@ -77,7 +76,7 @@ def compile_topic(topic: str, schema: int) -> re.Pattern[str] | None:
 
 
 def _levels(levels: list[str]) -> str:
-    """`#` takes its separator with it, so that a/# matches a, and #/b matches b."""
+    """The expression of the levels. A `#` includes its separator, so that a/# matches a, and #/b matches b."""
     parts: list[str] = []
     for index, level in enumerate(levels):
         first, last = index == 0, index == len(levels) - 1
@@ -86,14 +85,14 @@ def _levels(levels: list[str]) -> str:
                 return ".*"
             parts.append("(?:.*/)?" if first else "(?:/.*)?")
             continue
-        behind_first_many = index == 1 and levels[0] == "#"
-        separator = "" if first or behind_first_many else "/"
+        after_leading_many = index == 1 and levels[0] == "#"
+        separator = "" if first or after_leading_many else "/"
         parts.append(separator + ("[^/]*" if level == "+" else re.escape(level)))
     return "".join(parts)
 
 
 class Topics:
-    """See the module."""
+    """The index of subscriptions, the retained publications, and the attributes of topic strings."""
 
     def __init__(self, core: Core, placer: Placer) -> None:
         self._core = core
@@ -102,7 +101,7 @@ class Topics:
         self._wild: dict[str, Subscription] = {}
         self.retained: dict[str, tuple[bytes, bytes]] = {}
         self.published: dict[str, int] = {}
-        """How often, of the topics first published on (see REMEMBERED)."""
+        """Publications on each topic, for the first REMEMBERED topics."""
         self._topics_of: dict[str, str] = {}
         """The topics of subscriptions without wildcards, by name."""
         self._objects: list[tuple[str, Definition]] = []
@@ -124,7 +123,7 @@ class Topics:
         self._removed(definition)
         try:
             subscription = self._compile(definition)
-        except MQError:  # its topic object is not defined (any more), or it has no topic at all: nothing is for it
+        except MQError:  # its topic object is not defined, or it has no topic at all: no publication matches it
             return
         if subscription.pattern is None:
             self._exact.setdefault(subscription.topic, {})[definition.name] = subscription
@@ -133,7 +132,7 @@ class Topics:
             self._wild[definition.name] = subscription
 
     def _ended(self, definition: Definition) -> None:
-        """A subscription is deleted: its managed queue goes too, or when it is closed."""
+        """A subscription was deleted: delete its managed queue now, or when it is closed."""
         self._removed(definition)
         if definition.kind != "SUB" or definition.number("DESTCLAS") != mq.MQDC_MANAGED:
             return
@@ -174,27 +173,27 @@ class Topics:
         )
 
     def topic_of(self, subscription: Definition) -> str:
-        """What a subscription is to: an administrator may have named a topic object."""
+        """The topic string of a subscription, which may be given by a topic object."""
         try:
             return self.full(subscription.text("TOPICOBJ"), subscription.text("TOPICSTR"))
         except MQError:  # SYSTEM.DEFAULT.SUB has none
             return subscription.text("TOPICSTR")
 
     def matching(self, topic: str) -> Iterator[Subscription]:
-        """The subscriptions a publication on this topic is for."""
+        """The subscriptions that match this topic."""
         yield from self._exact.get(topic, {}).values()
         for subscription in self._wild.values():
             if subscription.matches(topic):
                 yield subscription
 
     def expired(self) -> list[Definition]:
-        """Subscriptions whose SubExpiry is over."""
+        """Subscriptions whose SubExpiry has passed."""
         now = self._core.now()
-        known = [*self._wild.values(), *(one for by_name in self._exact.values() for one in by_name.values())]
-        return [one.definition for one in known if 0 < one.expires <= now]
+        every = [*self._wild.values(), *(one for by_name in self._exact.values() for one in by_name.values())]
+        return [one.definition for one in every if 0 < one.expires <= now]
 
     def subscribed(self) -> set[str]:
-        """Topics without wildcards that are subscribed to."""
+        """Topics that have subscriptions without wildcards."""
         return set(self._exact)
 
     def find(self, name: str) -> Subscription | None:
@@ -212,10 +211,10 @@ class Topics:
                 else:
                     self.retained[topic] = (record[:LENGTH], record[LENGTH:])
 
-    # Topic strings and the objects over them
+    # Topic strings and the topic objects above them
 
     def full(self, topic_object: str, topic_string: str) -> str:
-        """The topic string of an object and a string together."""
+        """The full topic string of a topic object and a string below it."""
         prefix = ""
         if topic_object:
             definition = self._core.catalogue.get("TOPIC", topic_object)
@@ -228,25 +227,25 @@ class Topics:
         return topic
 
     def governing(self, topic: str, keyword: str, as_parent: Value) -> Value:
-        """An attribute of the nearest topic object over a topic string that does not leave it to its parent."""
+        """An attribute of the closest topic object above a topic string that does not have `as_parent`."""
         if self._version != self._core.catalogue.version or len(self._governed) > REMEMBERED:
             self._version = self._core.catalogue.version
             self._governed.clear()
             self._objects = [(one.text("TOPICSTR"), one) for one in self._core.catalogue.matching(("TOPIC",))]
-        known = self._governed.get((topic, keyword))
-        if known is None:
-            known = self._governed[topic, keyword] = self._nearest(topic, keyword, as_parent)
-        return known
+        value = self._governed.get((topic, keyword))
+        if value is None:
+            value = self._governed[topic, keyword] = self._closest(topic, keyword, as_parent)
+        return value
 
     def over(self, topic: str) -> list[str]:
-        """The topic objects over a topic string, the nearest first, SYSTEM.BASE.TOPIC last."""
+        """The topic objects above a topic string, the closest first, SYSTEM.BASE.TOPIC last."""
         found = [
             (one.text("TOPICSTR"), one.name) for one in self._core.catalogue.matching(("TOPIC",)) if one.name != BASE
         ]
         inside = [(len(over), name) for over, name in found if over and (topic == over or topic.startswith(over + "/"))]
         return [name for _, name in sorted(inside, reverse=True)] + [BASE]
 
-    def _nearest(self, topic: str, keyword: str, as_parent: Value) -> Value:
+    def _closest(self, topic: str, keyword: str, as_parent: Value) -> Value:
         best, value = -1, as_parent
         for over, definition in self._objects:
             inside = definition.name == BASE or (over and (topic == over or topic.startswith(over + "/")))
@@ -256,7 +255,7 @@ class Topics:
         return value
 
     def make_managed_queue(self, topic: str, *, durable: bool) -> Definition:
-        """The queue of a managed subscription, from the model the topic names."""
+        """Make the queue of a managed subscription from the model queue that the topic names."""
         keyword, usual = MODEL[durable]
         name = str(self.governing(topic, keyword, "")) or usual
         model = self._core.catalogue.get("QUEUE", name)
@@ -284,7 +283,7 @@ class Topics:
     def publish(
         self, topic_object: str, topic_string: str, md: bytes, data: bytes, options: int, unit: StoreUnit
     ) -> int:
-        """A copy for every subscription; how many there were."""
+        """Put a copy for every matching subscription; how many there were."""
         topic = self.full(topic_object, topic_string) if topic_object else topic_string
         self.check_publish(topic)
         if options & mq.MQPMO_RETAIN:
@@ -307,15 +306,15 @@ class Topics:
             except MQError as error:
                 failed.append((subscription, error))
         if failed:
-            self._judge(topic, md, failed)
+            self._check_reach(topic, md, failed)
         return reached
 
-    def _judge(self, topic: str, md: bytes, failed: list[tuple[Subscription, MQError]]) -> None:
-        """2502 when PMSGDLV or NPMSGDLV does not allow the publication to miss these subscriptions."""
+    def _check_reach(self, topic: str, md: bytes, failed: list[tuple[Subscription, MQError]]) -> None:
+        """2502 when PMSGDLV or NPMSGDLV does not let the publication miss these subscriptions."""
         persistent = descriptor.integer(md, "persistence") == mq.MQPER_PERSISTENT
         delivery = self.governing(topic, "PMSGDLV" if persistent else "NPMSGDLV", 0)
         durable = any(subscription.durable for subscription, _ in failed)
-        if delivery == AT_MOST_ALL or (delivery == AT_MOST_DURABLE and durable):
+        if delivery == ALL_OR_NONE or (delivery == ALL_DURABLE_OR_NONE and durable):
             subscription, error = failed[0]
             text = f"subscription {subscription.definition.name!r} could not be reached: {error}"
             raise MQError(mq.MQRC_PUBLICATION_FAILURE, text)
@@ -323,12 +322,12 @@ class Topics:
     def deliver(
         self, subscription: Subscription, topic: str, md: bytes, data: bytes, unit: StoreUnit, *, retained: bool = False
     ) -> None:
-        """One copy to one subscription's queue, or to the dead-letter queue."""
+        """Put one copy on a subscription's queue, or on the dead-letter queue."""
         copy, content = self._copy(subscription, topic, md, data, retained=retained)
         try:
             target = resolve(self._core, subscription.destination, subscription.destination_queue_manager)
             target.check_put()
-            if target.queue is not None and target.queue.temporary:  # it would not survive a restart anyway
+            if target.queue is not None and target.queue.temporary:  # the queue does not outlive a restart either
                 copy = descriptor.with_integer(copy, "persistence", mq.MQPER_NOT_PERSISTENT)
             self._placer.place(target, copy, content, unit)
         except MQError as error:
@@ -356,11 +355,14 @@ class Topics:
             held.append(properties.Property("mqps.Ret", value=True, dt="boolean"))
         try:
             return properties.with_properties(message.pack(), data, held)
-        except (MQError, HeaderError):  # the publisher's own MQRFH2 is broken: it travels as it is
+        except (
+            MQError,
+            HeaderError,
+        ):  # the publisher's own MQRFH2 is broken: nothing can be added to it
             return message.pack(), data
 
     def send_retained(self, subscription: Subscription, unit: StoreUnit) -> int:
-        """What is retained on the topics of a subscription; how many."""
+        """Put the retained publications on a subscription's topics; how many there were."""
         sent = 0
         for topic, (md, data) in sorted(self.retained.items()):
             chosen = subscription.selector is None or subscription.selector.accepts(md, data)

@@ -1,9 +1,9 @@
-"""Triggering: a queue that has work and nobody who waits for it puts a trigger message (MQTM) on its initiation queue,
-where a trigger monitor waits that starts the program of the process.
+"""Triggering: when messages arrive on a queue that no program reads, a trigger message (MQTM) is put on its initiation
+queue, for a trigger monitor that starts the program named by the process definition.
 
 A trigger event needs: TRIGGER and a TRIGTYPE, get allowed, a process definition (transmission queues do without), an
 initiation queue that is open for input and takes messages, and enough messages of at least TRIGMPRI. FIRST and DEPTH
-need that no program has the queue open for input; they are looked at again when the last one closes it, when an
+need that no program has the queue open for input; they are checked again when the last one closes it, when an
 attribute changes, and when a monitor opens the initiation queue. DEPTH switches TRIGGER off.
 
 Messages count when they are committed. In a queue with MSGDLVSQ(FIFO), which keeps no priorities apart, TRIGMPRI is
@@ -31,7 +31,7 @@ Alter = Callable[[str, dict[str, int | str]], object]
 
 
 class _Event(NamedTuple):
-    """So many trigger messages, to this queue, with this content."""
+    """Trigger messages to be put on an initiation queue."""
 
     queue: str
     initiation: str
@@ -40,7 +40,7 @@ class _Event(NamedTuple):
 
 
 class Triggers:
-    """See the module. `alter` changes attributes of a local queue."""
+    """Puts trigger messages. `alter` changes attributes of a local queue."""
 
     def __init__(self, core: Core, placer: Placer, alter: Alter) -> None:
         self._core = core
@@ -54,37 +54,37 @@ class Triggers:
         core.on_inputs.append(self._inputs_changed)
         core.on_installed.append(self._installed)
 
-    # What may be an event
+    # What may be a trigger event
 
     def _arrived(self, queue: LocalQueue, unit: StoreUnit) -> None:
-        """Messages have been committed. Trigger messages themselves start nothing."""
+        """Messages have been committed. Trigger messages cause no trigger events themselves."""
         if self._putting:
             return
         least = queue.definition.number("TRIGMPRI")
         arrived = _count(queue, unit, least)
         if arrived:
-            self._look(queue, arrived)
+            self._check(queue, arrived)
 
     def _inputs_changed(self, queue: LocalQueue) -> None:
         """A program has opened the queue for input, or the last has closed it."""
         if not queue.inputs:
-            self._look(queue, 0)
+            self._check(queue, 0)
         elif queue.inputs == 1:
             for name, other in list(self._core.queues.items()):
                 if other.triggers and other.definition.text("INITQ") == queue.name and name != queue.name:
-                    self._look(other, 0)
+                    self._check(other, 0)
 
     def _installed(self, definition: Definition) -> None:
         if definition.kind == "QLOCAL":
-            self._look(self._core.queues[definition.name], 0)
+            self._check(self._core.queues[definition.name], 0)
         elif definition.kind == "PROCESS":
             for queue in list(self._core.queues.values()):
                 if queue.triggers and queue.definition.text("PROCESS") == definition.name:
-                    self._look(queue, 0)
+                    self._check(queue, 0)
 
-    # Whether it is one
+    # Whether there is a trigger event
 
-    def _look(self, queue: LocalQueue, arrived: int) -> None:
+    def _check(self, queue: LocalQueue, arrived: int) -> None:
         if not queue.triggers or queue.get_inhibited or queue.deleted:
             return
         definition = queue.definition
@@ -98,7 +98,7 @@ class Triggers:
         self._core.afterwards(self._put)
 
     def _times(self, queue: LocalQueue, kind: int, arrived: int) -> int:
-        """How many trigger messages."""
+        """How many trigger messages the event causes."""
         if kind == EVERY:
             return arrived
         if queue.inputs or queue.consumers:
@@ -107,10 +107,10 @@ class Triggers:
         depth = self._core.store.depth(queue.name, b"", least)
         if kind == DEPTH:
             return int(depth >= queue.definition.number("TRIGDPTH"))
-        return int(depth > 0 and (not arrived or depth <= arrived or self._interval_is_over(queue)))
+        return int(depth > 0 and (not arrived or depth <= arrived or self._interval_has_passed(queue)))
 
-    def _interval_is_over(self, queue: LocalQueue) -> bool:
-        """TRIGINT: a message that arrives on a queue that was not empty triggers again after so many milliseconds."""
+    def _interval_has_passed(self, queue: LocalQueue) -> bool:
+        """TRIGINT: milliseconds after which a message on a queue that was not empty causes a trigger event again."""
         last = self._last.get(queue.name)
         elapsed = self._core.scheduler.monotonic() - last if last is not None else 0.0
         return elapsed * 1000 >= self._core.attribute("TRIGINT")
@@ -121,7 +121,7 @@ class Triggers:
         return queue if usable and queue is not None and not (queue.get_inhibited or queue.put_inhibited) else None
 
     def _process(self, queue: LocalQueue) -> Definition | None:
-        """The process to start; for a transmission queue without one, a process that says nothing."""
+        """The process definition; an empty one for a transmission queue that names none."""
         name = queue.definition.text("PROCESS")
         if not name and queue.transmission:
             return Definition("PROCESS", "", {"APPLTYPE": 0, "APPLICID": "", "ENVRDATA": "", "USERDATA": ""})
@@ -144,7 +144,7 @@ class Triggers:
                 core.commit(unit)
                 for event in due:
                     self._switch_off(event.queue)
-            except MQError:  # the disk is away: the monitor's next MQOPEN looks again
+            except MQError:  # the store cannot be written: the monitor's next MQOPEN checks again
                 return
             finally:
                 self._putting = False
