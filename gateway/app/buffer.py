@@ -166,8 +166,8 @@ def join_buffer(engine: Engine, buffer: BufferedQueueManager, declare_names: Cal
         declare_names()
 
     def rule_of(puts: Puts) -> str:
-        target = engine.running.targets.get(Address.of(puts))
-        return NO_ROUTE if target is None else target.rule
+        destination = engine.running.destinations.get(Address.of(puts))
+        return destination.policy(0).rule if destination is not None and destination.policies else NO_ROUTE
 
     def policy_of(name: str) -> Policy | None:
         rules = (route.rule for route in engine.router.table.routes)

@@ -7,51 +7,53 @@ until that is committed. Nothing of this is done by message on the way that has 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gateway.bridge.segments import is_further
+from gateway.broker.batch import Mark
 from gateway.broker.publish.columns import length_of
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Batch, Row
+    from gateway.broker.batch import Batch, Destination, Row
     from gateway.broker.engine import Engine
-    from gateway.ports.batch import Address, Puts
+    from gateway.ports.batch import Puts
     from gateway.ports.counters import Counters, DropReason
 
 NO_RULE = "_none"
 _Q_FULL = 2053
+_UNMARKED = Mark()
 
 
-def rule_of(batch: Batch, row: Row) -> str:
+def rule_of(row: Row) -> str:
     """Whose message a row is; a dead letter's is that of the rule that could not put it."""
-    address, number = row
-    cause = batch.causes.get(address, {}).get(number)
-    return cause.rule if cause is not None else batch.policy(row).rule
+    destination, number = row
+    mark = destination.marks.get(number, _UNMARKED)
+    return destination.policy(number).rule if mark.cause is None else mark.cause.rule
 
 
-def qos_of(batch: Batch, row: Row) -> int:
+def qos_of(row: Row) -> int:
     """The QoS a row came with, as far as it is known: that of what is not persistent counts as 0; -1: from a queue."""
-    address, number = row
-    if number in batch.released.get(address, ()):
+    destination, number = row
+    mark = destination.marks.get(number, _UNMARKED)
+    if mark.released is not None:
         return 2
-    cause = batch.causes.get(address, {}).get(number)
-    return cause.qos if cause is not None else int(address.persistent)
+    return int(destination.address.persistent) if mark.cause is None else mark.cause.qos
 
 
-def messages(batch: Batch, rows: Iterable[Row]) -> Iterable[Row]:
+def messages(rows: Iterable[Row]) -> Iterator[Row]:
     """Of these rows one for each message: of one in segments its first."""
-    if not batch.segmented:
-        return rows
-    return [row for row in rows if row[0] not in batch.segmented or not is_further(batch.puts[row[0]].heads[row[1]])]
+    for row in rows:
+        destination, number = row
+        if not destination.segmented or not is_further(destination.puts.heads[number]):
+            yield row
 
 
 def received(counters: Counters, batch: Batch, rows: Iterable[Row]) -> None:
     """These rows count as received from now on, whatever becomes of them."""
     if batch.parked is not None:
         return  # they were counted when they were parked
-    rows = messages(batch, rows)
-    for (rule, qos), count in Counter((rule_of(batch, row), qos_of(batch, row)) for row in rows).items():
+    for (rule, qos), count in Counter((rule_of(row), qos_of(row)) for row in messages(rows)).items():
         _received(counters, rule, qos, count)
 
 
@@ -63,9 +65,9 @@ def _received(counters: Counters, rule: str, qos: int, count: int) -> None:
 
 def dropped(counters: Counters, batch: Batch, rows: Iterable[Row], reason: DropReason) -> None:
     """These rows are given up for good."""
-    rows = list(messages(batch, rows))
+    rows = list(messages(rows))
     received(counters, batch, rows)
-    for rule, count in Counter(rule_of(batch, row) for row in rows).items():
+    for rule, count in Counter(map(rule_of, rows)).items():
         counters.messages_dropped[rule, reason] += count
 
 
@@ -78,56 +80,63 @@ def refused(counters: Counters, rule: str, qos: int, reason: DropReason) -> None
 def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
     """Count what a batch has put; how many messages of rules that is."""
     bridged = 0
-    marked = bool(batch.aims or batch.causes or batch.segmented) or batch.parked is not None
-    for address, puts in batch.puts.items():
-        policy = batch.targets.get(address)
-        if policy is None or not puts.heads:
+    for destination in batch.destinations.values():
+        puts = destination.puts
+        if not destination.policies or not puts.heads:
             continue
-        bridged += len(puts.heads)
-        if not marked and not puts.lost and not batch.releases(address):  # nearly always
-            _count_plain(counters, queue_manager, policy.rule, int(address.persistent), puts)
+        bridged += destination.rows
+        if destination.plain and not puts.lost and batch.parked is None:  # nearly always
+            qos = int(destination.address.persistent)
+            _count_plain(counters, queue_manager, destination.policies[0][1].rule, qos, puts)
             continue
-        causes = batch.causes.get(address)
-        if causes:
-            received(counters, batch, ((address, row) for row in causes))
-            for _, row in messages(batch, ((address, row) for row in causes)):
-                counters.dlq_messages[causes[row].rule, causes[row].reason] += 1
-        _count_puts(counters, queue_manager, batch, address, NO_RULE if causes else "")
+        dead_letters = [row for row, mark in destination.marks.items() if mark.cause is not None]
+        if dead_letters:
+            received(counters, batch, ((destination, row) for row in dead_letters))
+            _count_dead_letters(counters, destination, dead_letters)
+        _count_puts(counters, queue_manager, batch, destination, NO_RULE if dead_letters else "")
         if puts.lost:
-            _lost(counters, queue_manager, batch, address)
+            _lost(counters, queue_manager, destination)
     for moves in batch.run_changes.moves.values():
-        for one in moves:
-            rule = one.policy.rule
-            counters.mq_put_messages[queue_manager, rule] += one.rows
-            counters.mq_put_bytes[queue_manager, rule] += one.size
-            _received(counters, rule, 2, one.rows)
-            bridged += one.rows
+        for move in moves:
+            rule = move.policy.rule
+            counters.mq_put_messages[queue_manager, rule] += move.rows
+            counters.mq_put_bytes[queue_manager, rule] += move.size
+            _received(counters, rule, 2, move.rows)
+            bridged += move.rows
     return bridged
+
+
+def _count_dead_letters(counters: Counters, destination: Destination, rows: Iterable[int]) -> None:
+    for _, row in messages((destination, row) for row in rows):
+        cause = destination.marks[row].cause
+        if cause is not None:
+            counters.dlq_messages[cause.rule, cause.reason] += 1
 
 
 def placed(counters: Counters, queue_manager: str, batch: Batch) -> None:
     """Rows out of syncpoint that are on their queues although the unit was refused: counted, and out of the batch."""
-    for address, puts in list(batch.puts.items()):
+    for destination in list(batch.destinations.values()):
+        puts = destination.puts
         if not puts.placed:
             continue
         rows = range(puts.placed)
-        received(counters, batch, ((address, row) for row in rows))
-        whole = messages(batch, ((address, row) for row in rows))
-        for policy, count in Counter(batch.policy(row) for row in whole).items():
+        received(counters, batch, ((destination, row) for row in rows))
+        whole = messages((destination, row) for row in rows)
+        for policy, count in Counter(destination.policy(row) for _, row in whole).items():
             counters.mq_put_messages[queue_manager, policy.rule] += count
-        counters.mq_put_bytes[queue_manager, batch.targets[address].rule] += sum(
+        counters.mq_put_bytes[queue_manager, destination.policies[0][1].rule] += sum(
             len(puts.heads[row]) + len(puts.bodies[row]) for row in rows
         )
-        _lost(counters, queue_manager, batch, address)
+        _lost(counters, queue_manager, destination)
         puts.placed, puts.tokens = 0, ()
-        batch.without(address, rows)
+        batch.without(destination, rows)
 
 
-def _lost(counters: Counters, queue_manager: str, batch: Batch, address: Address) -> None:
+def _lost(counters: Counters, queue_manager: str, destination: Destination) -> None:
     """Rows out of syncpoint that were refused when it could no longer be told which: at QoS 0 they are gone."""
-    puts = batch.puts[address]
+    puts = destination.puts
     lost, puts.lost = puts.lost, 0
-    for policy, rows in batch.policies(address):
+    for policy, rows in destination.rows_by_policy():
         count = min(lost, rows)
         if count:
             counters.mq_put_messages[queue_manager, policy.rule] -= count
@@ -136,38 +145,38 @@ def _lost(counters: Counters, queue_manager: str, batch: Batch, address: Address
 
 
 def _count_plain(counters: Counters, queue_manager: str, rule: str, qos: int, puts: Puts) -> None:
-    """A run of one rule, in which every row is a message as it came: what `_count_puts` does of that."""
+    """Rows of one rule, each of which is a message as it came: what `_count_puts` does of that."""
     rows = len(puts.heads)
     counters.mq_put_messages[queue_manager, rule] += rows
     counters.mq_put_bytes[queue_manager, rule] += length_of(puts.heads) + length_of(puts.bodies)
     _received(counters, rule, qos, rows)
 
 
-def _count_puts(counters: Counters, queue_manager: str, batch: Batch, address: Address, instead: str) -> None:
-    """A run as a whole, or in as many parts as there are rules."""
-    puts, first = batch.puts[address], 0
-    policies = batch.policies(address)
+def _count_puts(counters: Counters, queue_manager: str, batch: Batch, destination: Destination, instead: str) -> None:
+    """A destination as a whole, or in as many parts as there are rules."""
+    puts, first, policies = destination.puts, 0, destination.rows_by_policy()
     alone = len(policies) == 1
     for policy, rows in policies:
         rule, last = instead or policy.rule, first + rows
-        if address in batch.segmented:
-            rows -= sum(map(is_further, puts.heads[first:last]))
-        counters.mq_put_messages[queue_manager, rule] += rows
         heads, bodies = (puts.heads, puts.bodies) if alone else (puts.heads[first:last], puts.bodies[first:last])
+        if destination.segmented:
+            rows -= sum(map(is_further, heads))
+        counters.mq_put_messages[queue_manager, rule] += rows
         counters.mq_put_bytes[queue_manager, rule] += length_of(heads) + length_of(bodies)
         if batch.parked is None and not instead:
-            second = (
-                batch.releases(address)
-                if alone
-                else sum(first <= row < last for row in batch.released.get(address, ()))
-            )
+            second = destination.releases if alone else _releases(destination, first, last)
             _received(counters, rule, 2, second)
-            _received(counters, rule, int(address.persistent), rows - second)
+            _received(counters, rule, int(destination.address.persistent), rows - second)
         first = last
 
 
+def _releases(destination: Destination, first: int, last: int) -> int:
+    """How many of these rows release a staged message."""
+    return sum(first <= row < last for row, mark in destination.marks.items() if mark.released is not None)
+
+
 def finished(engine: Engine, batch: Batch, now: float) -> None:
-    """A batch was committed at this moment: counted by run, never by message."""
+    """A batch was committed at this moment: counted by destination, never by message."""
     took = now - batch.started
     since_read = now - (batch.opened or batch.started)
     name, counters = engine.queue_manager.name, engine.counters

@@ -1,15 +1,16 @@
 """The open batch: everything that arrived since the last commit was started, as columns of one unit of work.
 
-While a commit runs the next batch fills by itself; there is no timer and no tuned delay. Pure.
+While a commit runs the next batch fills by itself; there is no timer and no tuned delay. What is put to one address is
+a `Destination`: its messages, and all that has to be remembered of them in case its queue refuses. Pure.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.ports.batch import Address, Moves, Puts, Replace, Takes, Token, Unit
 from gateway.ports.counters import DeadLetterReason
@@ -26,15 +27,13 @@ if TYPE_CHECKING:
     from gateway.session.staged_run import StagedRun
 
     Released = tuple[Session, int, Token]
-    """A staged QoS 2 message that is released: whose, its packet id, its token on the queue of staged messages."""
+    """A staged QoS 2 message that is released: its session, packet identifier, and token on the queue of staged
+    messages."""
     ReleasedRows = tuple[int, Session, list[int], list[Token]]
     """Consecutive rows released by one session: the first row, the session, packet identifiers, tokens. A plain tuple:
     the compiled fast lane makes it."""
 
 _first = itemgetter(0)
-
-Row = tuple[Address, int]
-"""An address and the number of a row put there."""
 
 
 class Cause(NamedTuple):
@@ -52,7 +51,134 @@ class WaitingWill(NamedTuple):
     record: bytes
 
 
-class Joint(NamedTuple):
+class Mark(NamedTuple):
+    """What is remembered about one row."""
+
+    released: Released | None = None
+    """The staged QoS 2 message that it releases."""
+    cause: Cause | None = None
+    """Why it is dead-lettered: counted when that is committed."""
+    source: tuple[Source, Token] | None = None
+    """The queue that it came from: if it cannot be put, the message stays there."""
+    will: WaitingWill | None = None
+    """What is kept of it if its queue has to be waited for, as it is a will."""
+
+    def updated(self, other: Mark) -> Mark:
+        """With what the other says instead, where it says something."""
+        return Mark(
+            other.released or self.released, other.cause or self.cause, other.source or self.source,
+            other.will or self.will,
+        )  # fmt: skip
+
+
+class Destination:
+    """What a batch puts to one address."""
+
+    __slots__ = (
+        "_marks", "address", "contributors", "policies", "puts", "released_rows", "segmented", "unanswered",
+    )  # fmt: skip
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        queue, queue_manager, priority, persistent, key, syncpoint, retain = address
+        self.puts = Puts(queue, queue_manager, key, priority, persistent, syncpoint=syncpoint, retain=retain)
+        """Fast and plain lane append to its columns directly."""
+        self.policies: list[tuple[int, Policy]] = []
+        """The policies of the rules that put here, each with its first row; none: it is a state queue."""
+        self.contributors: set[Connection] = set()
+        """Who has a publication of QoS 1 or 2 here, and waits if the queue refuses."""
+        self.unanswered: set[Connection] = set()
+        """Who has a publication of QoS 0 here, and waits for nothing."""
+        self.released_rows: list[ReleasedRows] = []
+        """Rows that release staged messages, as they were noted; `marks` has them one by one."""
+        self._marks: dict[int, Mark] = {}
+        self.segmented = False
+        """Whether messages were cut into segments here: not every row is a message then."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.puts.heads)
+
+    # -- rules --
+
+    def aim(self, policy: Policy) -> None:
+        """What is appended from now on is put by the rule with this policy."""
+        if not self.policies:
+            self.policies.append((0, policy))
+            return
+        last = self.policies[-1][1]
+        if last is not policy and last != policy:
+            self.policies.append((len(self.puts.heads), policy))
+
+    def policy(self, row: int) -> Policy:
+        """The policy of the rule that put a row."""
+        policies = self.policies
+        return policies[bisect_right(policies, row, key=_first) - 1 if len(policies) > 1 else 0][1]
+
+    def rows_by_policy(self) -> list[tuple[Policy, int]]:
+        """The policies of the rules that put here, in order, each with the number of its rows."""
+        ends = [first for first, _ in self.policies[1:]] + [self.rows]
+        return [(policy, end - first) for (first, policy), end in zip(self.policies, ends, strict=True)]
+
+    # -- who waits --
+
+    def contribute(self, connection: Connection, qos: int = 1) -> None:
+        """A connection has a publication here."""
+        (self.contributors if qos else self.unanswered).add(connection)
+
+    # -- rows --
+
+    @property
+    def plain(self) -> bool:
+        """Whether all rows are whole messages of one rule, and nothing is remembered about any."""
+        return not (self.released_rows or self._marks or self.segmented) and len(self.policies) == 1
+
+    @property
+    def marks(self) -> dict[int, Mark]:
+        """What is remembered about rows, by row. Asked for after failures, never on the way without."""
+        if self.released_rows:
+            for first, session, ids, tokens in self.released_rows:
+                for row, released in enumerate(zip(repeat(session), ids, tokens), first):
+                    self.mark(row, Mark(released))
+            self.released_rows.clear()
+        return self._marks
+
+    def mark(self, row: int, mark: Mark) -> None:
+        """Remember this about a row, too."""
+        known = self._marks.get(row)
+        self._marks[row] = mark if known is None else known.updated(mark)
+
+    @property
+    def releases(self) -> int:
+        """How many staged messages are released here."""
+        count = sum(len(ids) for _, _, ids, _ in self.released_rows)
+        return count + sum(mark.released is not None for mark in self._marks.values()) if self._marks else count
+
+    def rewrite(self, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row]) -> list[int]:
+        """Row `i` becomes `parts[i]`: itself, nothing, or several; those in `elsewhere` are another row now. What is
+        remembered about rows goes with them. Returns what has become of the number of each row, and of their count."""
+        puts, marks = self.puts, self.marks
+        firsts = list(accumulate(map(len, parts), initial=0))
+        # new lists: a backend may keep those of rows that it has placed
+        puts.heads = [head for part in parts for head, _ in part]
+        puts.bodies = [body for part in parts for _, body in part]
+        self.policies = [(firsts[first], policy) for first, policy in self.policies]
+        self._marks = {}
+        for row, mark in marks.items():
+            if row in elsewhere:
+                destination, at = elsewhere[row]
+                destination.mark(at, mark)
+            elif parts[row]:
+                self._marks[firsts[row]] = mark
+        return firsts
+
+
+Row = tuple[Destination, int]
+"""A destination and the number of a row there."""
+
+
+class LinkedRows(NamedTuple):
     """A publication with several destinations: all of its rows are committed together, or none."""
 
     rows: list[Row]
@@ -100,33 +226,29 @@ class RunChanges:
         return bool(self.staged or self.moves)
 
     def add_to(self, unit: Unit) -> None:
-        """Add it to a unit of work."""
+        """Add them to a unit of work."""
         unit.puts += [puts for puts, _ in self.staged.values()]
-        for session, several in self.moves.items():
-            for one in several:
-                to_queue, manager, priority = one.run.address[:3]
-                longest = len(one.run.head) + one.run.longest
-                moves = Moves(
-                    STAGED, session.key, one.tokens, to_queue, manager, to_priority=priority, longest=longest
+        for session, moves in self.moves.items():
+            for move in moves:
+                to_queue, manager, priority = move.run.address[:3]
+                longest = len(move.run.head) + move.run.longest
+                tokens = move.tokens
+                moved = Moves(
+                    STAGED, session.key, tokens, to_queue, manager, to_priority=priority, longest=longest
                 )  # fmt: skip
-                unit.moves.append(moves)
+                unit.moves.append(moved)
 
 
 class Batch:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "_released", "after", "aims", "answered", "behind", "causes", "contributors", "deliveries", "fanned",
-        "joint", "moves", "opened", "parked", "pending", "puts", "released_rows", "replaces", "replies", "rows",
-        "run_changes", "segmented", "sources", "staged", "started", "takes", "targets", "unanswered", "wills",
+        "after", "answered", "deliveries", "destinations", "fanned", "linked", "moves", "opened", "parked", "pending",
+        "queued_after", "replaces", "replies", "rows", "run_changes", "staged", "started", "takes",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.puts: dict[Address, Puts] = {}
-        self.targets: dict[Address, Policy] = {}
-        """The rule a run came from first, for what to do when its queue refuses."""
-        self.aims: dict[Address, list[tuple[int, Policy]]] = {}
-        """Where several rules put to one run: from which row on it is another one's."""
+        self.destinations: dict[Address, Destination] = {}
         self.takes: dict[tuple[str, bytes], Takes] = {}
         self.moves: list[Moves] = []
         self.replaces: dict[tuple[str, bytes], Replace] = {}
@@ -141,30 +263,15 @@ class Batch:
         self.deliveries: list[tuple[Session, list[Item], Puts | None, int]] = []
         """What local sessions get then, in order; for a durable session with the first of the rows that store it."""
         self.staged: dict[Session, tuple[Puts, list[int]]] = {}
-        """QoS 2 publications: the run of rows that hold them until their PUBREL, and the packet id of each row."""
+        """QoS 2 publications: the rows that store them until their PUBREL, and the packet identifier of each."""
         self.run_changes = RunChanges()
-        """Those of them that are staged in runs, and what is released of such."""
+        """QoS 2 publications that are staged in runs, and what is released of such."""
         self.fanned: dict[Released, Publication | None] = {}
         """Releases that reach local subscribers with this batch, even if their queue has to be waited for."""
-        self.contributors: dict[Address, set[Connection]] = {}
-        """Whose publications of QoS 1 and 2 are in a run: who waits for it if its queue refuses."""
-        self.unanswered: dict[Address, set[Connection]] = {}
-        """Whose publications of QoS 0 are in a run: nobody waits for these."""
-        self.released_rows: dict[Address, list[ReleasedRows]] = {}
-        """The staged QoS 2 messages whose release is in a run, as long as nobody has asked for a row."""
-        self._released: dict[Address, dict[int, Released]] = {}
-        self.causes: dict[Address, dict[int, Cause]] = {}
-        """Why rows are dead-lettered: they are counted when that is committed."""
-        self.sources: dict[Address, dict[int, tuple[Source, Token]]] = {}
-        """Rows that came from a queue: if they cannot be put, the message stays there."""
-        self.wills: dict[Address, dict[int, WaitingWill]] = {}
-        """Rows that are wills: what is kept of them if their queue has to be waited for."""
-        self.segmented: set[Address] = set()
-        """Runs with messages that were cut into segments: not every row is a message there."""
-        self.joint: list[Joint] = []
+        self.linked: list[LinkedRows] = []
         """Publications with several destinations."""
-        self.behind: dict[Address, list[Joint]] = {}
-        """Publications that line up behind what waits for a run, though it is not (only) theirs."""
+        self.queued_after: dict[Address, list[LinkedRows]] = {}
+        """Publications that queue up after what waits for an address, though it is not (only) theirs."""
         self.parked: Parked | None = None
         """Set when this batch is the next attempt of what was parked."""
         self.rows = 0
@@ -176,7 +283,7 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(
             self.replies
-            or self.puts
+            or self.destinations
             or self.deliveries
             or self.after
             or self.takes
@@ -185,181 +292,157 @@ class Batch:
             or self.run_changes
         )
 
-    def puts_to(self, address: Address) -> Puts:
-        """The puts to a destination, to be added to."""
-        puts = self.puts.get(address)
-        if puts is None:
-            queue, queue_manager, priority, persistent, key, syncpoint, retain = address
-            puts = Puts(queue, queue_manager, key, priority, persistent, syncpoint=syncpoint, retain=retain)
-            self.puts[address] = puts
-        return puts
+    # -- what is put --
+
+    def destination(self, address: Address, policy: Policy) -> Destination:
+        """The destination with an address, for messages of a rule with this policy."""
+        destination = self.destinations.get(address)
+        if destination is None:
+            destination = self.destinations[address] = Destination(address)
+        destination.aim(policy)
+        return destination
 
     def state_puts(self, queue: str, key: bytes, priority: int = 0) -> Puts:
         """The puts to a queue of the gateway's own state. An address is only made for the first of them."""
-        found = self.puts.get((queue, "", priority, True, key, True, False))  # type: ignore[call-overload]
-        return self.puts_to(Address.state(queue, key, priority)) if found is None else found
+        destination = self.destinations.get((queue, "", priority, True, key, True, False))  # type: ignore[call-overload]
+        if destination is None:
+            address = Address.state(queue, key, priority)
+            destination = self.destinations[address] = Destination(address)
+        puts: Puts = destination.puts
+        return puts
 
-    def aim(self, address: Address, policy: Policy) -> None:
-        """What is put to a run from now on is this rule's."""
-        first = self.targets.setdefault(address, policy)
-        changes = self.aims.get(address)
-        known = changes[-1][1] if changes else first
-        if known is not policy and known != policy:
-            self.aims.setdefault(address, []).append((len(self.puts_to(address).heads), policy))
+    def put(self, address: Address, policy: Policy, head: bytes, body: bytes) -> Row:
+        """One message of a rule (fast and plain lane append to the columns themselves)."""
+        destination = self.destination(address, policy)
+        destination.puts.heads.append(head)
+        destination.puts.bodies.append(body)
+        self.rows += 1
+        return destination, destination.rows - 1
 
-    def policy(self, row: Row) -> Policy:
-        """The rule a row came from."""
-        address, number = row
-        changes = self.aims.get(address)
-        before = bisect_right(changes, number, key=_first) if changes else 0
-        return changes[before - 1][1] if changes and before else self.targets[address]
-
-    def policies(self, address: Address) -> list[tuple[Policy, int]]:
-        """The rules a run came from, in order, each with the number of its rows there."""
-        if address not in self.aims:
-            return [(self.targets[address], len(self.puts[address].heads))]
-        changes = [(0, self.targets[address]), *self.aims[address]]
-        ends = [first for first, _ in changes[1:]] + [len(self.puts[address].heads)]
-        return [(policy, end - first) for (first, policy), end in zip(changes, ends, strict=True)]
+    def put_state(self, queue: str, key: bytes, head: bytes, body: bytes) -> None:
+        """One message on a queue of the gateway's own state."""
+        puts = self.state_puts(queue, key)
+        puts.heads.append(head)
+        puts.bodies.append(body)
+        self.rows += 1
 
     def staging(self, session: Session) -> tuple[Puts, list[int]]:
-        """The open run of what a session stages, and the packet ids of its rows."""
+        """The puts that store what a session stages, and the packet identifiers of their rows."""
         found = self.staged.get(session)
         if found is None:
             found = self.staged[session] = (self.state_puts(STAGED, session.key), [])
         return found
 
-    @property
-    def released(self) -> dict[Address, dict[int, Released]]:
-        """The staged QoS 2 messages whose release is in a run, by row. Only failures ask for that."""
-        for address, released in self.released_rows.items():
-            rows = self._released.setdefault(address, {}) if released else {}
-            for first, session, ids, tokens in released:
-                rows.update(enumerate(zip(repeat(session), ids, tokens), first))
-            released.clear()
-        return self._released
-
-    def releasing(self, address: Address) -> list[ReleasedRows]:
-        """The released rows at an address, to be added to."""
-        return self.released_rows.setdefault(address, [])
-
-    def releases(self, address: Address) -> int:
-        """How many staged messages a run releases."""
-        if not (self.released_rows or self._released):
-            return 0
-        released = self.released_rows.get(address, ())
-        return len(self._released.get(address, ())) + sum(len(ids) for _, _, ids, _ in released)
-
-    def contribute(self, address: Address, connection: Connection, qos: int = 1) -> None:
-        """A connection has a publication in a run."""
-        column = self.contributors if qos else self.unanswered
-        owners = column.get(address)
-        if owners is None:
-            column[address] = {connection}
-        else:
-            owners.add(connection)
-
-    def put(self, address: Address, head: bytes, body: bytes) -> Row:
-        """One message (the hot path appends to the columns itself)."""
-        puts = self.puts_to(address)
-        puts.heads.append(head)
-        puts.bodies.append(body)
-        self.rows += 1
-        return address, len(puts.heads) - 1
+    # -- failures --
 
     def rewrite(
-        self, address: Address, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row] | None = None
+        self, destination: Destination, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row] | None = None
     ) -> int:
-        """Row `i` of a run becomes `parts[i]`: itself, nothing, or several; those in `elsewhere` are another row now.
-        What is known of the rows goes with them. How many rows fewer there are in the run."""
-        puts = self.puts[address]
-        firsts = list(accumulate(map(len, parts), initial=0))
-        # new lists: a backend may keep those of rows that it has placed
-        puts.heads = [head for part in parts for head, _ in part]
-        puts.bodies = [body for part in parts for _, body in part]
+        """`Destination.rewrite`, and what follows from it for the batch; how many rows fewer there are."""
+        places = elsewhere or {}
+        firsts = destination.rewrite(parts, places)
+
+        def now(row: Row) -> Iterable[Row]:
+            number = row[1]
+            if row[0] is not destination:
+                return (row,)
+            if number in places:
+                return (places[number],)
+            return ((destination, at) for at in range(firsts[number], firsts[number + 1]))
+
+        for link in self.linked:
+            link.rows[:] = [place for row in link.rows for place in now(row)]
+        if not destination.rows:
+            del self.destinations[destination.address]
         fewer = len(parts) - firsts[-1]
         self.rows -= fewer
-        places = {row: [(address, at) for at in range(firsts[row], firsts[row + 1])] for row in range(len(parts))}
-        for row, place in (elsewhere or {}).items():
-            places[row] = [place]
-        if address in self.aims:
-            self.aims[address] = [(firsts[first], policy) for first, policy in self.aims[address]]
-        for joint in self.joint:
-            joint.rows[:] = [place for row in joint.rows for place in (places[row[1]] if row[0] == address else (row,))]
-        known: Iterable[dict[Address, dict[int, Any]]] = (self.released, self.causes, self.sources, self.wills)
-        for column in known:
-            for row, mark in column.pop(address, {}).items():
-                for where, at in places[row][:1]:
-                    column.setdefault(where, {})[at] = mark
-        if not puts.heads:
-            del self.puts[address]
         return fewer
 
-    def without(self, address: Address, rows: Collection[int], elsewhere: dict[int, Row] | None = None) -> None:
-        """Take rows out of a run."""
-        columns = enumerate(zip(self.puts[address].heads, self.puts[address].bodies, strict=True))
-        self.rewrite(address, [[] if row in rows else [message] for row, message in columns], elsewhere)
+    def without(self, destination: Destination, rows: Collection[int], elsewhere: dict[int, Row] | None = None) -> None:
+        """Remove rows from a destination."""
+        columns = enumerate(zip(destination.puts.heads, destination.puts.bodies, strict=True))
+        self.rewrite(destination, [[] if row in rows else [message] for row, message in columns], elsewhere)
 
-    def tied(self, addresses: Collection[Address], joints: Iterable[Joint] = ()) -> dict[Address, set[int]]:
-        """The rows that go with some runs: all of theirs, and the others of publications that have a row in them."""
-        rows = {address: set(range(len(self.puts[address].heads))) for address in addresses}
-        for joint in (*self._joint_with(addresses), *joints):
-            for address, row in joint.rows:
-                rows.setdefault(address, set()).add(row)
+    def with_linked(
+        self, destinations: Collection[Destination], links: Iterable[LinkedRows] = ()
+    ) -> dict[Destination, set[int]]:
+        """All rows of some destinations, and the others of publications that have a row there, or are among `links`."""
+        rows = {destination: set(range(destination.rows)) for destination in destinations}
+        for link in (*self._links(destinations), *links):
+            for destination, row in link.rows:
+                rows.setdefault(destination, set()).add(row)
         return rows
 
-    def _joint_with(self, addresses: Collection[Address]) -> list[Joint]:
-        return [joint for joint in self.joint if any(address in addresses for address, _ in joint.rows)]
+    def _links(self, destinations: Collection[Destination]) -> Iterator[LinkedRows]:
+        return (link for link in self.linked if any(destination in destinations for destination, _ in link.rows))
 
-    def split(self, into: Batch, addresses: Collection[Address], joints: Sequence[Joint] = ()) -> None:
-        """Runs and publications go into another batch, with the rows that are tied to them and the staged messages
-        they release."""
-        going = self.tied(addresses, joints)
+    def move_to(self, into: Batch, destinations: Collection[Destination], links: Sequence[LinkedRows] = ()) -> None:
+        """Destinations and publications go into another batch, with the rows that are linked to them and the staged
+        messages they release."""
+        going = self.with_linked(destinations, links)
+        links = list({id(link): link for link in (*self._links(destinations), *links)}.values())
         places: dict[Row, Row] = {}
-        into.segmented |= self.segmented.intersection(going)
-        for address, rows in going.items():
-            puts = self.puts[address]
-            for row in sorted(rows):
-                into.aim(address, self.policy((address, row)))
-                places[address, row] = into.put(address, puts.heads[row], puts.bodies[row])
-        for joint in {id(joint): joint for joint in (*self._joint_with(addresses), *joints)}.values():
-            into.joint.append(Joint([places[row] for row in joint.rows], joint.connection))
-            joint.rows.clear()
-            if joint.connection is not None:
-                for address, _ in into.joint[-1].rows:
-                    into.contribute(address, joint.connection)
-        self.joint = [joint for joint in self.joint if joint.rows]
-        for address in addresses:
-            for connection in self.contributors.pop(address, ()):
-                into.contribute(address, connection)
-            for connection in self.unanswered.pop(address, ()):
-                into.contribute(address, connection, 0)
-        self._carry_marks(places, into)
-        for address, rows in going.items():
-            self.without(address, rows)
+        for destination, rows in going.items():
+            if destination in destinations and destination.address not in into.destinations:
+                self._move_whole(into, destination)
+            else:
+                places |= self._copy_rows(into, destination, sorted(rows))
+                if destination in destinations:
+                    target = into.destinations[destination.address]
+                    target.contributors |= destination.contributors
+                    target.unanswered |= destination.unanswered
+        for link in links:
+            moved = LinkedRows([places.get(row, row) for row in link.rows], link.connection)
+            into.linked.append(moved)
+            link.rows.clear()
+            if link.connection is not None:
+                for destination, _ in moved.rows:
+                    destination.contribute(link.connection)
+        self.linked = [link for link in self.linked if link.rows]
+        for destination, rows in going.items():
+            if self.destinations.get(destination.address) is destination:
+                self.without(destination, rows)
 
-    def _carry_marks(self, places: dict[Row, Row], into: Batch) -> None:
-        for (address, row), (where, at) in places.items():
-            released = self.released.get(address, {}).pop(row, None)
-            if released is not None:
-                into.released.setdefault(where, {})[at] = released
-                self._hand_over(released, into)
-            cause = self.causes.get(address, {}).pop(row, None)
-            if cause is not None:
-                into.causes.setdefault(where, {})[at] = cause
-            will = self.wills.get(address, {}).pop(row, None)
-            if will is not None:
-                into.wills.setdefault(where, {})[at] = will
-                self.replace(WILLS, will.key, will.record)
-                into.replace(WILLS, will.key, None)
+    def _move_whole(self, into: Batch, destination: Destination) -> None:
+        into.destinations[destination.address] = self.destinations.pop(destination.address)
+        into.rows += destination.rows
+        self.rows -= destination.rows
+        for mark in destination.marks.values():
+            self._hand_over(mark, into)
 
-    def _hand_over(self, released: Released, into: Batch) -> None:
-        """The staged message leaves its queue with the other batch."""
-        session, _, token = released
-        takes = self.takes.get((STAGED, session.key))
-        if takes is not None and token in takes.tokens:
-            takes.tokens.remove(token)
-            into.take(STAGED, session.key, token)
+    def _copy_rows(self, into: Batch, source: Destination, rows: list[int]) -> dict[Row, Row]:
+        """Append rows to the other batch's destination with the same address; which has become which."""
+        places: dict[Row, Row] = {}
+        for row in rows:
+            head, body = source.puts.heads[row], source.puts.bodies[row]
+            target, at = places[source, row] = into.put(source.address, source.policy(row), head, body)
+            mark = source.marks.pop(row, None)
+            if mark is not None:
+                target.mark(at, mark._replace(source=None))
+                self._hand_over(mark, into)
+        into.destinations[source.address].segmented |= source.segmented
+        return places
+
+    def _hand_over(self, mark: Mark, into: Batch) -> None:
+        """The staged message that a row releases leaves its queue with the other batch; a will is kept until then."""
+        if mark.released is not None:
+            session, _, token = mark.released
+            takes = self.takes.get((STAGED, session.key))
+            if takes is not None and token in takes.tokens:
+                takes.tokens.remove(token)
+                into.take(STAGED, session.key, token)
+        if mark.will is not None:
+            self.replace(WILLS, mark.will.key, mark.will.record)
+            into.replace(WILLS, mark.will.key, None)
+
+    def rename_released(self, released: Released, anew: Released) -> None:
+        """A staged message has been stored anew."""
+        for destination in self.destinations.values():
+            for row, mark in destination.marks.items():
+                if mark.released == released:
+                    destination.mark(row, Mark(anew))
+
+    # -- what else is part of the unit of work --
 
     def take(self, queue: str, key: bytes, token: Token) -> None:
         """One message to be removed."""
@@ -388,7 +471,7 @@ class Batch:
     def unit(self) -> Unit:
         """What the queue manager is asked to commit."""
         unit = Unit(
-            [puts for puts in self.puts.values() if puts.heads],
+            [destination.puts for destination in self.destinations.values() if destination.puts.heads],
             [takes for takes in self.takes.values() if takes.tokens] if self.takes else [],
             list(self.moves),
             list(self.replaces.values()),

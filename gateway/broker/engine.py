@@ -28,7 +28,6 @@ from gateway.broker.publish.qos2 import StagedRuns, Staging
 from gateway.broker.publish.queue_rows import QueueRows
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.router import Router
-from gateway.broker.refused import shedding
 from gateway.broker.refused.failures import Failures
 from gateway.broker.refused.parking import Parking
 from gateway.broker.sessions.connack import Connacks
@@ -329,5 +328,5 @@ class Engine(Context):
         self.answers.tick()
         self.retained.sweep(self.now)
         self.sys_topics.tick(self.now)
-        shedding.relieve(self)
+        self.parking.relieve()
         self.flush()

@@ -220,7 +220,8 @@ def test_a_window_of_qos_2_is_taken_whole():
     released = writer.encode_acks(p.PUBREL, range(1, 9))
     assert sender.bench.engine.fast_lane.take_chunk(sender.device.connection, released + chunk) == b""
     assert sender.bench.engine.batch.rows == 16
-    assert len(next(iter(sender.bench.engine.batch.released.values()))) == 8
+    destinations = sender.bench.engine.batch.destinations.values()
+    assert [one.releases for one in destinations if one.policies] == [8]
 
 
 def test_a_packet_identifier_of_another_length_is_an_error():
@@ -264,11 +265,12 @@ def test_a_release_is_known_by_its_row():
         other.bench.queues.commit()
         other.take(writer.encode_acks(p.PUBREL, [2, 1, 3, 5, 4]), flushed=False)
         batch = other.bench.engine.batch
-        assert sum(batch.releases(address) for address in batch.puts) == 5
+        destinations = [one for one in batch.destinations.values() if one.policies]
+        assert sum(one.releases for one in destinations) == 5
         by_row = {
-            address.queue: {row: one[1:] for row, one in rows.items()} for address, rows in batch.released.items()
+            one.address.queue: {row: mark.released[1:] for row, mark in one.marks.items()} for one in destinations
         }
-        assert sum(batch.releases(address) for address in batch.puts) == 5
+        assert sum(one.releases for one in destinations) == 5
         sides.append(by_row)
     assert sides[0] == sides[1]
     assert sides[0] == {
@@ -283,7 +285,8 @@ def test_heads_are_those_of_the_routes_whatever_the_neighbours():
     topics = [b"q/1", b"q/2", b"q/2", b"q/3", b"q/1"]
     chunk = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(topics, 1))
     sender.bench.engine.fast_lane.take_chunk(sender.device.connection, chunk)
-    (puts,) = sender.bench.engine.batch.puts.values()
+    (destination,) = sender.bench.engine.batch.destinations.values()
+    puts = destination.puts
     routes = [sender.device.connection.caches[2][topic] for topic in topics]
     assert [id(head) for head in puts.heads] == [id(route.head) for route in routes]
     assert all(len(head) > MQMD_LENGTH for head in puts.heads)

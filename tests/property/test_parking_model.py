@@ -180,7 +180,7 @@ def check_order(bench: Bench, clients: list[Client]) -> None:
 def check(bench: Bench, clients: list[Client]) -> None:
     balance(bench)
     assert not bench.engine.parking.rows
-    assert not bench.engine.parking.tied
+    assert not bench.engine.parking.linked
     assert not bench.engine.parking.waiting
     assert bench.queues.depth("MQGATE.STAGED") == 0
     found = copies(bench)

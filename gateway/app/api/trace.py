@@ -144,16 +144,17 @@ class Tracer:
     def committed(self, batch: Batch) -> None:
         """A batch is committed: offer the messages of it that a trace wants, with their MsgIds."""
         budget, hinted = MAX_EVENTS_PER_SECOND, _hints((*self._readers, *self._logged))
-        for address, puts in batch.puts.items():
-            if address not in batch.targets:
+        for destination in batch.destinations.values():
+            if not destination.policies:
                 continue
+            puts = destination.puts
             for row, (head, body, token) in enumerate(zip(puts.heads, puts.bodies, puts.tokens, strict=False)):
                 if hinted and not any(hint in head for hint in hinted):
                     continue  # heads are shared by what one client publishes: most are passed over at a glance
                 if not budget:
                     return
                 budget -= 1
-                self._put(batch.policy((address, row)).rule, puts.queue, head, body, token)
+                self._put(destination.policy(row).rule, puts.queue, head, body, token)
 
     def _put(self, rule: str, queue: str, head: bytes, body: bytes, token: object) -> None:
         try:

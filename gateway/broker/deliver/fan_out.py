@@ -259,11 +259,10 @@ class FanOut:
     def _put(self, connection: Connection, route: Route, taken: list[Any]) -> None:
         """Their rows on the queue of their rule."""
         batch, tails = self.context.batch, route.tails
-        puts = batch.puts_to(route.address)
-        batch.aim(route.address, route.policies[0])
-        batch.contribute(route.address, connection, route.first & 6)
-        puts.heads += [route.head] * len(taken)
-        puts.bodies += [tails[packet[2]] + packet[4] for packet in taken]
+        destination = batch.destination(route.address, route.policies[0])
+        destination.contribute(connection, route.first & 6)
+        destination.puts.heads += [route.head] * len(taken)
+        destination.puts.bodies += [tails[packet[2]] + packet[4] for packet in taken]
         batch.rows += len(taken)
 
     def _copy_all(self, route: Route, receiver: Receiver, publications: list[Publication], qos: int, size: int) -> None:

@@ -13,7 +13,7 @@ from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
 from gateway.bridge.request import Request
 from gateway.broker import tracing
-from gateway.broker.batch import Cause
+from gateway.broker.batch import Cause, Mark
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut, Prefixes
 from gateway.broker.deliver.reports import Reports
@@ -307,9 +307,6 @@ class Handover:
             )  # fmt: skip
             head, body = dead.head, dead.body
         address = Address(queue or context.dead_letter_queue, "", priority, persistent)
-        batch.aim(address, DEAD_LETTER_POLICY)
-        _, row = batch.put(address, head, body)
-        batch.sources.setdefault(address, {})[row] = (source, stored.token)
-        batch.causes.setdefault(address, {})[row] = Cause(
-            rule.name, "backed_out" if reason == _BACKOUT_THRESHOLD_REACHED else "transform", -1
-        )
+        cause = Cause(rule.name, "backed_out" if reason == _BACKOUT_THRESHOLD_REACHED else "transform", -1)
+        destination, row = batch.put(address, DEAD_LETTER_POLICY, head, body)
+        destination.mark(row, Mark(cause=cause, source=(source, stored.token)))

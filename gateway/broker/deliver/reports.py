@@ -21,8 +21,7 @@ from gateway.session.session import Session
 def put_report(batch: Batch, report: reports.Report) -> None:
     """Put a report in the unit of work of what it reports."""
     address = Address(report.queue, report.queue_manager, report.priority, report.persistent)
-    batch.aim(address, REPORT_POLICY)
-    batch.put(address, report.head, report.body)
+    batch.put(address, REPORT_POLICY, report.head, report.body)
 
 
 class Reports:

@@ -158,13 +158,12 @@ class Chunk:
             return self.lane.publications.route(self.connection, first, topic)
         return route
 
-    def _open(self, route: Route, released: list[ReleasedRows] | None = None) -> None:
+    def _open(self, route: Route, *, releasing: bool = False) -> None:
         """Prepare the columns of a route's address."""
-        batch, address = self.batch, route.address
-        puts = batch.puts_to(address)
-        batch.aim(address, route.policies[0])
-        batch.contribute(address, self.connection, route.first & 6)
-        self.prepared[address] = (address, puts.heads, puts.bodies, released)
+        destination = self.batch.destination(route.address, route.policies[0])
+        destination.contribute(self.connection, route.first & 6)
+        released = destination.released_rows if releasing else None
+        self.prepared[route.address] = (route.address, destination.puts.heads, destination.puts.bodies, released)
 
     def _publish(self, first: int) -> bool:
         """PUBLISH of QoS 0 or 1. Like the next four: whether any packet was taken."""
@@ -254,7 +253,7 @@ class Chunk:
             return False
         columns = self.prepared.get(route.address)
         if columns is None or columns[0] is not route.address or columns[3] is None:
-            self._open(route, batch.releasing(route.address))
+            self._open(route, releasing=True)
         tokens = batch.taken(STAGED, session.key)
         taken = chunks.release_records(
             self.data, self.offset, connection.caches, session.inbound, session.staged_tokens, self.prepared, session,
@@ -377,6 +376,5 @@ else:
 
 def _opened(batch: Batch, route: Route) -> tuple[list[bytes], list[bytes], set[Connection]]:
     """The columns of a route's address, and the connections that have publications there."""
-    puts = batch.puts_to(route.address)
-    batch.aim(route.address, route.policies[0])
-    return puts.heads, puts.bodies, batch.contributors.setdefault(route.address, set())
+    destination = batch.destination(route.address, route.policies[0])
+    return destination.puts.heads, destination.puts.bodies, destination.contributors

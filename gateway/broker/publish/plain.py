@@ -80,10 +80,9 @@ class PlainLane:
                         route = self.publications.route(connection, first, topic)
                     path = route.fast_path
                     if path is _DIRECT:
-                        puts = batch.puts_to(route.address)
-                        batch.aim(route.address, route.policies[0])
-                        batch.contribute(route.address, connection, first & 6)
-                        head, tails = route.head, route.tails
+                        destination = batch.destination(route.address, route.policies[0])
+                        destination.contribute(connection, first & 6)
+                        head, tails, puts = route.head, route.tails, destination.puts
                         heads, bodies = puts.heads.append, puts.bodies.append
                     elif path is _STAGED:
                         puts, staged = batch.staging(session)

@@ -76,7 +76,7 @@ class Publications:
                 cache[topic] = route
         elif route.version != route.changes[0]:
             self.router.find_receivers(route, connection.publisher)
-        if connection in self.parking.tied:  # its rows are put one by one while a publication of it is parked
+        if connection in self.parking.linked:  # its rows are put one by one while a publication of it is parked
             route.fast_path = FastPath.NONE
         return route
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.bridge.message import read_message
 from gateway.broker import accounting
 from gateway.broker.answers import PUBCOMPS, PUBRECS
-from gateway.broker.batch import Batch
+from gateway.broker.batch import Batch, Mark
 from gateway.broker.publish.publications import missed_by, reason_string
 from gateway.errors import ProtocolError, Refused
 from gateway.mqtt import reasons, writer
@@ -152,11 +152,10 @@ class Staging:
                 if route is None or route.version != route.changes[0] or not route.fast_path:
                     break
                 last, last_first, head, tails = topic, first, route.head, route.tails
-                columns = batch.puts_to(route.address)
-                batch.aim(route.address, route.policies[0])
-                batch.contribute(route.address, connection)
-                ids, tokens_of = [], []
-                batch.releasing(route.address).append((len(columns.heads), session, ids, tokens_of))
+                destination = batch.destination(route.address, route.policies[0])
+                destination.contribute(connection)
+                ids, tokens_of, columns = [], [], destination.puts
+                destination.released_rows.append((destination.rows, session, ids, tokens_of))
             del inbound[packet_id]
             token = tokens.pop(packet_id)
             taken.append(token)
@@ -185,10 +184,10 @@ class Staging:
             route = self.publications.route(connection, first, topic)
         missed = 0
         if route.fast_path and plain is not None:
-            batch.aim(route.address, route.policies[0])
-            _, row = batch.put(route.address, route.head, route.tails[packet_id] + plain[1][STAGED_ID:])
-            batch.contribute(route.address, connection)
-            batch.released.setdefault(route.address, {})[row] = released
+            body = route.tails[packet_id] + plain[1][STAGED_ID:]
+            destination, row = batch.put(route.address, route.policies[0], route.head, body)
+            destination.contribute(connection)
+            destination.mark(row, Mark(released))
         elif not route.error:
             missed = self._make_available(connection, route, staged, released)
         else:  # the access list has changed since its PUBREC
@@ -275,13 +274,12 @@ class StagedRuns:
         """Replace the moves of a session by puts and takes."""
         for move in batch.run_changes.moves.pop(session, ()):
             run = move.run
-            puts = batch.puts_to(run.address)
-            batch.aim(run.address, move.policy)
-            batch.contribute(run.address, move.connection)
+            destination = batch.destination(run.address, move.policy)
+            destination.contribute(move.connection)
             ids = run.ids[move.first : move.first + move.rows]
-            batch.releasing(run.address).append((len(puts.heads), session, ids, list(move.tokens)))
-            puts.heads.extend(repeat(run.head, move.rows))
-            puts.bodies.extend(move.bodies)
+            destination.released_rows.append((destination.rows, session, ids, list(move.tokens)))
+            destination.puts.heads.extend(repeat(run.head, move.rows))
+            destination.puts.bodies.extend(move.bodies)
             batch.taken(STAGED, session.key).extend(move.tokens)
 
     def write_all_out(self, batch: Batch) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.trace import carries, passed_on
 from gateway.broker import accounting, tracing
-from gateway.broker.batch import Batch, Cause, Row
+from gateway.broker.batch import Batch, Cause, Mark, Row
 from gateway.broker.deliver.reports import put_report
 from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Policy, Route
 from gateway.broker.publish.router import Router, is_retained, origin_of, policy_of, under_syncpoint
@@ -100,8 +100,9 @@ class QueueRows:
             address = Address(
                 queue, built.queue_manager, built.priority, built.persistent, syncpoint=syncpoint, retain=retain
             )
-            batch.aim(address, policy_of(prepared))
-            rows.append(_row(batch, message, address, built.head, built.body))
+            row = batch.put(address, policy_of(prepared), built.head, built.body)
+            _mark(row, message)
+            rows.append(row)
             if is_retained(prepared, built.mq_topic) and not publication.payload:
                 clear_retained(batch, built.mq_topic)
             if prepared.request is not None:
@@ -121,14 +122,15 @@ class QueueRows:
         payload, packet_id = message.publication.payload, message.packet_id
         rows: list[Row] = []
         for address, policy, head, tails in destinations:
-            batch.aim(address, policy)
-            rows.append(_row(batch, message, address, head, tails[packet_id] + payload))
+            row = batch.put(address, policy, head, tails[packet_id] + payload)
+            _mark(row, message)
+            rows.append(row)
         self._line_up(batch, message, rows)
 
     def _line_up(self, batch: Batch, message: Inbound, rows: list[Row]) -> None:
         """Keep the rows of one publication together, and behind parked ones of its connection."""
         connection = message.connection if message.publication.qos else None  # QoS 0 keeps no order
-        if len(rows) > 1 or connection in self.parking.tied:
+        if len(rows) > 1 or connection in self.parking.linked:
             self.parking.line_up(batch, connection, rows)
 
     def _plan(self, message: Inbound, now: float) -> inbound.Plan:
@@ -214,30 +216,26 @@ class QueueRows:
             made.head, body, reason=reason, queue=destination, queue_manager=manager.name, now=now, max_length=room
         )
         address = Address(queue, persistent=made.persistent)
-        batch.aim(address, DEAD_LETTER_POLICY)
-        row = _row(batch, message, address, dead.head, dead.body)
-        batch.causes.setdefault(address, {})[row[1]] = cause
+        row = batch.put(address, DEAD_LETTER_POLICY, dead.head, dead.body)
+        _mark(row, message, cause)
         return row
 
 
-def _row(batch: Batch, message: Inbound, address: Address, head: bytes, body: bytes) -> Row:
-    """Add a row, with the connection that waits for it and the staged record it releases."""
-    row = batch.put(address, head, body)
+def _mark(row: Row, message: Inbound, cause: Cause | None = None) -> None:
+    """Remember of a row of a publication who waits for it, the staged message it releases, and whose will it is."""
+    destination, number = row
     if message.connection is not None:
-        batch.contribute(address, message.connection, message.publication.qos)
-    if message.staged is not None:
-        batch.released.setdefault(address, {})[row[1]] = message.staged
-    if message.will is not None:
-        batch.wills.setdefault(address, {})[row[1]] = message.will
-    return row
+        destination.contribute(message.connection, message.publication.qos)
+    if message.staged is not None or message.will is not None or cause is not None:
+        destination.mark(number, Mark(message.staged, cause, will=message.will))
 
 
 def clear_retained(batch: Batch, topic: str) -> None:
     """Take the retained publication off an MQ topic, as an empty one does on the MQTT topic. MQ has no put for that:
     it is the command CLEAR TOPICSTR, sent in PCF to the command server in the same unit of work. The gateway's user
     needs +put on the command queue and +clr on the topic. A command that the queue refuses is dead-lettered."""
-    batch.aim(_COMMANDS, REPORT_POLICY)
-    batch.put(_COMMANDS, mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQADMIN "), command(topic))
+    head = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQADMIN ")
+    batch.put(_COMMANDS, REPORT_POLICY, head, command(topic))
 
 
 def command(topic: str) -> bytes:

@@ -1,8 +1,8 @@
 """When a unit of work cannot be committed: what happens to which message, decided by reason code and rule. Pure.
 
-Nothing of a failed unit was committed, so the batch is changed (a run dead-lettered, dropped or refused) and submitted
-again; everything that came after it has waited behind it. Only what the queue manager cannot do at all is retried as it
-is, with growing pauses: the acknowledgements stay withheld meanwhile.
+Nothing of a failed unit was committed, so the batch is changed (messages dead-lettered, dropped or refused) and
+submitted again; everything that came after it has waited behind it. Only what the queue manager cannot do at all is
+retried as it is, with growing pauses: the acknowledgements stay withheld meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.bridge import deadletter, reports
 from gateway.bridge.segments import segments
 from gateway.broker import accounting
-from gateway.broker.batch import Batch, Cause, Row
+from gateway.broker.batch import Batch, Cause, Mark, Row
 from gateway.broker.deliver.reports import put_report
 from gateway.broker.publish import qos2
 from gateway.broker.publish.route import DEAD_LETTER_POLICY
@@ -27,7 +27,7 @@ from gateway.ports.counters import mqrc_label
 from gateway.ports.state_queues import STAGED, rows_of
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Released
+    from gateway.broker.batch import Destination, Released
     from gateway.broker.engine import Engine
     from gateway.broker.publish.route import Policy
     from gateway.broker.refused.parking import Parked
@@ -65,7 +65,7 @@ class Failures:
             if failure.puts < 0:
                 wait = max(wait, self.hold())
                 continue
-            wait = max(wait, self.run_failed(batch, unit.puts[failure.puts], failure))
+            wait = max(wait, self.destination_failed(batch, unit.puts[failure.puts], failure))
         engine.counters.mq_backouts[engine.queue_manager.name, "_none"] += 1
         if wait:
             engine.scheduler.later(wait, lambda: engine.resubmit(batch))
@@ -90,87 +90,94 @@ class Failures:
         """A commit went through after some that did not."""
         self.engine.held_since, self._pause = 0.0, 0.0
 
-    def run_failed(self, batch: Batch, puts: Puts, failure: Failure) -> float:
-        """One run of puts was refused: seconds to wait before the next attempt, 0 when the batch was changed."""
-        address = Address.of(puts)
-        if address not in batch.targets:  # a state queue: without it nothing can be promised
-            return self.hold()
-        if address not in batch.puts:
+    def destination_failed(self, batch: Batch, puts: Puts, failure: Failure) -> float:
+        """The puts to one destination were refused: seconds to wait before the next attempt, 0 when the batch was
+        changed."""
+        destination = batch.destinations.get(Address.of(puts))
+        if destination is None:
             return 0.0  # it went with another one
+        if not destination.policies:  # a state queue: without it nothing can be promised
+            return self.hold()
         if not concerns_destination(failure.reason):
             return self.hold()
-        if self.settle(batch, address, failure, 0):
-            self.engine.parking.park(batch, address)
+        if self.settle(batch, destination, failure, 0):
+            self.engine.parking.park(batch, destination)
         return 0.0
 
-    def settle(self, batch: Batch, address: Address, failure: Failure, tries: int) -> bool:
-        """Do what the rules say now with the messages of a run that was refused; whether some of them wait."""
+    def settle(self, batch: Batch, destination: Destination, failure: Failure, tries: int) -> bool:
+        """Do what the rules say now with the messages of a destination that refused; whether some of them wait."""
         waits, may_pass = False, action_for(failure.reason) is Action.RETRY
-        for policy in dict.fromkeys(policy for policy, rows in batch.policies(address) if rows):
+        for policy in dict.fromkeys(policy for policy, rows in destination.rows_by_policy() if rows):
             retried = may_pass and tries < policy.retry_times
             held = policy.then == "hold" and not (failure.reason in TOO_LONG and policy.too_long == "segment")
-            if retried or held or not self.give_up(batch, address, policy, failure):
+            if retried or held or not self.give_up(batch, destination, policy, failure):
                 waits = True
-            if address not in batch.puts:
+            if not destination.rows:
                 break
-        return waits and address in batch.puts
+        return waits and destination.rows > 0
 
     def parked_failed(self, batch: Batch, parked: Parked, unit: Unit, outcome: Outcome) -> None:
         """The next attempt of what was parked was refused too: again later, or what the rule says comes then."""
         engine, failure = self.engine, outcome.failures[0]
         engine.counters.mq_errors[engine.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
         self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
-        address = Address.of(unit.puts[failure.puts]) if failure.puts >= 0 else parked.address
-        judged = failure.puts >= 0 and concerns_destination(failure.reason)
-        if judged and address in batch.targets and not self.settle(batch, address, failure, parked.tries):
-            engine.resubmit(batch)
-            return
-        policy = batch.targets.get(address) or batch.targets[parked.address]
+        destination, policy = None, parked.policy
+        if failure.puts >= 0:
+            destination = batch.destinations.get(Address.of(unit.puts[failure.puts]))
+        if destination is not None and destination.policies:
+            judged = concerns_destination(failure.reason)
+            if destination.address != parked.address:
+                policy = destination.policies[0][1]
+            if judged and not self.settle(batch, destination, failure, parked.tries):
+                engine.resubmit(batch)
+                return
         wait = min(policy.retry_first * 2 ** min(parked.tries, 16), policy.retry_longest)
         engine.counters.mq_backouts[engine.queue_manager.name, policy.rule] += 1
         engine.parking.refused(parked, wait)
         engine.abandon()
 
-    def give_up(self, batch: Batch, address: Address, policy: Policy, failure: Failure) -> bool:
+    def give_up(self, batch: Batch, destination: Destination, policy: Policy, failure: Failure) -> bool:
         """The retries are used up: what the rule says comes next with its messages. False: they have to wait."""
-        rows = {row for row in range(len(batch.puts[address].heads)) if batch.policy((address, row)) == policy}
-        if failure.reason in TOO_LONG and policy.too_long == "segment" and self.segment(batch, address, rows):
+        rows = {row for row in range(destination.rows) if destination.policy(row) == policy}
+        if failure.reason in TOO_LONG and policy.too_long == "segment" and self.segment(batch, destination, rows):
             return True
         if policy.then == "hold":  # it cannot be cut
             return False
         if policy.then == "disconnect":
-            self.disconnect(batch, address, rows, failure)
+            self.disconnect(batch, destination, rows, failure)
         elif policy.then == "drop":
-            self.drop(batch, address, rows, failure)
+            self.drop(batch, destination, rows, failure)
         else:
-            return self.dead_letter(batch, address, rows, failure)
+            return self.dead_letter(batch, destination, rows, failure)
         return True
 
-    def drop(self, batch: Batch, address: Address, rows: set[int], failure: Failure) -> None:
+    def drop(self, batch: Batch, destination: Destination, rows: set[int], failure: Failure) -> None:
         """Acknowledged and counted."""
-        accounting.dropped(
-            self.engine.counters, batch, ((address, row) for row in rows), policy_for(failure.reason).drop
-        )
-        batch.without(address, rows)
+        reason = policy_for(failure.reason).drop
+        accounting.dropped(self.engine.counters, batch, ((destination, row) for row in rows), reason)
+        batch.without(destination, rows)
 
-    def disconnect(self, batch: Batch, address: Address, rows: set[int], failure: Failure) -> None:
+    def disconnect(self, batch: Batch, destination: Destination, rows: set[int], failure: Failure) -> None:
         """Those who published to it are told why and lose their connection: nothing of this batch is acknowledged to
         them, so they send it again. What was released (QoS 2) is staged as before its PUBREL."""
         engine = self.engine
-        joints = [joint for joint in batch.joint if any(one == address and row in rows for one, row in joint.rows)]
-        tied = batch.tied((), joints)
-        for one, going in (tied | {address: rows | tied.get(address, set())}).items():
-            accounting.dropped(engine.counters, batch, ((one, row) for row in going), policy_for(failure.reason).drop)
+        links = [link for link in batch.linked if any(one is destination and row in rows for one, row in link.rows)]
+        linked = batch.with_linked((), links)
+        for one, going in (linked | {destination: rows | linked.get(destination, set())}).items():
+            reason = policy_for(failure.reason).drop
+            accounting.dropped(engine.counters, batch, ((one, row) for row in going), reason)
             for row in going:
-                released = batch.released.get(one, {}).pop(row, None)
-                if released is not None:
-                    self.restage(batch, released)
+                mark = one.marks.pop(row, None)
+                if mark is not None and mark.released is not None:
+                    self.restage(batch, mark.released)
             batch.without(one, going)
-        reason = reasons.reason_from_mqrc(failure.reason)
-        for connection in batch.contributors.pop(address, set()) | batch.unanswered.pop(address, set()):
+        why = reasons.reason_from_mqrc(failure.reason)
+        for connection in destination.contributors | destination.unanswered:
             batch.replies.pop(connection, None)
             engine.parking.forget(connection)
-            engine.refuse(connection, reason, "other", f"{address.name}: {name_of_reason(failure.reason)}")
+            engine.refuse(connection, why, "other", f"{destination.address.name}: {name_of_reason(failure.reason)}")
+        destination.contributors.clear()
+        destination.unanswered.clear()
 
     def restage(self, batch: Batch, released: Released) -> None:
         """A QoS 2 publication is as if its PUBREL had not come."""
@@ -199,9 +206,9 @@ class Failures:
         staged = partial(rows_of, self.engine.queue_manager, STAGED, session.key)
         self.engine.ask(lambda: next((stored for stored in staged() if stored.token == token), None), found)
 
-    def segment(self, batch: Batch, address: Address, rows: set[int]) -> bool:
+    def segment(self, batch: Batch, destination: Destination, rows: set[int]) -> bool:
         """Cut what is too long into segments; False when nothing could be cut."""
-        engine, puts = self.engine, batch.puts[address]
+        engine, puts = self.engine, destination.puts
         longest, now = engine.queue_manager.max_length(puts.queue), engine.scheduler.now()
         parts: list[list[tuple[bytes, bytes]]] = []
         try:
@@ -212,43 +219,41 @@ class Failures:
                 parts.append([(head, body)] if fits else segments(head, body, longest, name))
         except Refused:
             return False
-        if batch.rewrite(address, parts) >= 0:
+        if batch.rewrite(destination, parts) >= 0:
             return False
-        batch.segmented.add(address)
+        destination.segmented = True
         return True
 
-    def dead_letter(self, batch: Batch, address: Address, rows: set[int], failure: Failure) -> bool:
+    def dead_letter(self, batch: Batch, destination: Destination, rows: set[int], failure: Failure) -> bool:
         """Messages behind an MQDLH each: all of these rows, or those that are too long for their queue. False when the
         dead-letter queue is what refused."""
-        engine, puts = self.engine, batch.puts[address]
+        engine, puts, why = self.engine, destination.puts, policy_for(failure.reason)
         queue, manager = engine.dead_letter_queue, engine.queue_manager
         if not queue or puts.queue == queue:
             return False
         rows = self._too_long(puts, rows) if failure.reason in TOO_LONG else rows
         room, now = manager.max_length(queue), engine.scheduler.now()
-        dead_letters = Address(queue, persistent=puts.persistent)
-        why = policy_for(failure.reason).dead_letter
+        address = Address(queue, persistent=puts.persistent)
         elsewhere: dict[int, Row] = {}
         for row in sorted(rows):
             head, body = puts.heads[row], puts.bodies[row]
             self.report(batch, head, body, failure.reason)
             if reports.discards(head):
-                accounting.dropped(engine.counters, batch, [(address, row)], policy_for(failure.reason).drop)
+                accounting.dropped(engine.counters, batch, [(destination, row)], why.drop)
                 continue
             dead = deadletter.build(
                 head, body, reason=failure.reason, queue=puts.queue, now=now, max_length=room,
                 queue_manager=puts.queue_manager or manager.name,
             )  # fmt: skip
-            batch.aim(dead_letters, DEAD_LETTER_POLICY)
-            elsewhere[row] = batch.put(dead_letters, dead.head, dead.body)
-            cause = Cause(batch.policy((address, row)).rule, why, accounting.qos_of(batch, (address, row)))
-            batch.causes.setdefault(dead_letters, {})[elsewhere[row][1]] = cause
-        if elsewhere and address in batch.segmented:
-            batch.segmented.add(dead_letters)
-        batch.without(address, rows, elsewhere)
-        for column in (batch.contributors, batch.unanswered):
-            if elsewhere and address in column:
-                column.setdefault(dead_letters, set()).update(column[address])
+            cause = Cause(destination.policy(row).rule, why.dead_letter, accounting.qos_of((destination, row)))
+            elsewhere[row] = batch.put(address, DEAD_LETTER_POLICY, dead.head, dead.body)
+            elsewhere[row][0].mark(elsewhere[row][1], Mark(cause=cause))
+        batch.without(destination, rows, elsewhere)
+        if elsewhere:
+            dead_letters = batch.destinations[address]
+            dead_letters.segmented |= destination.segmented
+            dead_letters.contributors |= destination.contributors
+            dead_letters.unanswered |= destination.unanswered
         return True
 
     def _too_long(self, puts: Puts, rows: set[int]) -> set[int]:

@@ -1,6 +1,6 @@
 """Messages whose queue refuses for now wait here, so that one queue does not hold up the others. Pure.
 
-A run of puts that was refused is taken out of its batch, with the QoS 2 releases that belong to it and with the other
+A destination that refuses is taken out of its batch, with the QoS 2 releases that belong to it and with the other
 destinations of publications that have one in it: those are one unit of work. Everything else of the batch is committed.
 Later messages for the same destination line up behind it, and so does what a connection with such a publication sends
 to its other destinations, so that order is kept. A connection with messages in it gets no further acknowledgement
@@ -15,43 +15,37 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gateway.broker import accounting
-from gateway.broker.batch import Batch, Joint, Row
-from gateway.broker.refused import restaging, shedding
+from gateway.broker.batch import Batch, LinkedRows, Row
+from gateway.broker.refused import restaging
 from gateway.ports.batch import Address
 from gateway.session.connection import CLOSED, Connection
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Released
+    from gateway.broker.batch import Destination, Released
     from gateway.broker.engine import Engine
     from gateway.broker.publish.route import Policy
 
 MAX_ROWS = 20_000
-"""So many waiting messages in all; beyond it nothing more is read."""
+"""The most waiting messages in all; beyond it nothing more is read."""
 MAX_UNANSWERED = MAX_ROWS // 2
-"""So many of them for which nobody waits (QoS 0); those beyond are dropped, and reading goes on."""
+"""The most of them for which nobody waits (QoS 0); those beyond are dropped, and reading goes on."""
+PATIENCE = 10.0
+"""Seconds a commit may take while nothing is read, before what was read at QoS 0 meanwhile is given up."""
 
 
 class Parked:
     """What waits for one destination: a unit of work of its own, tried again and again."""
 
     __slots__ = (
-        "address",
-        "batch",
-        "connections",
-        "count",
-        "done",
-        "inflight",
-        "released",
-        "since",
-        "successor",
-        "tries",
-        "unanswered",
+        "address", "batch", "connections", "count", "done", "inflight", "policy", "released", "since", "successor",
+        "tries", "unanswered",
     )  # fmt: skip
 
     def __init__(self, address: Address, policy: Policy, now: float) -> None:
         self.address = address
+        self.policy = policy
+        """Of the rule whose message was refused first: when to try again."""
         self.batch = Batch()
-        self.batch.targets[address] = policy
         self.batch.parked = self
         self.released: list[Released] = []
         self.connections: set[Connection] = set()
@@ -74,7 +68,7 @@ class Parking:
         self.waiting: dict[Address, Parked] = {}
         self.rows = 0
         self.unanswered = 0
-        self.tied: dict[Connection, set[Address]] = {}
+        self.linked: dict[Connection, set[Address]] = {}
         """Connections with a publication of several destinations that waits, and for what."""
         self.deferred: dict[Connection, deque[tuple[list[Parked], bytes]]] = {}
         """What a connection is told when all that it waits for is committed, in order."""
@@ -87,10 +81,10 @@ class Parking:
     def held(self) -> Counter[str]:
         """How many messages of each rule wait."""
         return Counter(
-            accounting.rule_of(parked.batch, row)
+            accounting.rule_of(row)
             for parked in self._all()
-            for address, puts in parked.batch.puts.items()
-            for row in accounting.messages(parked.batch, ((address, number) for number in range(len(puts.heads))))
+            for destination in parked.batch.destinations.values()
+            for row in accounting.messages((destination, number) for number in range(destination.rows))
         )
 
     def _all(self) -> Iterator[Parked]:
@@ -102,79 +96,84 @@ class Parking:
 
     # -- coming --
 
-    def park(self, batch: Batch, address: Address) -> None:
-        """A run was refused: it waits, the rest of its batch goes on."""
-        policy, parked = batch.targets[address], self.waiting.get(address)
-        self._stay(batch, address)
-        if address in batch.unanswered:
-            shedding.shed(self.engine, batch, address, max(0, MAX_UNANSWERED - self.unanswered))
-        if address not in batch.puts:
+    def park(self, batch: Batch, destination: Destination) -> None:
+        """A destination refused: it waits, the rest of its batch goes on."""
+        address, policy = destination.address, destination.policies[0][1]
+        self._stay(batch, destination)
+        if destination.unanswered:
+            self.shed(batch, destination, max(0, MAX_UNANSWERED - self.unanswered))
+        if not destination.rows:
             return
+        parked = self.waiting.get(address)
         if parked is None:
             parked = self.waiting[address] = Parked(address, policy, self.engine.scheduler.now())
             parked.tries = 1
             self._later(parked, policy.retry_first)
-        self._move(batch, self._open(parked), address)
+        self._move(batch, self._open(parked), destination)
 
-    def _stay(self, batch: Batch, address: Address) -> None:
+    def _stay(self, batch: Batch, destination: Destination) -> None:
         """What came from a queue and cannot be put stays where it is: there is nothing to hold."""
-        rows = batch.sources.pop(address, {})
-        for row, (source, token) in rows.items():
+        rows = {row: mark.source for row, mark in destination.marks.items() if mark.source is not None}
+        for source, token in rows.values():
             batch.takes[source.queue, source.key].tokens.remove(token)
-            batch.causes.get(address, {}).pop(row, None)
             source.stay(self.engine, token)
         if rows:
-            batch.without(address, rows)
+            batch.without(destination, rows)
 
     def join(self, batch: Batch) -> None:
         """New messages for destinations that are waited for line up behind those that wait."""
-        for address, joints in batch.behind.items():
+        for address, links in batch.queued_after.items():
             if address in self.waiting:
-                self._move(batch, self._open(self.waiting[address]), None, [joint for joint in joints if joint.rows])
-        for address in [address for address in batch.puts if address in self.waiting]:
-            if address in batch.puts:  # it may have gone with another one
-                self.park(batch, address)
+                self._move(batch, self._open(self.waiting[address]), None, [link for link in links if link.rows])
+        for destination in [one for one in batch.destinations.values() if one.address in self.waiting]:
+            if batch.destinations.get(destination.address) is destination:  # it may have gone with another one
+                self.park(batch, destination)
 
     def line_up(self, batch: Batch, connection: Connection | None, rows: list[Row]) -> None:
         """Rows of one publication. Those of several destinations belong together; where the connection has such a
         publication waiting for one of them, they go behind it."""
-        addresses = self.tied.get(connection, ()) if connection is not None else ()
-        waiting = {address: self.waiting[address].batch.puts for address in addresses if address in self.waiting}
-        behind = next((address for address, those in waiting.items() if any(one in those for one, _ in rows)), None)
-        if len(rows) > 1 or behind is not None:
-            joint = Joint(rows, connection)
-            batch.joint.append(joint)
-            if behind is not None:
-                batch.behind.setdefault(behind, []).append(joint)
+        addresses = self.linked.get(connection, ()) if connection is not None else ()
+        waiting = {
+            address: self.waiting[address].batch.destinations for address in addresses if address in self.waiting
+        }
+        after = next(
+            (address for address, those in waiting.items() if any(one.address in those for one, _ in rows)), None
+        )
+        if len(rows) > 1 or after is not None:
+            link = LinkedRows(rows, connection)
+            batch.linked.append(link)
+            if after is not None:
+                batch.queued_after.setdefault(after, []).append(link)
 
     def _open(self, parked: Parked) -> Parked:
         """Where more can be added: what is under way has a successor."""
         if not parked.inflight:
             return parked
         if parked.successor is None:
-            policy = parked.batch.targets[parked.address]
-            parked.successor = Parked(parked.address, policy, self.engine.scheduler.now())
+            parked.successor = Parked(parked.address, parked.policy, self.engine.scheduler.now())
         return parked.successor
 
-    def _move(self, batch: Batch, parked: Parked, address: Address | None, joints: Sequence[Joint] = ()) -> None:
-        addresses = () if address is None else (address,)
-        contributors = set(batch.contributors.get(address, ())) if address is not None else set()
-        going = [(one, row) for one, rows in batch.tied(addresses, joints).items() for row in sorted(rows)]
-        unanswered = 0 if address is None else sum(map(len, shedding.loose(batch, address).values()))
-        releases = [batch.released[one][row] for one, row in going if row in batch.released.get(one, ())]
+    def _move(
+        self, batch: Batch, parked: Parked, destination: Destination | None, links: Sequence[LinkedRows] = ()
+    ) -> None:
+        destinations = () if destination is None else (destination,)
+        contributors = set() if destination is None else set(destination.contributors)
+        going = [(one, row) for one, rows in batch.with_linked(destinations, links).items() for row in sorted(rows)]
+        unanswered = 0 if destination is None else sum(map(len, unanswered_rows(batch, destination).values()))
+        marks = [one.marks[row] for one, row in going if row in one.marks]
         accounting.received(self.engine.counters, batch, going)
-        before = len(parked.batch.joint)
-        batch.split(parked.batch, addresses, joints)
+        before = len(parked.batch.linked)
+        batch.move_to(parked.batch, destinations, links)
         self._count(parked, len(going), unanswered)
-        for released in dict.fromkeys(releases):
+        for released in dict.fromkeys(mark.released for mark in marks if mark.released is not None):
             parked.released.append(released)
             released[0].releasing.add(released[1])
             restaging.wait_for_queue(self.engine.router, batch, released, parked)
-        joint = {one.connection for one in parked.batch.joint[before:] if one.connection is not None}
-        for connection in contributors | joint:
+        linked = {link.connection for link in parked.batch.linked[before:] if link.connection is not None}
+        for connection in contributors | linked:
             self._withhold(batch, parked, connection)
-        for connection in joint:
-            self.tied.setdefault(connection, set()).add(parked.address)
+        for connection in linked:
+            self.linked.setdefault(connection, set()).add(parked.address)
             connection.generation = -1  # its routes are computed again
 
     def _withhold(self, batch: Batch, parked: Parked, connection: Connection) -> None:
@@ -190,6 +189,33 @@ class Parking:
             entries.append(([parked], b"".join(replies or ())))
         else:  # what this batch has for it is there already, and waits for another destination too
             entries[-1][0].append(parked)
+
+    # -- QoS 0 where there is no room --
+
+    def shed(self, batch: Batch, destination: Destination, room: int) -> None:
+        """Drop rows for which nobody waits, until so many are left: nobody waits for an answer to QoS 0, and no window
+        of a client bounds how much of it comes. Without a limit of its own a storm of it to one queue that refuses
+        would take all the room there is for what waits, and stop the reading of all."""
+        rows = unanswered_rows(batch, destination)
+        if len(rows) == 1:
+            rows[destination] = set(range(room, destination.rows))
+        elif sum(map(len, rows.values())) <= room:  # of publications with several destinations all or nothing
+            return
+        for one, going in rows.items():
+            if going:
+                accounting.dropped(self.engine.counters, batch, ((one, row) for row in going), "qos0_overload")
+                batch.without(one, going)
+
+    def relieve(self) -> None:
+        """Nothing has been read for long because nothing can be committed: what came at QoS 0 is dropped, so that
+        reading goes on and pings are answered."""
+        engine = self.engine
+        if not engine.paused or engine.scheduler.monotonic() - engine.running.started < PATIENCE:
+            return
+        batch = engine.batch
+        for destination in list(batch.destinations.values()):
+            if destination.policies and batch.destinations.get(destination.address) is destination:
+                self.shed(batch, destination, 0)
 
     # -- trying again --
 
@@ -222,7 +248,7 @@ class Parking:
         self._later(parked, wait)
 
     def _append(self, parked: Parked, successor: Parked) -> None:
-        successor.batch.split(parked.batch, tuple(successor.batch.puts))
+        successor.batch.move_to(parked.batch, tuple(successor.batch.destinations.values()))
         parked.released += successor.released
         parked.count += successor.count
         parked.unanswered += successor.unanswered
@@ -253,17 +279,17 @@ class Parking:
             self.waiting.pop(parked.address, None)
         for connection in parked.connections:
             if successor is None or connection not in successor.connections:
-                self._untie(connection, parked.address)
+                self._unlink(connection, parked.address)
             self._release(connection)
         del parked.batch  # it names what is parked in turn: its messages would wait for a run of the cycle collector
 
-    def _untie(self, connection: Connection, address: Address) -> None:
-        addresses = self.tied.get(connection)
+    def _unlink(self, connection: Connection, address: Address) -> None:
+        addresses = self.linked.get(connection)
         if addresses is None:
             return
         addresses.discard(address)
         if not addresses:
-            del self.tied[connection]
+            del self.linked[connection]
             connection.generation = -1  # its routes are computed again
 
     def _release(self, connection: Connection) -> None:
@@ -292,4 +318,14 @@ class Parking:
     def forget(self, connection: Connection) -> None:
         """It is closed: nobody waits for its acknowledgements any more; its messages are put all the same."""
         self.deferred.pop(connection, None)
-        self.tied.pop(connection, None)
+        self.linked.pop(connection, None)
+
+
+def unanswered_rows(batch: Batch, destination: Destination) -> dict[Destination, set[int]]:
+    """The rows that go with a destination, when nobody waits for any of them; else none."""
+    if not destination.unanswered:
+        return {}
+    linked = batch.with_linked((destination,))
+    answered = any(one.contributors for one in linked)
+    kept = any(mark.released or mark.will or mark.source for one in linked for mark in one.marks.values())
+    return {} if answered or kept else linked

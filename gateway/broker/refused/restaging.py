@@ -31,8 +31,7 @@ def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Par
         anew = (session, packet_id, session.staged_tokens.pop(packet_id))
         parked.batch.take(STAGED, session.key, anew[2])
         parked.released[parked.released.index(released)] = anew
-        for rows in parked.batch.released.values():
-            rows.update({row: anew for row, one in rows.items() if one == released})
+        parked.batch.rename_released(released, anew)
 
     _stage(router, batch, released)
     batch.after.append(committed)

@@ -22,7 +22,7 @@ from gateway.broker.sessions.recovery import Recovery, restore_staged
 from gateway.broker.sessions.wills import Wills
 from gateway.errors import MQError
 from gateway.mqtt import reasons
-from gateway.ports.batch import Address, Stored
+from gateway.ports.batch import Stored
 from gateway.ports.ownership import Message, Owners, message_key
 from gateway.ports.state_queues import GATEWAYS, SESSIONS, STAGED, WILLS, stored_for
 from gateway.session.connection import AUTHENTICATING
@@ -240,7 +240,7 @@ class Ownership:
 
     def _write(self, to: str, message: Message) -> None:
         head = self.router.state_head(encode_json(message | {"from": self.instance}))
-        self.context.batch.put(Address.state(GATEWAYS, message_key(to)), head, b"")
+        self.context.batch.put_state(GATEWAYS, message_key(to), head, b"")
 
     # -- transfer --
 

@@ -48,7 +48,7 @@ def test_a_publication_with_two_destinations_waits_alone(bench: Bench) -> None:
     assert acks(one) == [(PUBACK, 1)]
     assert bodies(bench, "FIRST.Q") == [b"tied"]
     assert bodies(bench, "SECOND.Q") == [b"before", b"beside", b"tied"]
-    assert not bench.engine.parking.tied
+    assert not bench.engine.parking.linked
     balance(bench)
 
 

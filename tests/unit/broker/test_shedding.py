@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from broker_harness import Bench
 
-from gateway.broker.refused import parking, shedding
+from gateway.broker.refused import parking
 from gateway.mqtt import writer
 
 MAPPING = """
@@ -91,7 +91,7 @@ def test_when_nothing_can_be_committed_for_long_reading_goes_on(bench: Bench) ->
         device.send(writer.encode_publish(5, b"one", b"loose", 0) * 1000)
     device.send(writer.encode_publish(5, b"open", b"owed", 1, packet_id=2))
     assert told == [True]
-    bench.advance(shedding.PATIENCE - 1)
+    bench.advance(parking.PATIENCE - 1)
     assert told == [True]
     bench.advance(2)
     assert told == [True, False]

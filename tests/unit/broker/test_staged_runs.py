@@ -227,7 +227,9 @@ def test_somebody_who_looks_sees_puts():
     scene = Scene()
     scene.publish()
     seen = []
-    scene.bench.engine.trace_commit = lambda batch: seen.extend(puts.queue for puts in batch.puts.values())
+    scene.bench.engine.trace_commit = lambda batch: seen.extend(
+        one.address.queue for one in batch.destinations.values()
+    )
     scene.release()
     assert seen == ["A"]
     assert scene.bench.queues.moved == 0
