@@ -1,7 +1,7 @@
-"""Guesses at passwords: answered late, the later the more there were, and never more at once than can be worked off.
+"""Limits on guessing passwords: each failure delays the next answer longer, and few hashes are computed at a time.
 
-Counted by address (an IPv6 client by its /64, which is one subscriber's). Bounded memory: the oldest address is
-forgotten first. No I/O; the time is an argument.
+Counted by address; an IPv6 client by its /64, which one subscriber has. Bounded memory: the oldest address is forgotten
+first. No I/O; the time is an argument.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ FORGET_SECONDS = 60.0
 MAX_ADDRESSES = 10_000
 MAX_PENDING = 1024
 MAX_PENDING_OF_ADDRESS = 256
-"""Hashes take tens of milliseconds: what waits longer than a client's patience need not be begun."""
+"""Hashes take tens of milliseconds: beyond this, a client would give up before its turn came."""
 
 
 class Attempts:
-    """Failures of a while ago, and checks under way."""
+    """The recent failures of each address, and the checks under way."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
@@ -25,7 +25,7 @@ class Attempts:
         self._all = 0
 
     def begin(self, address: str) -> bool:
-        """Whether a check may begin now; False: too many are under way, of all or from there."""
+        """Begin a check. False: too many are under way, in all or from this address."""
         if self._all >= MAX_PENDING or self._pending[address] >= MAX_PENDING_OF_ADDRESS:
             return False
         self._pending[address] += 1
@@ -33,18 +33,19 @@ class Attempts:
         return True
 
     def end(self, address: str) -> None:
-        """A check that began is over."""
+        """A check that had begun has ended."""
         self._all -= 1
         self._pending[address] -= 1
         if not self._pending[address]:
             del self._pending[address]
 
     def succeeded(self, address: str) -> None:
-        """Its failures are forgiven."""
+        """Forget the failures of this address."""
         self._failures.pop(address, None)
 
     def failed(self, address: str, now: float) -> float:
-        """How late to say so: doubled with each failure from the same address, forgotten after a minute without."""
+        """Count a failure. Returned is the delay of its answer: doubled with each failure from the same address, and
+        reset after a minute without one."""
         count, last = self._failures.pop(address, (0, now))
         count = 1 if now - last > FORGET_SECONDS else count + 1
         if len(self._failures) >= MAX_ADDRESSES:

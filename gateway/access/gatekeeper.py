@@ -1,7 +1,8 @@
-"""Who may connect and what they may do, by the settings: certificate, token, password, SCRAM, one's own function.
+"""Who may connect and what they may do, by the settings: certificate, token, password, SCRAM, a function of the
+operator.
 
-Hashing takes tens of milliseconds and runs on its own threads; what was verified is remembered for a while by a keyed
-digest, never as a password. Wrong passwords are answered late, the later the more there were from one address.
+Hashing takes tens of milliseconds and runs on threads of its own. A verified password is remembered for some minutes by
+a keyed digest, never as a password. Each wrong password from an address delays the next answer to it longer.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ REMEMBERED = 20_000
 REMEMBER_SECONDS = 300.0
 MAX_EXCHANGES = 20_000
 Authenticator = Callable[[str, str | None, bytes | None], str | None]
-"""One's own check: (client id, user, password) to the user's name, or None."""
+"""A function of the operator: (client id, user, password) to the user's name, or None."""
 Done = Callable[[Verdict], None]
 
 
 @dataclass(slots=True)
 class _Policy:
-    """What the settings and their files say, read at one moment."""
+    """The settings and their files, read together."""
 
     plain: dict[str, bytes]
     hashed: dict[str, str]
@@ -56,7 +57,7 @@ class _Policy:
 
     @property
     def checked(self) -> bool:
-        """Whether there is anything to check a user with."""
+        """Whether there is anything to check a user's password or token with."""
         return bool(self.plain or self.hashed or self.tokens or self.own)
 
 
@@ -73,11 +74,13 @@ class Gatekeeper:
         self._exchanges: OrderedDict[object, Exchange] = OrderedDict()
         self._unknown = keys_of(secrets.token_bytes(16), secrets.token_bytes(16))
         self._reached = {one.name: one.bind for one in settings.listeners if not one.local}
-        """Listeners that other hosts reach, and go on reaching until a restart whatever a reload says of `bind`."""
+        """Listeners that other hosts can reach. A new `bind` takes effect with a restart, so a reload does not change
+        this."""
         self._policy = _policy_of(settings, self._reached)
 
     def prepare(self, settings: Settings) -> Callable[[], None]:
-        """Read all files now (ConfigurationError: the old ones stay in force); the answer puts them into force."""
+        """Read all files now; calling the answer puts them into force. ConfigurationError: the old ones stay in
+        force."""
         policy = _policy_of(settings, self._reached)
 
         def use() -> None:
@@ -88,7 +91,7 @@ class Gatekeeper:
         return use
 
     def reload(self, settings: Settings) -> None:
-        """Use these from now on; ConfigurationError leaves the old ones in force."""
+        """Use these settings from now on. ConfigurationError: the old ones stay in force."""
         self.prepare(settings)()
 
     # -- identity --
@@ -105,7 +108,7 @@ class Gatekeeper:
         elif policy.checked:
             self._check(connect, link, done)
         elif policy.anonymous_on.get(link.listener, False):
-            done(Verdict(0))  # a name that nothing proves is nobody's: access lists and rules see an anonymous client
+            done(Verdict(0))  # an unproven user name counts for nothing: access lists and rules see an anonymous client
         else:
             done(_wrong(connect.version))
 
@@ -140,7 +143,7 @@ class Gatekeeper:
         return hmac.digest(self._key, (connect.username or "").encode() + b"\0" + (connect.password or b""), "sha256")
 
     def _verify(self, policy: _Policy, connect: Connect, gone: Callable[[], bool], address: str, done: Done) -> None:
-        """On a thread of its own: the slow part, unless nobody waits for it any more."""
+        """In a thread: verify the password, unless its client has disconnected."""
         if gone():
             self._scheduler.soon(lambda: self._attempts.end(address))
             return
@@ -149,7 +152,7 @@ class Gatekeeper:
         if accepted is None and policy.own is not None:
             try:
                 accepted = policy.own(connect.client_id, connect.username, connect.password)
-            except Exception:  # noqa: BLE001 -- a foreign function that fails has not accepted anybody
+            except Exception:  # noqa: BLE001 -- a function that fails has accepted nobody
                 accepted = None
         self._scheduler.soon(lambda: self._verified(policy, connect, address, accepted, done))
 
@@ -159,7 +162,9 @@ class Gatekeeper:
             self._refuse_late(address, _wrong(connect.version), done)
             return
         self._attempts.succeeded(address)
-        if policy is self._policy and user == connect.username:  # else: another list, or one's own function renames
+        if (
+            policy is self._policy and user == connect.username
+        ):  # otherwise: a reload came between, or the operator's function renames users
             if len(self._known) >= REMEMBERED:
                 del self._known[next(iter(self._known))]
             self._known[self._digest(connect)] = self._scheduler.monotonic() + REMEMBER_SECONDS
@@ -187,7 +192,8 @@ class Gatekeeper:
         return exchange
 
     def exchange(self, connection: object, data: bytes, done: Done) -> None:
-        """The client's next message: a proof, or the first of a re-authentication, which has to be the same user's."""
+        """The client's next message in AUTH: a proof, or the first of a re-authentication, which has to be of the same
+        user."""
         link = getattr(connection, "link", None)
         certified = getattr(link, "certificate_user", None) if self._policy.certificates else None
         known = {getattr(connection, "user", None), certified} - {None}
@@ -233,7 +239,7 @@ class Gatekeeper:
 
     @property
     def acl(self) -> Acl:
-        """The list in force."""
+        """The access list in force."""
         return self._policy.acl
 
     def close(self) -> None:
@@ -247,7 +253,7 @@ def _wrong(version: int) -> Verdict:
 
 
 def _certificate_verdict(connect: Connect, user: str, is_client_id: bool) -> Verdict:
-    """A certificate says who it is; a CONNECT that says otherwise is refused."""
+    """The verdict on a certificate's user; a CONNECT with another user name or client identifier is refused."""
     if not user:
         return Verdict(reasons.NOT_AUTHORIZED, text="the certificate does not name one user")
     if connect.username not in {None, user}:

@@ -22,7 +22,7 @@ from gateway.errors import ConfigurationError, Finding
 ITERATIONS = 600_000
 _ARGON = PasswordHasher()
 _NOBODY = _ARGON.hash(secrets.token_hex(16))
-"""Compared with when the user is unknown, so that the time does not tell."""
+"""Verified when the user is unknown, so that the time taken does not tell."""
 
 
 def hash_password(password: bytes, *, pbkdf2: bool = False, iterations: int = ITERATIONS) -> str:
@@ -68,7 +68,7 @@ def _verify_pbkdf2(stored: str, password: bytes) -> bool:
 
 
 def read_password_file(path: Path) -> dict[str, str]:
-    """User to hash; every line that is neither is a finding."""
+    """The hash of each user. ConfigurationError: every line that is neither an entry nor a comment."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -90,7 +90,7 @@ def read_password_file(path: Path) -> dict[str, str]:
 
 
 def write_password_file(path: Path, users: dict[str, str]) -> None:
-    """All or nothing, readable by its owner alone."""
+    """Replace the file at once, readable by its owner alone."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

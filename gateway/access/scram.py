@@ -37,7 +37,8 @@ class ScramError(ValueError):
 
 
 class Exchange:
-    """One authentication: first message in, challenge out; proof in, signature out."""
+    """One authentication: the client's first message is answered by a challenge, its proof by the server's
+    signature."""
 
     def __init__(self, users: dict[str, Keys], unknown: Keys, nonce: str) -> None:
         self._users = users

@@ -1,4 +1,4 @@
-"""Who decides about identity and authority, by the settings."""
+"""The access port of the settings, and their access list for the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class ReloadableAccess(Access, Protocol):
     """An access port that can be given new settings."""
 
     def prepare(self, settings: Settings) -> Callable[[], None]:
-        """Read all files now (ConfigurationError: the old ones stay in force); the answer puts them into force."""
+        """Read all files now; calling the answer puts them into force. ConfigurationError: the old ones stay in
+        force."""
 
     def why(self, listener: str, client_id: str, user: str | None, topic: str) -> str:
         """Which entry decides about a publication."""
@@ -28,11 +29,11 @@ def why_publish(settings: Settings, client_id: str, user: str, topic: str, liste
 
 
 def why_subscribe(settings: Settings, client_id: str, user: str, filter_: str, listener: str = "") -> tuple[Why, bool]:
-    """The same for a subscription, and whether what it brings is still asked about message by message."""
+    """The same for a subscription, and whether its deliveries are checked one by one."""
     rights = acl_of(settings).of(Subject(client_id, user, listener))
     return rights.why(SUBSCRIBE, filter_), rights.subscribe(filter_).check_deliveries
 
 
 def access_of(settings: Settings, scheduler: Scheduler) -> ReloadableAccess:
-    """The access port these settings ask for."""
+    """The access port of these settings."""
     return Gatekeeper(settings, scheduler)

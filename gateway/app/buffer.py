@@ -1,4 +1,4 @@
-"""IBM MQ with a buffer in front, joined when the settings ask for it: the gateway starts though IBM MQ is away."""
+"""IBM MQ with a buffer in front, made where the settings ask for it: the gateway starts though IBM MQ is away."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ log = logs.get("mqgate.buffer")
 STORE = "BUFFER"
 """The name of the embedded queue manager underneath."""
 FIRST_LOOK_SECONDS = 10.0
-"""So long the start waits for a queue manager that does not answer at all."""
+"""How long the start waits for a queue manager that does not answer at all."""
 
 
 def open_buffered(
     settings: Settings, directory: Path, scheduler: Scheduler, counters: Counters, table: Table
 ) -> BufferedQueueManager:
-    """DriverUnavailable, ConfigurationError and MQError as without a buffer, but for a queue manager that is away."""
+    """Errors as without a buffer, except that a queue manager that is away is none."""
     ibm, buffer = settings.queue_manager.ibm, settings.queue_manager.buffer
     assert ibm is not None  # noqa: S101 -- the settings see to it
     assert buffer is not None  # noqa: S101
@@ -78,13 +78,13 @@ def open_buffered(
 
 
 class _Quiet(IbmQueueManager):
-    """The reading half of IBM MQ: never started, so that its workers do not connect; the link does the committing."""
+    """Reads objects and attributes of IBM MQ. Never started, so that its workers do not connect: `IbmLink` commits."""
 
 
 def _take_over(
     queue_manager: BufferedQueueManager, reads: IbmQueueManager, connect: ConnectSettings, new_id: NewId, *, there: bool
 ) -> None:
-    """The state that a gateway without a buffer has left on IBM MQ."""
+    """Move the state that a gateway without a buffer has left on IBM MQ into the buffer."""
     spool = queue_manager.spool
     if spool.identity.home == ADOPTED:
         return
@@ -106,7 +106,7 @@ class _Taker:
         self._connection = Connection(driver.connect(connect), new_id)
 
     def remove(self, queue: str, tokens: Sequence[Token]) -> None:
-        """For good."""
+        """Remove the messages, and commit."""
         self._connection.take(Takes(queue, b"", list(tokens)))
         self._connection.session.commit()
 
@@ -116,7 +116,7 @@ class _Taker:
 
 
 def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> bool:
-    """What an operator should hear at once, if IBM MQ is there to say it. False: it is not."""
+    """Examine the queue manager at start and log advice. False: it is away."""
     found: list[Problem | MQError] = []
 
     def look() -> None:
@@ -149,7 +149,7 @@ def _first_look(reads: IbmQueueManager, settings: Settings, table: Table) -> boo
 
 
 def _say(state: str, why: str) -> None:
-    """One line at each change."""
+    """Log a change of the buffer's state."""
     if state == BUFFERING:
         log.warning(state, f"IBM MQ is away, messages go to the buffer: {why}")
     elif state == CONNECTED:
@@ -179,7 +179,7 @@ def join_buffer(engine: Engine, buffer: BufferedQueueManager, declare_names: Cal
 
 
 def buffer_view(buffer: BufferedQueueManager, now: float) -> dict[str, object]:
-    """What the admin API shows of it."""
+    """The buffer as the admin API shows it."""
     ages = oldest_by_rule(buffer, now)
     waits = [f"{queue or 'everything'}: {text}" for queue, text in buffer.problems.items()]
     return {
@@ -193,7 +193,7 @@ def buffer_view(buffer: BufferedQueueManager, now: float) -> dict[str, object]:
 
 
 def oldest_by_rule(buffer: BufferedQueueManager, now: float) -> dict[str, float]:
-    """How long the message that leaves next has waited, by its rule; so for each queue that refuses."""
+    """How long the oldest message of each rule has waited, and of each queue that refuses messages."""
     found: dict[str, float] = {}
     for since, rule in buffer.spool.waiting_since():
         found[rule or NO_ROUTE] = max(found.get(rule or NO_ROUTE, 0.0), now - since)

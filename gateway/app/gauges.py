@@ -1,4 +1,4 @@
-"""What /metrics reads rather than counts."""
+"""The gauges of /metrics: read from the parts at each scrape."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _session_limits(parts: Parts) -> Values:
 
 
 def inflight(parts: Parts) -> int:
-    """Messages between two acknowledgements, both directions."""
+    """Messages in flight, both directions: received or sent, and not yet acknowledged."""
     engine = parts.engine
     stored = sum(len(session.outflow.inflight) + len(session.inbound) for session in engine.sessions)
     return stored + sum(one.inbound_pending for one in engine.connections)

@@ -1,4 +1,4 @@
-"""The IBM MQ backend, joined when the settings ask for it: its drivers are optional."""
+"""The IBM MQ backend, made where the settings ask for it: its drivers are optional."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def open_ibm(settings: Settings, scheduler: Scheduler, counters: Counters, table
 
 
 def count_attempt(counters: Counters, name: str, reason: int) -> None:
-    """An attempt to connect; 0: it worked."""
+    """Count an attempt to connect; reason 0: it succeeded."""
     counters.mq_connect_attempts[name, "failed" if reason else "ok"] += 1
     if reason:
         counters.mq_errors[name, "connect", mqrc_label(reason)] += 1
 
 
 def findings(problems: Iterable[Problem], table: Table) -> list[Finding]:
-    """What stops a route, each where its rule stands."""
+    """The problems that stop a rule, each at the rule's file and line."""
     return [_finding(problem, table) for problem in problems if problem.serious]
 
 
@@ -79,8 +79,8 @@ def rule_of(problem: Problem, table: Table) -> OutboundRule | None:
 
 
 def queues_of(table: Table) -> tuple[list[str], list[str]]:
-    """(put to, consumed): queues, and topics to publish or subscribe to (`topic://`), that rules name outright;
-    templates are known only when messages come."""
+    """(put to, consumed): the queues that rules name without a template, and topics to publish or subscribe to
+    (`topic://`)."""
     specs = [route.rule.spec for route in table.routes if not route.rule.spec.queue_manager]
     puts = {spec.queue or f"{TOPIC_PREFIX}{spec.mq_topic}" for spec in specs if spec.queue or spec.mq_topic}
     consumes = {rule.spec.queue or rule.spec.transmission_queue or "" for rule in table.outbound}
@@ -89,7 +89,7 @@ def queues_of(table: Table) -> tuple[list[str], list[str]]:
 
 
 def short_of(table: Table) -> frozenset[str]:
-    """Queues that may be shorter than what is let in: all their rules cut it into segments, or refuse it."""
+    """Queues whose longest message may be shorter than the longest payload: all their rules segment it or refuse it."""
     specs = [route.rule.spec for route in table.routes if route.rule.spec.queue]
     whole = {spec.queue for spec in specs if spec.too_long == "dead_letter"}
     return frozenset(str(spec.queue) for spec in specs if spec.queue not in whole)
@@ -113,7 +113,7 @@ def connect_settings(settings: Settings, ibm: Ibm) -> ConnectSettings:
 
 
 def password_of(settings: Settings, ibm: Ibm) -> str:
-    """From its file or the environment."""
+    """The password, from its file or the environment."""
     if ibm.password is not None:
         return ibm.password.get_secret_value()
     if ibm.password_file is None:

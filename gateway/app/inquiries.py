@@ -1,7 +1,7 @@
-"""Questions of the page, the API and the commands to a queue manager that may not answer: see `backends.ibm.patience`.
+"""Questions of the page, the API and the commands to a queue manager that may hang: see `backends.ibm.patience`.
 
-Whoever asked gets an answer in any case: what was found, or a sentence that says for how long the queue manager has
-been silent and whether anything could still come of it.
+Each gets an answer in any case: the result, or for how long the queue manager has been silent and whether what was
+asked for may still be done.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ from gateway.net.api import Answered, Endpoint, Later, Problem
 from gateway.ports.batch import Scheduler
 
 MOST = 32
-"""Questions that wait, beside the one that is being answered."""
+"""Questions that may wait, besides the one being asked."""
 CLOSE_SECONDS = 1.0
 
 
 class Inquiries:
-    """See the module. `ask` is called in the reactor, and so is the `answered` that was given to it."""
+    """Asks in a thread of its own. `ask` is called in the reactor thread, and so is its `answered`."""
 
     def __init__(self, scheduler: Scheduler, patience: float, close: Callable[[], None] = lambda: None) -> None:
-        """`patience`: seconds a queue manager may be silent; `close` is called in the thread when all is over."""
+        """`patience`: seconds a queue manager may be silent; `close` is called in the thread at the end."""
         self._patience = Patience(scheduler, patience, close=close, name="mq-inquiries")
         self.thread = self._patience.thread
         self.heard = self._patience.heard
-        """The queue manager has answered a call: one that is slow is waited for as long as it says something."""
+        """To be called when the queue manager has answered a call: one that is slow is waited for while it answers
+        some."""
         self.silent = self._patience.silence
         """Seconds since a question has been waiting for the queue manager."""
 
     def ask(self, question: Callable[[], tuple[int, object]], answered: Answered, *, changes: bool = False) -> None:
-        """`changes`: more than a look, so that it matters whether something was done."""
+        """Ask in the thread. `changes`: it is not only a look, so that the answer says whether it may have been
+        done."""
         if len(self._patience) > MOST:
             answered(Problem(503, "Too many at a time", f"{MOST} questions wait for the queue manager; try again"))
             return
@@ -51,7 +53,7 @@ class Inquiries:
         return Endpoint(endpoint.method, endpoint.pattern, endpoint.role, handle, endpoint.path)
 
     def close(self) -> None:
-        """End; a call that hangs is left behind."""
+        """End the thread; a call that hangs is not waited for."""
         self._patience.close(CLOSE_SECONDS)
 
     def _problem(self, left: Unanswered, *, changes: bool) -> Problem:

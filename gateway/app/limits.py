@@ -65,7 +65,7 @@ OVERRIDES = (
 
 
 def _overrides(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each listener has of its own, by its name."""
+    """The limits that each listener has of its own."""
     for listener in settings.listeners:
         own = {key: getattr(listener, key) for key in OVERRIDES if getattr(listener, key) is not None}
         if "max_inflight" in own:
@@ -81,7 +81,7 @@ def _overrides(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def take_over(limits: Limits, settings: Settings) -> None:
-    """What a reload puts into force of the broker's limits: numbers that are asked about when somebody connects."""
+    """Limits that a reload changes: those that are checked when a client connects."""
     fresh = limits_of(settings)
     limits.max_connections, limits.max_sessions = fresh.max_connections, fresh.max_sessions
     for listener in settings.listeners:
@@ -92,7 +92,7 @@ def take_over(limits: Limits, settings: Settings) -> None:
 
 
 def client_rates(settings: Settings) -> dict[str, ClientRates]:
-    """What clients may send, by listener; a listener without an entry is not looked at."""
+    """What clients may send, by listener; listeners without any limit are left out."""
     found = {}
     everybody = settings.limits
     for one in settings.listeners:

@@ -1,4 +1,4 @@
-"""Which mapping files a process uses, and the table made of them."""
+"""The mapping files of a process, and the table made of them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def read_table(settings: Settings) -> Table:
 
 
 def gateway_name(settings: Settings) -> str:
-    """What this gateway is called among those on one queue manager: as the settings say, or by host and directory,
-    which stay the same when it is started again."""
+    """The name of this gateway among those on one queue manager: of the settings, or made from host and directory,
+    which a restart does not change."""
     if settings.process.name:
         return settings.process.name
     where = Path(settings.resolve(".", "process.name")).resolve()

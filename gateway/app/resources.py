@@ -1,4 +1,4 @@
-"""What the process lives on and must not run out of: room on its disk, days of its certificates. Read when asked."""
+"""What can run out: space on the disk of the gateway, and the validity of its certificates. Read when asked."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gateway.config.model import Settings
 
 
 class Room(NamedTuple):
-    """The gateway's own disk: what its messages take, and what they may take."""
+    """Space on the gateway's own disk: what its messages use, and what they may use."""
 
     used: int
     limit: int
 
 
 def room_for(folder: Path, used: int, limit: int | None) -> int:
-    """What may be used in all: the setting (if any), or what the file system has left."""
+    """What may be used in all: the setting, bounded by what the file system has left."""
     try:
         space = os.statvfs(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""Secrets that the settings name by file, read at start; never kept in settings, never shown."""
+"""Secrets that the settings name by file, read at start; not kept in the settings."""
 
 from __future__ import annotations
 

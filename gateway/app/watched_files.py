@@ -1,7 +1,7 @@
-"""Which files a gateway was made from, and whether they are others now.
+"""The files that a gateway was made from, watched for changes.
 
-A mounted ConfigMap or Secret is changed by swapping one symbolic link beside the files, so a file is known by where its
-name leads as well as by size and time. Looks, never reads: what has changed is read by a reload.
+A mounted ConfigMap or Secret is changed by swapping one symbolic link beside the files, so a file is identified by its
+resolved path, size and time. Files are not opened: a reload reads them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.errors import ConfigurationError
 from gateway.routing.table import Table
 
 Seen = tuple[tuple[str, str, int, int], ...]
-"""For each file: its name, where that leads, time and size; a file that is not there has zeros."""
+"""For each file: its name, the path it resolves to, time and size; zeros if it does not exist."""
 
 _FILES = (
     "certificate",
@@ -33,8 +33,8 @@ _FILES = (
 
 
 class Watch:
-    """Calls `changed` when the files are others than at the last reload, and have been the same for two looks: what is
-    still being written is left alone. A reload that was refused is not tried again before something changes."""
+    """Calls `changed` when the files differ from those of the last reload and two looks found them the same: files that
+    are still being written are left alone. A refused reload is not repeated before something changes."""
 
     def __init__(self, files: Callable[[], list[str]], changed: Callable[[], None]) -> None:
         self._files = files
@@ -42,7 +42,7 @@ class Watch:
         self._in_force = self._last = look(files())
 
     def look(self) -> None:
-        """Look once."""
+        """Compare the files with the last look."""
         now = look(self._files())
         settled, self._last = now == self._last, now
         if settled and now != self._in_force:
@@ -52,7 +52,7 @@ class Watch:
 
 
 def look(files: list[str]) -> Seen:
-    """What is to be seen of these files without opening them."""
+    """The state of these files, without opening them."""
     return tuple(_seen(file) for file in files)
 
 
@@ -65,7 +65,7 @@ def _seen(file: str) -> tuple[str, str, int, int]:
 
 
 def watched_files(settings: Settings, table: Table) -> list[str]:
-    """Everything a reload reads, each file once, in order."""
+    """Every file that a reload reads, sorted, each once."""
     return sorted(set(_named(settings, table)))
 
 
@@ -74,7 +74,7 @@ def _named(settings: Settings, table: Table) -> Iterator[str]:
         yield settings.source
     try:
         yield from mapping_files(settings)
-    except ConfigurationError:  # none is left: that is a change, too
+    except ConfigurationError:  # the pattern matches no file any more: a change like another
         yield from ()
     for key, value, _ in display(settings):
         if key.rpartition(".")[2] in _FILES and isinstance(value, str):

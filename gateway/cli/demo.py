@@ -29,7 +29,7 @@ SITES = ("lima", "oslo", "pune", "turin")
 
 @dataclass
 class Tally:
-    """What the devices have seen; each list is only appended to."""
+    """What the devices have observed; lists are only appended to."""
 
     acknowledged: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0, 2: 0})
     latencies: list[float] = field(default_factory=list)
@@ -125,7 +125,7 @@ def run_device(port: int, number: int, until: float, tally: Tally) -> None:
 
 
 def summary(tally: Tally, admin_port: int, left: float) -> Table:
-    """The table people look at."""
+    """The summary as a table."""
     recent = sorted(tally.latencies[-2000:])
     table = Table(title=f"simulated devices, {left:.0f} s left" if left else "simulated devices: done")
     table.add_column("what")

@@ -24,7 +24,7 @@ from gateway.errors import ConfigurationError, DriverUnavailable, MQError, Mqgat
 
 
 class Found(NamedTuple):
-    """One thing that was looked at."""
+    """One thing that was examined."""
 
     what: str
     state: str
@@ -139,7 +139,7 @@ def _configured(settings: Settings) -> Iterator[Found]:
 
 
 def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
-    """What IBM MQ has of what the gateway and its rules need (deploy/mq defines it)."""
+    """Whether IBM MQ has the objects that the gateway and its rules need (deploy/mq defines them)."""
     from gateway.app.ibm import connect_settings, queues_of, rule_of, short_of
     from gateway.app.mappings import read_table
     from gateway.backends.ibm.examining import look
@@ -167,7 +167,7 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
 
 
 def _buffer(path: Path, max_bytes: int) -> Found:
-    """The buffer's directory, and what waits there for IBM MQ."""
+    """The buffer's directory, and how much it holds for IBM MQ."""
     from gateway.backends.buffer.spool import ASIDE, ENTRIES
     from gateway.queue_manager.embedded import EmbeddedQueueManager
     from gateway.queue_manager.thread_scheduler import ThreadScheduler

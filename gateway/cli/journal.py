@@ -1,4 +1,5 @@
-"""`mqgate journal`: the embedded queue manager's store: whole or not, frame by frame, what a damaged one yields."""
+"""`mqgate journal`: check the embedded queue manager's store, dump its frames, save what is readable of a damaged
+one."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def progress_of(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar, where a terminal is attached."""
+    """A progress bar on a terminal."""
     with Progress(disable=not sys.stderr.isatty(), transient=True) as bars:
         task = bars.add_task(text)
         yield lambda done, total: bars.update(task, completed=done, total=total)
@@ -41,7 +42,7 @@ def progress_of(text: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What the store says no to ends the command."""
+    """End the command with the store's error."""
     try:
         yield
     except StoreError as error:

@@ -36,7 +36,7 @@ class Lazy(click.Group):
     """A group whose commands are imported on demand."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """The command; a line for an extension that cannot be loaded, which is for the operator to put right."""
+        """Run the command; an extension that cannot be loaded ends it with one line."""
         try:
             return super().invoke(ctx)
         except ImportError as error:

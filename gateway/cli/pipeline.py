@@ -89,7 +89,7 @@ def _drain(
 
 
 def _served(draining: Any, folder: Path, given: dict[str, Any]) -> Any:
-    """The journal over HTTP while this process owns it."""
+    """Serve the journal over HTTP while this process has it open."""
     from gateway.app.data_directory import own_token
     from gateway.pipeline.drain.journal_server import serve
     from gateway.pipeline.journal.owner import Owner

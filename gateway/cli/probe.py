@@ -1,4 +1,4 @@
-"""`mqgate probe`: connect, publish, wait for the acknowledgement: the question a health check asks from outside."""
+"""`mqgate probe`: connect, publish, wait for the acknowledgement: a health check from outside."""
 
 from __future__ import annotations
 

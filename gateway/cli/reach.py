@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from gateway.app.inquiries import Inquiries
 
 Apart = Callable[[Callable[[], tuple[int, Any]], bool], Any]
-"""Has a question asked, and waits for what comes of it; whether it changes something."""
+"""Asks a question, which may change something, and waits for its answer."""
 
 
 class Refused(click.ClickException):
-    """The API said no: exit code 1 (the answer is no) or 3 (not reached)."""
+    """The API refused: exit code 1 (refused) or 3 (not reached)."""
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -62,7 +62,7 @@ class Reach:
 
 
 class LocalClock:
-    """Time for a queue manager that nobody runs: commits are written on the caller's thread."""
+    """The scheduler of a store opened by a command: commits are written in the caller's thread."""
 
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
@@ -71,18 +71,19 @@ class LocalClock:
         self._thread = threading.get_ident()
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Nothing waits here."""
+        """Never calls: nothing in a command waits."""
         del seconds, call
         return lambda: None
 
     def soon(self, call: Callable[[], None]) -> None:
-        """At once; not in the journal's thread, for which this one waits: it looks by itself."""
+        """Call at once. In the journal's thread nothing is called: the caller waits for that thread, and looks
+        itself."""
         if threading.get_ident() == self._thread:
             call()
 
 
 def read_settings(config: str | None, data: str | None) -> Settings:
-    """The settings a command works with; wrong ones end it with every finding."""
+    """The settings of a command; wrong ones end it with all findings."""
     overrides = {"queue_manager.embedded.path": data} if data else {}
     try:
         return load_settings(config, os.environ, overrides)
@@ -93,7 +94,7 @@ def read_settings(config: str | None, data: str | None) -> Settings:
 
 
 def data_directory(settings: Settings) -> Path:
-    """Where the gateway of these settings keeps its files."""
+    """The data directory of these settings."""
     embedded, buffer = settings.queue_manager.embedded, settings.queue_manager.buffer
     if embedded is None:
         name = buffer.path if buffer is not None else "./mqgate-data"
@@ -147,7 +148,7 @@ def _ibm(settings: Settings, directory: Path) -> Iterator[Reach]:
 
 
 def _patient(scheduler: ThreadScheduler, inquiries: Inquiries) -> Apart:
-    """Asks a queue manager that may hang, and waits as long as it says something. Whatever the question raised."""
+    """Ask a queue manager that may hang, and wait while it answers at all. Raises what the question raised."""
 
     def wait(question: Callable[[], tuple[int, Any]], changes: bool) -> Any:
         found: Future[Any] = Future()
@@ -198,7 +199,7 @@ def _at_once(question: Callable[[], tuple[int, Any]], changes: bool) -> Any:
 def _asking(
     inspection: Inspects, dead: str, apart: Apart = _at_once
 ) -> Callable[[str, str, dict[str, str], dict[str, Any]], Any]:
-    """The API's endpoints without a gateway."""
+    """Calls of the API's endpoints without a gateway."""
     from gateway.app.api.dead_letters import dead_letter_endpoints
     from gateway.app.api.queues import queue_endpoints
 
@@ -222,7 +223,7 @@ def _asking(
 
 
 def remote(directory: Path, busy: StoreInUse) -> Reach:
-    """The gateway that has the directory open."""
+    """The API of the gateway that has the directory open."""
     try:
         record = json.loads((directory / "gateway.json").read_text())
         token = Path(record.get("token_file") or directory / "admin.token").read_text().split("\n", 1)[0].strip()
@@ -261,7 +262,7 @@ def _detail(error: urllib.error.HTTPError) -> str:
 
 
 def segment(text: str) -> str:
-    """A path segment."""
+    """The text percent-encoded, as one segment of a path."""
     return quote(text, safe="")
 
 

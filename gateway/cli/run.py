@@ -1,4 +1,4 @@
-"""`mqgate run`: settings in, a gateway up, until it is told to stop."""
+"""`mqgate run`: the gateway, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def serve(read: Callable[[], Settings]) -> None:
     form = "human" if settings.log.format == "text" else "json"
     handler = logs.configure(form, settings.log.level, priorities=logs.to_journal())  # type: ignore[arg-type]
     _raise_descriptor_limit()
-    sys.setswitchinterval(0.001)  # a busy reactor must not keep the journal's thread from its disk for 5 ms
+    sys.setswitchinterval(0.001)  # a busy reactor thread would keep the journal's thread waiting for 5 ms
     gateway = Gateway(settings, running)
     gateway.reread = read
     handler.count_into(gateway.parts.counters)
@@ -93,12 +93,12 @@ def serve(read: Callable[[], Settings]) -> None:
 
 
 def _reload(gateway: Gateway) -> None:
-    """All or nothing; what is wrong is in the log, and the old rules stay in force."""
+    """Reload; what is wrong is in the log, and then the old rules stay in force."""
     with contextlib.suppress(ConfigurationError):
         gateway.reload()
 
 
 def _raise_descriptor_limit() -> None:
-    """Ten thousand devices need as many descriptors: take what the system allows."""
+    """Raise the limit on open files as far as the system allows: each device needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

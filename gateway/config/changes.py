@@ -1,4 +1,4 @@
-"""What differs between two settings, in words for a log and with secrets masked; and what of it waits for a restart."""
+"""The differences between two settings, for the log, with secrets masked; and which of them need a restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIVE_OF_A_LISTENER = ("limits", "max_connections", "max_sessions")
 
 
 class Change(NamedTuple):
-    """One setting that is different now."""
+    """One setting that has changed."""
 
     key: str
     before: object
@@ -31,7 +31,7 @@ class Change(NamedTuple):
 
 
 def changes(before: Settings, after: Settings) -> list[Change]:
-    """Every setting with another value, in the order of the reference; a key that is not there has None."""
+    """Every setting with another value, in the order of the reference; None stands for a key that is absent."""
     old, new = dict(_values(before)), dict(_values(after))
     keys = [*old, *(key for key in new if key not in old)]
     return [
@@ -54,7 +54,7 @@ def _within(key: str, sections: tuple[str, ...]) -> bool:
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object]]:
-    """Keys and values; a secret is compared by what it is, and shown by nobody."""
+    """Keys and values. Secrets are objects that compare by value and never show it."""
     for key, value, _ in display(settings, secrets=True):
         yield key, value
 

@@ -1,4 +1,4 @@
-"""Numbers of things, as a person writes them."""
+"""Counts with their noun: `1 file`, `2 files`."""
 
 from __future__ import annotations
 

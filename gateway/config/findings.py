@@ -1,4 +1,4 @@
-"""Validation errors to located findings that say what to write instead. Knows pydantic, nothing of ours."""
+"""Validation errors as findings: where, what, and what to write instead. Knows pydantic, and none of the models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.errors import Finding
 
 
 class Part(BaseModel):
-    """A mapping in one of our files: its keys are known, it does not change once read."""
+    """A mapping of a configuration file: unknown keys are refused, and it is frozen once read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
 
@@ -78,7 +78,7 @@ _ABOUT_KEYS = {"extra_forbidden", "missing"}
 
 
 def _joined(fixes: list[str]) -> str:
-    """One sentence of what may be written instead."""
+    """One sentence of the alternatives."""
     near = [fix for fix in fixes if fix.startswith("did you mean")]
     if near:
         return near[0]
@@ -88,7 +88,7 @@ def _joined(fixes: list[str]) -> str:
 
 
 def wrong_paths(error: ValidationError, value: Any) -> list[Path]:
-    """Where the errors are, deepest last; what is missing has no place."""
+    """The paths of the errors, the deepest last; a missing key has none."""
     return [_path_in(value, item["loc"]) for item in error.errors(include_url=False) if item["type"] != "missing"]
 
 

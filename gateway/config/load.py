@@ -90,7 +90,7 @@ def _flags(overrides: Mapping[str, object]) -> list[Placed]:
 
 
 def _place(root: dict[str, Any], key: Path, value: object, origin: str, findings: list[Finding]) -> Path:
-    """Set one nested value, creating what is missing on the way; the key as the file spells it."""
+    """Set one nested value and create the mappings above it; the key is spelled as in the file."""
     here: Any = root
     path: list[str | int] = []
     for index, step in enumerate(key):
@@ -113,12 +113,13 @@ def _place(root: dict[str, Any], key: Path, value: object, origin: str, findings
 
 
 def _existing(mapping: dict[str, Any], step: str) -> str:
-    """The key as the file spells it: environment names have lost upper and lower case."""
+    """The key as the file spells it: names in the environment are upper case."""
     return next((key for key in mapping if key.lower() == step), step)
 
 
 def _empty(step: str, depth: int, following: str | int) -> Any:
-    """What the file does not have: an override changes the default listener, it does not remove it."""
+    """The container to create for a key that the file lacks: an override of the default listener keeps its other
+    defaults."""
     if not depth and step == "listeners":
         return [{"name": "plain", "port": 1883}]
     return [] if isinstance(following, int) else {}
@@ -144,7 +145,7 @@ class _AclFile(Part):
 
 
 def load_acl(settings: Settings) -> list[AclEntry] | None:
-    """The access control list of the settings, read from its file if it has one of its own; None: no list."""
+    """The access control list, from its own file if it has one; None: no list."""
     named = settings.security.acl
     if not isinstance(named, str):
         return named
@@ -162,8 +163,8 @@ def load_acl(settings: Settings) -> list[AclEntry] | None:
 
 
 def display(settings: Settings, *, secrets: bool = False) -> Iterator[tuple[str, object, str]]:
-    """(key, value, origin) of every setting as `mqgate check --settings` shows them; secrets are masked, or objects
-    that do not show what they hold."""
+    """(key, value, origin) of every setting, as `mqgate check --settings` shows them. Secrets are masked; with
+    `secrets` they are objects that do not show their value."""
     yield from _display(settings, settings.model_dump(), "", secrets=secrets)
 
 

@@ -100,7 +100,7 @@ class Listener(Part):
 
     @property
     def local(self) -> bool:
-        """Whether only programs of this host reach it."""
+        """Whether only programs of this host can reach it."""
         return self.unix is not None or self.bind in {"localhost", "::1"} or self.bind.startswith("127.")
 
     @model_validator(mode="after")
@@ -319,7 +319,7 @@ class Settings(Part):
         return "default"
 
     def said_by(self, key: str) -> str:
-        """Who has said the value of `key` itself: what is not in the file is a default, whatever stands above it."""
+        """The origin of `key` itself: for a key that the file lacks it is the default, whatever contains it."""
         found = self.origin(key)
         return found if key in self._origins or found.startswith(("environment ", "option ")) else "default"
 

@@ -1,4 +1,4 @@
-"""JSON Schema (draft-07, which editors know) of our files, from the field lists that read them."""
+"""JSON Schema (draft-07, which editors support) of the configuration files, from the field lists that read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def json_schema(model: type[BaseModel], title: str) -> dict[str, Any]:
 
 
 def _older(value: Any) -> Any:
-    """2020-12 as pydantic writes it, in words of draft-07; generated titles, which say nothing, are left out."""
+    """Translate pydantic's 2020-12 into draft-07, and drop generated titles."""
     if isinstance(value, list):
         return [_older(item) for item in value]
     if not isinstance(value, dict):

@@ -40,7 +40,7 @@ _SCALARS = {f"tag:yaml.org,2002:{tag}" for tag in ("str", "bool", "null", "int",
 
 @dataclass(slots=True)
 class Document:
-    """A document's value and where its parts stand; marks are 1-based (line, column)."""
+    """A document's value and the places of its parts, as (line, column) from 1."""
 
     name: str
     value: Any = None
@@ -48,10 +48,10 @@ class Document:
     values: dict[Path, Mark] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     elsewhere: dict[Path, str] = field(default_factory=dict)
-    """Values that came from somewhere else than the text: an environment variable, an option."""
+    """Values from an environment variable or an option, and which."""
 
     def finding(self, path: Path, what: str, fix: str = "", *, at_key: bool = False) -> Finding:
-        """A finding at `path`, or at the nearest part above it that exists in the text."""
+        """A finding at `path`, or at the nearest part above it that is in the text."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.elsewhere:
                 return Finding(self.elsewhere[path[:length]], 1, 1, what, fix)
@@ -64,7 +64,7 @@ class Document:
 
 
 def read_yaml(name: str, text: str) -> Document:
-    """Parse `text`; what is wrong with it is in `findings` and the value is None then."""
+    """Parse `text`. What is wrong with it is in `findings`, and then the value is None."""
     document = Document(name)
     try:
         loader = _Loader(text)
@@ -91,7 +91,7 @@ def read_scalar(text: str) -> Any:
 
 
 class _Builder:
-    """Walks the nodes once; counts them, because aliases can name a node a million times."""
+    """Walks the nodes once, and counts them: aliases can refer to a node a million times."""
 
     def __init__(self, document: Document, loader: _Loader) -> None:
         self.document = document

@@ -49,7 +49,7 @@ def _section(name: str, field: FieldInfo) -> Iterator[str]:
 
 
 def _inner(model: type[BaseModel], depth: int) -> Iterator[str]:
-    """The keys of a model, indented; models in it one level further, but not for ever."""
+    """The keys of a model, indented, with those of models in it, to a limited depth."""
     pad = " " * depth
     for name, field in model.model_fields.items():
         inner = _model(field.annotation)

@@ -21,7 +21,7 @@ SIZE_PATTERN = r"^\d+(\.\d+)?\s*(B|[KMGT]i?B|[KMG])?$"
 
 
 class Wrong(ValueError):
-    """A value that cannot be meant: what is wrong and what to write instead."""
+    """A wrong value: what is wrong, and what to write instead."""
 
     def __init__(self, what: str, fix: str = "") -> None:
         super().__init__(f"{what}: {fix}" if fix else what)

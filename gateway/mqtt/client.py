@@ -1,4 +1,5 @@
-"""What a client sends and how it reads a server: for probe, demo and tests (PUBLISH, acks: `writer`)."""
+"""What a client sends and how it reads a server: for probe, demo and tests. PUBLISH and acknowledgements are in
+`writer`."""
 
 from __future__ import annotations
 

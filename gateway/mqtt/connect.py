@@ -38,7 +38,8 @@ def decode_connect(first: int, body: bytes) -> Connect:
 
 
 def layout(body: bytes, offset: int) -> int:
-    """Which version's layout a CONNECT of an unknown level of MQTT has behind its level: its refusal is written so."""
+    """The version whose layout a CONNECT of an unknown level has after its level: its refusal is written in that
+    version."""
     for version in (V311, V5):
         try:
             flags, place = decode_u8(body, offset)
@@ -98,8 +99,8 @@ def _will(body: bytes, offset: int, flags: int, version: int) -> tuple[Will | No
 
 
 def _credentials(body: bytes, offset: int, flags: int, version: int) -> tuple[str | None, bytes | None, int]:
-    """Each is there with its flag and not without [MQTT3-3.1.2-18] [MQTT3-3.1.2-19] [MQTT3-3.1.2-20] [MQTT3-3.1.2-21]
-    [MQTT5-3.1.2-16] [MQTT5-3.1.2-17] [MQTT5-3.1.2-18] [MQTT5-3.1.2-19]."""
+    """User name and password, present exactly if their flags are set [MQTT3-3.1.2-18] [MQTT3-3.1.2-19] [MQTT3-3.1.2-20]
+    [MQTT3-3.1.2-21] [MQTT5-3.1.2-16] [MQTT5-3.1.2-17] [MQTT5-3.1.2-18] [MQTT5-3.1.2-19]."""
     username = password = None
     # MQTT 3.1, section 3.1: the length takes precedence over the flags; a string that is announced may be missing.
     if flags & 0x80 and not (version == V31 and offset == len(body)):

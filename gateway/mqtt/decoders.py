@@ -79,7 +79,7 @@ def body_properties(
 
 
 def check_whole(body: bytes, offset: int, packet_type: int) -> None:
-    """Nothing follows the end of the packet."""
+    """ProtocolError if bytes follow the end of the packet."""
     if offset != len(body):
         raise MalformedPacket(
             f"{len(body) - offset} bytes follow the end of {NAMES[packet_type]}: its length is too large"
@@ -111,7 +111,7 @@ def _decode_connack(first: int, body: bytes, version: int) -> Packet:
 
 
 def _decode_ack(first: int, body: bytes, version: int) -> Packet:
-    """An acknowledgement with a reason, or a wrong one: the reader takes those of two bytes."""
+    """An acknowledgement with a reason, or a malformed one: the reader decodes those of two bytes."""
     packet_type = first >> 4
     packet_id = _packet_id(body)
     if version != V5:
@@ -226,7 +226,7 @@ def _decode_auth(first: int, body: bytes, _version: int) -> Packet:
 
 
 def _decode_short_publish(_first: int, body: bytes, _version: int) -> Packet:
-    """The reader takes every PUBLISH that can be one."""
+    """A PUBLISH too short to be one: the reader decodes all others."""
     raise MalformedPacket(f"a PUBLISH with {len(body)} bytes after its header has no room for a topic")
 
 

@@ -105,8 +105,8 @@ _UNPRINTABLE = re.compile(
 
 
 def has_control(text: str) -> bool:
-    """Whether a name has control or non-characters in it. MQTT lets a server refuse them (1.5.3, 1.5.4): here they are
-    refused in names (topics, filters, clients, users), where they would spoil logs and MQ names, and nowhere else."""
+    """Whether a name contains control characters or non-characters. MQTT lets a server refuse them (1.5.3, 1.5.4): they
+    are refused in names only (topics, filters, clients, users), where they would spoil logs and MQ names."""
     return _UNPRINTABLE.search(text) is not None
 
 

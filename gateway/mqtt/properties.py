@@ -39,14 +39,14 @@ SUBSCRIPTION_IDENTIFIER_AVAILABLE = 0x29
 SHARED_SUBSCRIPTION_AVAILABLE = 0x2A
 
 WILL = 0
-"""Stands for the will properties of CONNECT, which are no packet of their own."""
+"""The packet type of will properties, which are part of CONNECT."""
 
 MAX_USER_PROPERTIES = 1000
-"""More than this in one packet is refused: they cost far more memory decoded than on the wire."""
+"""More in one packet are refused: decoded they take far more memory than on the wire."""
 
 
 class PropertyType(NamedTuple):
-    """How a value stands on the wire."""
+    """How a value is written on the wire."""
 
     name: str
     decode: Callable[[bytes, int], tuple[Any, int]]
@@ -141,7 +141,7 @@ def decode(
         if identifier == USER_PROPERTY:
             users += 1
             if users > max_user_properties and packet_type == packets.CONNECT:
-                continue  # well formed, and nobody asks for them: a CONNECT is small, and what is kept of it smaller
+                continue  # well formed, and not used: nothing of them is kept
             if users > max_user_properties:
                 raise ProtocolError(
                     f"more than {max_user_properties} user properties: send fewer", reasons.QUOTA_EXCEEDED

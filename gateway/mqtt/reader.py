@@ -26,7 +26,7 @@ from gateway.mqtt.reasons import QUOTA_EXCEEDED
 
 _HEAD = struct.Struct(">BBH").unpack_from
 NEVER = 1 << 62
-"""A place no chunk reaches."""
+"""An offset beyond the end of every chunk."""
 INCOMPLETE = (0, NEVER)
 _U16 = struct.Struct(">H").unpack_from
 
@@ -54,11 +54,11 @@ class Reader:
         self.error: ProtocolError | None = None
         self._grammars = grammars
         self.held: bytearray | None = None
-        """The beginning of a packet that is not whole yet."""
+        """The beginning of an incomplete packet."""
         self._missing = 0
 
     def feed(self, chunk: bytes) -> list[Packet]:
-        """Every packet that is whole with this chunk."""
+        """The packets that are complete with this chunk."""
         packets: list[Packet] = []
         if self.error is not None:
             return packets
@@ -73,7 +73,7 @@ class Reader:
         return packets
 
     def joined(self, chunk: bytes) -> bytes:
-        """What was held and this; nothing as long as the packet it began is not whole."""
+        """What was held, and this chunk; empty while the packet is still incomplete."""
         held = self.held or bytearray()
         if len(chunk) < self._missing:
             held += chunk
@@ -219,7 +219,7 @@ class Reader:
         return INCOMPLETE
 
     def _too_large(self, size: int) -> PacketTooLarge:
-        """Refused from the header alone, whatever follows it. [MQTT-3.2.2-15]"""
+        """The refusal of a packet by its header alone, whatever follows. [MQTT-3.2.2-15]"""
         return PacketTooLarge(
             f"a packet of {size} bytes is announced, {self.max_packet} are allowed: send smaller ones"
         )

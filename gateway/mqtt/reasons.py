@@ -1,4 +1,4 @@
-"""Reason codes: names, which packet may carry which, return codes of 3.x, and what an MQ reason becomes on the wire."""
+"""Reason codes: names, the packets that may carry them, the return codes of 3.x, and the code for an MQ reason."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ VALID: dict[int, frozenset[int]] = {
     UNSUBACK: frozenset({0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91}),  # [MQTT-3.11.3-2]
     AUTH: frozenset({0x00, 0x18, 0x19}),  # [MQTT-3.15.2-1]
 }
-"""Reason codes a packet may carry, where it does not matter who sends it."""
+"""Reason codes that a packet of either side may carry."""
 
 CLIENT_DISCONNECT = frozenset(
     {0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99}
@@ -174,7 +174,7 @@ _FROM_MQRC: dict[int, int] = {
 
 
 def reason_from_mqrc(mqrc: int) -> int:
-    """What a device is told when the queue manager refused: 0x95 belongs in DISCONNECT, see `ack_reason`."""
+    """The code for a refusal of the queue manager: 0x95 is for DISCONNECT, see `ack_reason`."""
     return _FROM_MQRC.get(mqrc, UNSPECIFIED_ERROR)
 
 

@@ -120,7 +120,7 @@ def encode_acks(packet_type: int, ids: list[int]) -> bytes:
 def encode_ack(
     version: int, packet_type: int, packet_id: int, reason: int = 0, properties: Properties | None = None
 ) -> bytes:
-    """One acknowledgement with a reason; before 5.0 the reason cannot be said."""
+    """One acknowledgement with a reason, which 3.x cannot carry."""
     body = encode_u16(packet_id)  # [MQTT-2.3.1-6] [MQTT-2.2.1-5]
     if version == V5 and (reason or properties):
         body += bytes((reason,))

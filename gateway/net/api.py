@@ -45,7 +45,7 @@ class Problem(Exception):
 
 @dataclass(slots=True)
 class Call:
-    """One request, taken apart."""
+    """One request."""
 
     path: dict[str, str]
     query: dict[str, str]
@@ -71,12 +71,12 @@ class Stream:
 
 
 Answered = Callable[[tuple[int, object] | Exception], None]
-"""Told what came of a call: status and answer, or what kept it from being answered."""
+"""Called with status and answer, or with the error."""
 
 
 @dataclass(slots=True)
 class Later:
-    """An answer that is not there yet: `begin(answered)` has it found out elsewhere."""
+    """An answer that is made elsewhere: `begin(answered)` starts that."""
 
     begin: Callable[[Answered], None]
 
@@ -90,12 +90,12 @@ class Endpoint:
     role: str
     handle: Callable[[Call], tuple[int, object]]
     path: str = ""
-    """As the document has it, with its parameters in braces."""
+    """As in the document, with its parameters in braces."""
 
 
 @dataclass(slots=True)
 class Guard:
-    """Who may call: tokens by role, and the values of Host that are ours."""
+    """Who may call: tokens by role, and the accepted values of Host."""
 
     tokens: dict[str, str] = field(default_factory=dict)
     """Token: role."""
@@ -104,7 +104,7 @@ class Guard:
     on_defect: Callable[[Exception, str], None] = lambda _error, _what: None
 
     def use(self, fresh: Guard) -> None:
-        """Other tokens and hosts, from the next request on."""
+        """Use other tokens and hosts from the next request on."""
         self.tokens, self.hosts = fresh.tokens, fresh.hosts
 
     def role_of(self, authorization: str) -> str | None:
@@ -158,7 +158,7 @@ class Api(Resource):
         """Status and answer, noted where somebody may ask for it."""
         if isinstance(found, Problem):
             found = found.status, found.body
-        elif isinstance(found, Exception):  # a defect costs this answer; what it was is in the log, not in it
+        elif isinstance(found, Exception):  # the log has the error; the answer does not show it
             self._guard.on_defect(found, peer)
             found = 500, Problem(500, "Defect", "the log says more: look for `defect`").body
         method = request.method.decode()
@@ -168,7 +168,7 @@ class Api(Resource):
 
     def _later(self, request: Request, later: Later, role: str, peer: str) -> int:
         gone: list[object] = []
-        request.notifyFinish().addErrback(gone.append)  # whoever asked has not waited
+        request.notifyFinish().addErrback(gone.append)  # the client has not waited for it
 
         def answered(found: tuple[int, object] | Exception) -> None:
             status, answer = self._outcome(request, found, role, peer)
@@ -220,7 +220,7 @@ def header(request: Request, name: str) -> str:
 
 
 def check_host(request: Request, hosts: frozenset[str]) -> None:
-    """A page of somebody else must not reach us under another name, nor write from another origin."""
+    """Refuse requests under another host name, and writes from the page of another origin."""
     host, origin = header(request, "host"), header(request, "origin")
     name = re.sub(r":\d+\Z", "", host)
     if hosts and name not in hosts:

@@ -1,7 +1,7 @@
-"""What the API's document (openapi.json) says of requests, enforced: handlers see only what is described there.
+"""Checks requests against the API's document (openapi.json): handlers see only what is described there.
 
-One source for three things: what clients are told, what tests generate, and what is let through. Compiled once; bounded
-by the size of the body. No Twisted, no business.
+The same document tells clients what to send and tests what to generate. Compiled once; the work is bounded by the size
+of the body. Knows neither Twisted nor the endpoints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jsonschema_rs
 
 MAX_FINDINGS = 5
 _INTEGER = re.compile(r"-?[0-9]{1,18}\Z")
-"""More digits than any number of ours has are not converted."""
+"""Longer numbers are not converted: none of the API has so many digits."""
 _NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?\Z")
 
 
@@ -87,7 +87,7 @@ def shipped() -> Contract:
 
 
 def read_json(raw: bytes) -> object:
-    """JSON as RFC 8259 has it: no NaN, and no half characters, which could not be written again (ValueError)."""
+    """JSON as RFC 8259 has it (ValueError): no NaN, and no lone surrogates, which could not be written again."""
     value: object = json.loads(raw, parse_constant=_no_constant)
     try:
         json.dumps(value, ensure_ascii=False).encode()
@@ -114,7 +114,7 @@ def _compiled(document: dict[str, Any], schema: dict[str, Any]) -> Any:
 
 
 def _converted(text: str, kind: object) -> object:
-    """A parameter as what its schema means; what cannot be stays a text, and the schema refuses it."""
+    """A parameter converted to its schema's type; text that cannot be is left for the schema to refuse."""
     if kind == "integer" and _INTEGER.match(text):
         return int(text)
     if kind == "number" and _NUMBER.match(text):

@@ -1,4 +1,4 @@
-"""A device in blocking sockets: what `mqgate probe` and `mqgate demo` connect with. Needs no reactor."""
+"""An MQTT client on a blocking socket, for `mqgate probe` and `mqgate demo`. Needs no reactor."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """DISCONNECT, and the socket."""
+        """Send DISCONNECT and close the socket."""
         try:
             self._socket.sendall(b"\xe0\x00")
         except OSError:
@@ -65,7 +65,7 @@ class Device:
             self._socket.close()
 
     def connect(self, username: str | None = None, password: bytes | None = None, keep_alive: int = 60) -> int:
-        """CONNECT; the reason of the CONNACK."""
+        """Send CONNECT. Returned is the reason code of the CONNACK."""
         connect = client.connect(self.version, self.client_id, keep_alive=keep_alive)
         connect.username, connect.password = username, password
         self._socket.sendall(client.encode_connect(connect))
@@ -73,14 +73,14 @@ class Device:
         return int(answer[1].reason)
 
     def subscribe(self, filter_: str, qos: int = 0) -> int:
-        """SUBSCRIBE; what was granted."""
+        """Send SUBSCRIBE. Returned is the granted QoS, or the reason code."""
         packet_id = self._id()
         self._socket.sendall(client.encode_subscribe(self.version, Subscribe(packet_id, [Subscription(filter_, qos)])))
         answer: Any = self._next(SUBACK)
         return int(answer[1].reasons[0])
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, *, retain: bool = False) -> float:
-        """PUBLISH and wait until it is acknowledged for good; the seconds that took."""
+        """Publish and wait for the last acknowledgement. Returned are the seconds that took."""
         started = time.perf_counter()
         packet_id = self._id() if qos else 0
         data = writer.encode_publish(self.version, topic.encode(), payload, qos, retain=retain, packet_id=packet_id)
@@ -94,7 +94,7 @@ class Device:
         return time.perf_counter() - started
 
     def receive(self) -> tuple[str, bytes]:
-        """The next publication, acknowledged."""
+        """The next publication; it is acknowledged."""
         packet: Any = self._next(PUBLISH)
         first, topic, packet_id, _, payload = packet
         if first & 6 == 2:

@@ -1,4 +1,4 @@
-"""The admin port: metrics, probes, and below /api/v1 whatever the application mounts. No business of its own."""
+"""The HTTP server of the admin port, and pages answered from memory. Knows nothing of what it serves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Page(Resource):
         self._answer = answer
 
     def render_GET(self, request: Request) -> bytes:
-        """Ask, and say what came of it."""
+        """Call the function of the page and send its answer."""
         status, body, content_type = self._answer(request)
         request.setResponseCode(status)
         request.setHeader("content-type", content_type)
@@ -38,10 +38,10 @@ class Page(Resource):
 
 
 class BoundedRequest(Request):
-    """A request whose body ends the connection as soon as it is too long: announced, or sent in chunks."""
+    """A request with a bounded body: the connection ends when it is too long, announced or sent in chunks."""
 
     def gotLength(self, length: int | None) -> None:
-        """What Content-Length says, before any of the body is kept."""
+        """Check Content-Length before any of the body is kept."""
         super().gotLength(None if length is not None and length > MAX_BODY else length)
         if length is not None and length > MAX_BODY:
             self._refuse()
@@ -72,7 +72,7 @@ class AdminSite(Site):
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def buildProtocol(self, addr: Any) -> Any:
-        """A connection; None turns it away."""
+        """A connection; None refuses it."""
         if len(self._open) >= MAX_CONNECTIONS:
             return None
         protocol = super().buildProtocol(addr)
@@ -80,7 +80,7 @@ class AdminSite(Site):
         return protocol
 
     def log(self, request: Any) -> None:
-        """Scrapes are no news."""
+        """No access log: it would be full of scrapes."""
 
 
 def listen(reactor: Any, root: Resource, bind: str, port: int) -> IListeningPort:

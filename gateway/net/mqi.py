@@ -25,7 +25,7 @@ class FrameHandler(Protocol):
         """Bytes of the program."""
 
     def connection_lost(self) -> None:
-        """The program is gone."""
+        """The program has disconnected."""
 
 
 MakeHandler = Callable[[Callable[[bytes], None], Callable[[], None], str], FrameHandler]
@@ -33,8 +33,8 @@ MakeHandler = Callable[[Callable[[bytes], None], Callable[[], None], str], Frame
 
 
 class Turns:
-    """One program's chunk in a pass of the reactor: each may wait for the disk, and between two of them devices get
-    their turn, however many programs are busy."""
+    """One chunk a pass of the reactor, of one program: each may wait for the disk, and devices are served between two
+    of them, however many programs are busy."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -42,7 +42,7 @@ class Turns:
         self._waiting: deque[tuple[MqiProtocol, bytes]] = deque()
 
     def receive(self, program: MqiProtocol, data: bytes) -> None:
-        """Now, if this pass has had no chunk yet; else in one of the next passes, in order."""
+        """Hand in a chunk now, if it is the first of this pass; otherwise in one of the next passes, in order."""
         if self._taken:
             program.hold()
             self._waiting.append((program, data))
@@ -52,14 +52,14 @@ class Turns:
         program.take(data)
 
     def leave(self, program: MqiProtocol) -> None:
-        """The program is gone: what it said before counts, at once."""
+        """The program has disconnected: hand in at once what it has sent."""
         said = [data for one, data in self._waiting if one is program]
         self._waiting = deque(entry for entry in self._waiting if entry[0] is not program)
         for data in said:
             program.take(data)
 
     def _next(self) -> None:
-        """Another pass has begun."""
+        """A new pass of the reactor."""
         if not self._waiting:
             self._taken = False
             return
@@ -78,30 +78,30 @@ class MqiProtocol(TwistedProtocol):
         self._handler: FrameHandler | None = None
 
     def connectionMade(self) -> None:
-        """The program's user is whom the system says it is."""
+        """Connect the program as the user that the system names."""
         transport: Any = self.transport
         self._handler = self._make(transport.write, transport.loseConnection, peer_user(transport.getHandle()))
 
     def dataReceived(self, data: bytes) -> None:
-        """To the handler, when it is this program's turn."""
+        """Hand in a chunk when it is this program's turn."""
         self._turns.receive(self, data)
 
     def take(self, data: bytes) -> None:
-        """It is."""
+        """Hand the chunk to the handler."""
         if self._handler is not None:
             self._handler.receive(data)
 
     def hold(self) -> None:
-        """Read nothing more until what was read has been taken."""
+        """Stop reading until the chunk has been handed in."""
         self.transport.pauseProducing()  # type: ignore[union-attr]
 
     def go_on(self) -> None:
-        """Read on."""
+        """Go on reading."""
         if self._handler is not None:
             self.transport.resumeProducing()  # type: ignore[union-attr]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Its unit of work is backed out."""
+        """The program has disconnected: its unit of work is backed out."""
         del reason
         self._turns.leave(self)
         handler, self._handler = self._handler, None
@@ -110,7 +110,7 @@ class MqiProtocol(TwistedProtocol):
 
 
 def peer_user(handle: socket.socket) -> str:
-    """The name of the user at the other end of a Unix socket; the number of one without a name, who may not claim
+    """The name of the user at the other end of a Unix socket; without a name the number, so that he cannot claim
     another's."""
     try:
         _, uid, _ = struct.unpack("3i", handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -132,13 +132,13 @@ class MqiFactory(Factory):
         self._turns = Turns(reactor)
 
     def buildProtocol(self, addr: Any) -> MqiProtocol:
-        """A program connects."""
+        """The protocol of a new program."""
         del addr
         return MqiProtocol(self._make, self._turns)
 
 
 def listen(reactor: Any, path: Path, make: MakeHandler) -> IListeningPort:
-    """Serve the socket; its permissions are the access control."""
+    """Serve the socket. Access is controlled by its permissions."""
     path.unlink(missing_ok=True)
     port: IListeningPort = reactor.listenUNIX(str(path), MqiFactory(make, reactor), mode=0o600)
     return port

@@ -31,7 +31,7 @@ class WebSocketServer:
         self._read = 0
 
     def receive(self, data: bytes) -> tuple[bytes, list[bytes], bool]:
-        """(bytes to send, MQTT chunks, whether the connection is over). Frames are no packets [MQTT-6.0.0-2]."""
+        """(bytes to send, MQTT chunks, whether the connection has ended). Packets may span frames [MQTT-6.0.0-2]."""
         self._read += len(data)
         if not self._open and self._read > MAX_HANDSHAKE:
             return b"", [], True
@@ -75,7 +75,7 @@ class WebSocketServer:
         return self._connection.send(AcceptConnection(subprotocol=chosen)), False  # [MQTT-6.0.0-4]
 
     def _welcome(self, origin: str, host: str) -> bool:
-        """A page of this very host, or one of the origins that the settings name (`*`: any)."""
+        """Whether the page is from this host, or from one of the origins that the settings name (`*`: any)."""
         return urlsplit(origin).netloc == host or origin in self._origins or "*" in self._origins
 
     def _reject(self, error: RemoteProtocolError) -> bytes:

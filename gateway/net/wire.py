@@ -1,7 +1,7 @@
-"""Reading from many sockets at once, and writing to many; compiled where there was a compiler at installation.
+"""Reading from many sockets and writing to many in one call; compiled where there was a compiler at installation.
 
-Both do the plain case alone: a socket that was closed by its peer, has an error, does not take all, or has something
-waiting before it is left to the hub.
+Only the usual case is done here. A socket that has been closed by its peer, has an error, does not take all, or has
+bytes kept to be sent first is left to the hub.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ROOM, LONGEST = 512 << 10, 64 << 10
 
 
 def receive(events: Events, links: Mapping[int, HubSocket], brief: int) -> Received:
-    """Read the sockets of a poll: at most `brief` bytes with their connection, more with their link; and the events
-    that are for the caller: all but data of a link that knows its client, while there is room."""
+    """Read the sockets of a poll. Returned are at most `brief` bytes with their connection, more with their link, and
+    the events left to the caller: all that are not data of a connected client, and those beyond ROOM."""
     small: list[tuple[Connection, bytes]] = []
     large: list[tuple[HubSocket, bytes]] = []
     rest: Events = []
@@ -50,8 +50,8 @@ def receive(events: Events, links: Mapping[int, HubSocket], brief: int) -> Recei
 
 
 def write(kind: type, links: list[Link], datas: list[bytes]) -> list[tuple[int, int]]:
-    """Send each link of the hub's kind its bytes, if nothing waits before them. The answer: the positions of those
-    that did not take all, with what they took."""
+    """Send each link of the hub's kind its bytes, if none are kept to be sent first. Returned are the positions of
+    those that did not take all, with the number of bytes they took."""
     rest: list[tuple[int, int]] = []
     for at, (link, data) in enumerate(zip(links, datas, strict=True)):
         sent = 0

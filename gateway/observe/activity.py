@@ -1,6 +1,6 @@
-"""When each rule last did something and what last went wrong with it, from the counters' growth between two looks.
+"""When each rule last matched and how it last failed, from the growth of the counters between two looks.
 
-The broker counts and keeps no times. Pure; the caller brings the clock, and looks every few seconds.
+The broker counts and keeps no times. Pure: the caller passes the time, and looks every few seconds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Activity:
         self._matched = dict(counters.route_matched)
         self._failed = {name: dict(getattr(counters, name)) for name in _FAILURES}
         self.last_matched: dict[str, float] = {}
-        """Rule to the time, to within the distance of two looks."""
+        """By rule, to within the time between two looks."""
         self.last_error: dict[str, str] = {}
-        """Rule to what went wrong, as the metrics call it."""
+        """By rule, in the words of the metrics."""
 
     def look(self, now: float) -> None:
         """Compare with the last look."""
@@ -38,7 +38,7 @@ class Activity:
 
 
 class Recent:
-    """A histogram's growth since the last look: what latency is now, not since the start."""
+    """A histogram's growth since the last look: the present latency, not that since the start."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -51,7 +51,7 @@ class Recent:
         self._before = list(buckets)
 
     def share(self, share: float) -> float | None:
-        """The upper bound of the bucket in which this share of the values ends; None: there was none."""
+        """The upper bound of the bucket that this share of the values reaches; None: there were no values."""
         total = sum(self._grown)
         if not total:
             return None

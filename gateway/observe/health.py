@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 HEARTBEAT_SECONDS = 15.0
-"""A reactor that has not ticked for so long is stuck."""
+"""A reactor that has not ticked for this long is stuck."""
 HIGH_WATER = 0.9
-"""Share of the spool's limit above which no new devices are wanted."""
+"""Share of the spool's limit above which the gateway is not ready for new devices."""
 
 
 @dataclass(slots=True)
@@ -32,9 +32,9 @@ class Snapshot:
     queue_managers: Mapping[str, bool] = field(default_factory=dict)
     """Queue managers by name: connected (or, embedded, its journal writable)."""
     refusal: str = ""
-    """What a queue manager that is there says when it takes nothing: its disk is full, for one."""
+    """What a connected queue manager says when it refuses messages, for instance that its disk is full."""
     buffered: bool = False
-    """A buffer takes what a queue manager that is away cannot."""
+    """Whether a buffer takes messages while the queue manager is away."""
     spool_bytes: float = 0
     spool_limit_bytes: float = 0
 

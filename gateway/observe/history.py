@@ -1,4 +1,4 @@
-"""The last minutes in small: what the page's charts show when it is opened. Pure; the caller brings the clock."""
+"""The last ten minutes in samples, for the charts of the admin page. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEVELS = ("connections", "spool_bytes", "latency_p99_ms")
 
 
 class History:
-    """A ring of samples; totals become rates, levels stay as they are."""
+    """A ring of samples; totals are shown as rates, levels as they are."""
 
     def __init__(self) -> None:
         self._before: tuple[float, Mapping[str, float | None]] | None = None

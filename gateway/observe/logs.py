@@ -34,7 +34,7 @@ _SYSLOG = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 
 
 class EventLog:
-    """A named log that takes an event name, a text and fields. `bind` returns one with fields that stay."""
+    """A named log: an event name, a text and fields. `bind` returns one with fields on every line."""
 
     __slots__ = ("_bound", "_logger")
 
@@ -51,23 +51,23 @@ class EventLog:
         return self._logger.isEnabledFor(logging.DEBUG)
 
     def debug(self, event: str, msg: str, **fields: object) -> None:
-        """What a developer wants to see."""
+        """A line for a developer."""
         self._write(logging.DEBUG, event, msg, fields)
 
     def info(self, event: str, msg: str, **fields: object) -> None:
-        """What an operator may want to see."""
+        """A line that an operator may want to read."""
         self._write(logging.INFO, event, msg, fields)
 
     def warning(self, event: str, msg: str, **fields: object) -> None:
-        """What an operator should see; repeats are suppressed."""
+        """A line that an operator should read; repeats are suppressed."""
         self._write(logging.WARNING, event, msg, fields)
 
     def error(self, event: str, msg: str, **fields: object) -> None:
-        """What somebody must do something about; repeats are suppressed."""
+        """A line that an operator must act on; repeats are suppressed."""
         self._write(logging.ERROR, event, msg, fields)
 
     def exception(self, event: str, msg: str, error: BaseException, **fields: object) -> None:
-        """An error of ours, with its traceback."""
+        """A defect of the gateway, with its traceback."""
         trace = (type(error), error, error.__traceback__)
         self._write(logging.ERROR, event, msg, fields, trace)
 
@@ -92,7 +92,7 @@ class _Repeats:
 
 
 class Suppression:
-    """Lets `burst` equal warnings or errors through in `window` seconds; counts the others and says so afterwards.
+    """Lets `burst` equal warnings or errors through in `window` seconds, and counts the others for a line afterwards.
 
     Equal means: same log, event, level and, of the fields, the ones with few values. So a thousand devices with a wrong
     password are one kind of line, a full queue and an unknown one are two.
@@ -126,7 +126,8 @@ class Suppression:
         return False, 0
 
     def finished(self, now: float) -> list[tuple[tuple[object, ...], int]]:
-        """Kinds whose window is over, with how many were suppressed in it; they start anew."""
+        """Kinds of lines whose window has ended, with the number suppressed in it. A new window begins with their next
+        line."""
         over = [kind for kind, repeats in self._kinds.items() if now - repeats.since >= self._window]
         return [(kind, suppressed) for kind in over if (suppressed := self._kinds.pop(kind).suppressed)]
 
@@ -163,7 +164,7 @@ class LogHandler(logging.Handler):
             self.handleError(record)
 
     def count_into(self, counters: Counters) -> None:
-        """Count in these from now on, with what was counted before they were there."""
+        """Count lines in these counters from now on, and those logged before."""
         for level, count in self._counters.log_events.items():
             counters.log_events[level] += count
         for level, count in self._counters.log_suppressed.items():
@@ -171,7 +172,7 @@ class LogHandler(logging.Handler):
         self._counters = counters
 
     def sweep(self, now: float) -> None:
-        """Say how many lines were suppressed in windows that are over. Called every few seconds and at the end."""
+        """Log how many lines were suppressed in windows that have ended. Called every few seconds and at the end."""
         for kind, suppressed in self._suppression.finished(now):
             name, level, event, *values = kind
             fields = {key: value for key, value in zip(Suppression.KEYS, values, strict=True) if value is not None}
@@ -209,7 +210,7 @@ def configure(
 
 
 def to_journal(stream: IO[str] | None = None) -> bool:
-    """Whether what is written there goes to systemd's journal (which then reads priorities)."""
+    """Whether the stream goes to systemd's journal, which reads priorities."""
     try:
         found = os.fstat((stream or sys.stderr).fileno())
     except (OSError, ValueError):
@@ -218,7 +219,7 @@ def to_journal(stream: IO[str] | None = None) -> bool:
 
 
 def set_level(level: str) -> None:
-    """Change what is written, while running."""
+    """Change the level while the process runs."""
     logging.getLogger().setLevel(level.upper())
 
 
@@ -247,7 +248,8 @@ def json_line(record: logging.LogRecord, more: dict[str, object]) -> str:
 
 
 def human_line(record: logging.LogRecord, more: dict[str, object]) -> str:
-    """Time, level, text, fields. Values with blanks or control characters are quoted: no field can fake a line."""
+    """Time, level, text, fields. Values with blanks or control characters are quoted, so that none can imitate a
+    line."""
     fields = "".join(f" {name}={_quoted(value)}" for name, value in _fields(record, more).items())
     event = getattr(record, "event", record.name)
     text = record.getMessage()

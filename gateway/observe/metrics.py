@@ -37,12 +37,13 @@ A gauge that raises is left out of that scrape."""
 
 
 ZEROED = frozenset({"mqtt_connections", "mqtt_sessions", "mqtt_listener_sessions"})
-"""Gauges whose series are all there, with 0 where there is nothing to count: nobody connected is not 'no data'."""
+"""Gauges that show 0 for every label value with nothing to count: no connections is not 'no data'."""
 
 
 @dataclass(slots=True)
 class Gauges:
-    """What is read rather than counted. A gauge left out has no series: `spool_bytes` where nothing is spooled."""
+    """Gauges: read at the scrape, not counted. One left out has no series, as `spool_bytes` without a buffer or
+    journal."""
 
     build_info: Read | None = None
     route_info: Read | None = None
@@ -73,7 +74,7 @@ class Gauges:
 
 
 def build_info(version: str, backend: str) -> Read:
-    """The gauge that says what is running."""
+    """The gauge with the version and the backend as labels."""
     values = {(version, platform.python_version(), backend): 1.0}
     return lambda: values
 

@@ -1,4 +1,4 @@
-"""What went wrong since the last look, as log lines: at most one a second for each cause, however many messages it met.
+"""What failed since the last look, as log lines: at most one a second for each cause, however many messages it affects.
 
 The broker counts and may not log; this reads its counters. Called once a second in the reactor thread. Pure but for the
 log it is given.
@@ -23,7 +23,7 @@ class Warns(Protocol):
 
 
 class Report(NamedTuple):
-    """A counter that is worth a line when it grows."""
+    """A counter that is logged when it grows."""
 
     metric: str
     event: str
@@ -49,7 +49,7 @@ class Reports:
         self._held = False
 
     def look(self, *, held: bool = False, why: Callable[[], str] = str) -> None:
-        """A line for each series that grew. `held`: nothing can be committed; `why` says more."""
+        """Log a line for each series that has grown. `held`: nothing can be committed; `why` gives the reason."""
         for report in REPORTS:
             before, now = self._seen[report.metric], self._now(report.metric)
             if now == before:

@@ -31,7 +31,7 @@ class ServiceManager:
         return self._watchdog
 
     def ready(self, status: str = "") -> None:
-        """Started, or done with a reload."""
+        """READY=1: started, or a reload has ended."""
         self._send("READY=1", status)
 
     def reloading(self) -> None:
@@ -59,7 +59,7 @@ class ServiceManager:
                 sender.connect(self._address)
                 sender.sendall("\n".join(lines).encode())
             except OSError:
-                return  # systemd went away or its queue is full: nothing of ours depends on it
+                return  # systemd is gone or its queue is full: the gateway does not depend on it
 
 
 def _watchdog_of(environ: Mapping[str, str]) -> float | None:

@@ -27,7 +27,7 @@ class Spans:
     """Makes a span of each hop and hands it to the exporter."""
 
     def __init__(self, endpoint: str, share: float, service: str, queue_manager: str) -> None:
-        """`share` of the sampled traces is exported: by trace identifier, so that all who decide so decide alike."""
+        """`share` of the sampled traces is exported. The trace identifier decides, so that all parties decide alike."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
@@ -49,7 +49,7 @@ class Spans:
         self._processor = BatchSpanProcessor(exporter, max_queue_size=QUEUE)
 
     def begin(self, hop: Hop) -> Callable[[], None]:
-        """The span begins; calling the answer ends it."""
+        """Begin a span; calling the answer ends it."""
         _, trace, parent, _ = hop.received.split("-")[:4]
         if int(trace[-14:], 16) >= self._below:  # the random part of a trace identifier: its last seven bytes
             return lambda: None
@@ -73,7 +73,7 @@ class Spans:
         self._processor.on_end(span)
 
     def _attributes(self, hop: Hop) -> dict[str, Any]:
-        """By the semantic conventions for messaging, where they have a name for it."""
+        """Attributes, named by the semantic conventions for messaging where they have a name."""
         return {
             "messaging.system": "mqtt" if hop.direction == "in" else "ibmmq",
             "messaging.operation.type": "send" if hop.direction == "in" else "receive",
@@ -86,6 +86,6 @@ class Spans:
         }
 
     def close(self) -> None:
-        """Send what is left; waits a little for a collector that does not answer."""
+        """Send what is queued; waits two seconds at most for a collector that does not answer."""
         self._processor.force_flush(2000)
         self._processor.shutdown()

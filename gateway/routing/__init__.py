@@ -1,1 +1,1 @@
-"""Topics to subscriptions and rules."""
+"""From topics to rules and subscribers, and the access lists."""

@@ -18,17 +18,17 @@ from gateway.routing.trie import FilterTrie
 
 PUBLISH, SUBSCRIBE = "publish", "subscribe"
 MAX_REMEMBERED, MAX_TOPIC = 32, 256
-"""Decisions kept per client and direction, and the longest topic that is: callers remember what is frequent, and a
-client that makes up topics must not fill the memory."""
+"""Decisions cached for each client and direction, and the longest topic that is cached. Callers cache what is frequent;
+a client that makes up topics must not fill the memory."""
 MAX_SUBJECTS = 2048
 MAX_COMMON, MAX_REMEMBERED_IN_COMMON = 64, 8192
-"""Sets of entries that name no client or user of their own, whose subjects have their rights in common: decisions about
-a topic then hold for all of them."""
+"""Sets of entries that name no client or user, whose subjects therefore have their rights in common: decisions about a
+topic hold for all of them. How many are cached, and decisions of each."""
 _UNSAFE = set("/+#\0")
 
 
 class Subject(NamedTuple):
-    """Who asks."""
+    """The client that asks."""
 
     client_id: str
     username: str = ""
@@ -49,7 +49,7 @@ class Why:
 
     allowed: bool
     entry: int
-    """Index of the entry; -1: none says anything."""
+    """Index of the entry; -1: no entry says anything."""
     text: str
 
 
@@ -68,7 +68,7 @@ class _Clause(NamedTuple):
 
 
 class Rights:
-    """What one subject may do; made when it connects, made anew when the list is reloaded."""
+    """What one subject may do: computed when it connects, and again when the list is reloaded."""
 
     __slots__ = ("_clauses", "_most", "_remembered", "_tries", "subject")
 
@@ -80,13 +80,13 @@ class Rights:
         self._remembered: dict[str, dict[str, bool]] = {PUBLISH: {}, SUBSCRIBE: {}}
 
     def common(self) -> tuple[tuple[_Clause, ...], ...] | None:
-        """What other subjects' rights must be equal to these in; None: the client or user is named in them."""
+        """The clauses that subjects with the same rights have in common; None: an entry names this client or user."""
         if any(clause.written != clause.filter for clauses in self._clauses.values() for clause in clauses):
             return None
         return tuple(tuple(self._clauses[action]) for action in (PUBLISH, SUBSCRIBE))
 
     def share(self) -> None:
-        """Many subjects ask these rights."""
+        """Cache more decisions: many subjects use these rights."""
         self._most = MAX_REMEMBERED_IN_COMMON
 
     def publish(self, topic: str) -> bool:
@@ -206,7 +206,7 @@ class Acl:
         return rights
 
     def _in_common(self, rights: Rights) -> Rights:
-        """The rights of all subjects of whom the list says the same."""
+        """The rights shared by all subjects to which the same entries apply."""
         common = rights.common()
         if common is None:
             return rights
@@ -272,7 +272,8 @@ def _clauses(entries: Sequence[_Entry], action: str, subject: Subject) -> Iterat
 
 
 def _filled(written: str, subject: Subject, *, allows: bool) -> str | None:
-    """The filter for this subject. A name that is more than one level permits nothing, and denies for all names."""
+    """The filter for this subject. A name of more than one level is permitted nothing, and denied what all names
+    are."""
     text = written
     for placeholder, value in (("{client}", subject.client_id), ("{user}", subject.username)):
         if placeholder not in text:

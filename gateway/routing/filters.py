@@ -1,7 +1,8 @@
-"""Subscriptions: from a topic to the subscribers that want it, shared groups included.
+"""Subscriptions: from a topic to its subscribers, shared groups included.
 
-`match` costs what the topic's levels and its matches cost, whatever else is subscribed. Results may be cached by topic
-as long as `version` stays the same. Knows neither sessions nor packets: a subscriber is any hashable value.
+The cost of `match` depends on the levels of the topic and the number of matches, not on other subscriptions. Results
+may be cached by topic as long as `version` stays the same. Knows neither sessions nor packets: a subscriber is any
+hashable value.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Interest(NamedTuple):
     retain_handling: int = 0
     identifiers: tuple[int, ...] = ()
     echoed: Interest | None = None
-    """What counts for a subscriber's own publications, where only some of its filters are No Local."""
+    """The interest in the subscriber's own publications, where only some of its filters are No Local."""
 
 
 class Members(Generic[S]):
@@ -96,7 +97,7 @@ class Subscriptions(Generic[S]):
         return True
 
     def remove_all(self, subscriber: S) -> int:
-        """End every subscription of a subscriber; how many there were."""
+        """End every subscription of a subscriber. Returned is how many there were."""
         mine = self._by_subscriber.pop(subscriber, {})
         for filter_ in mine:
             self._detach(subscriber, *split_shared(filter_))

@@ -19,7 +19,7 @@ from gateway.rules.templates import Template
 
 
 class Context(NamedTuple):
-    """What is known of a publication beside topic and payload."""
+    """What conditions can ask about a publication, besides topic and payload."""
 
     client_id: str = ""
     username: str = ""
@@ -39,11 +39,11 @@ class Route:
     rule: InboundRule
     conditions: tuple[tuple[str, Condition], ...]
     pending: bool
-    """Whether the payload decides too."""
+    """Whether conditions on the payload are still to be checked."""
     gateway: str = ""
     """Name of the gateway that puts, by which it recognises its own publications when they come back."""
     stencils: dict[Hashable, object] = field(default_factory=dict, repr=False, compare=False)
-    """What is prepared for the rule's messages, by the kind of origin; gone with the table."""
+    """Prepared descriptors and headers of the rule's messages, by kind of origin; they end with the table."""
 
     def holds(self, context: Context) -> bool:
         return all(condition(context) for _, condition in self.conditions)
@@ -94,12 +94,14 @@ class Table:
         return sorted((route for routes in found for route in routes), key=_position)
 
     def reads_properties(self, topic: str) -> bool:
-        """Whether a rule for this topic looks at MQTT 5 user properties: other ones may lead elsewhere."""
+        """Whether a rule for this topic has conditions on MQTT 5 user properties: publications with others may go
+        elsewhere."""
         readers = self._property_readers
         return bool(readers) and any(id(route) in readers for route in self.candidates(topic))
 
     def asks_who(self, topic: str) -> bool:
-        """Whether a rule for this topic looks at the client or its user: others may be led elsewhere."""
+        """Whether a rule for this topic has conditions on the client or its user: publications of others may go
+        elsewhere."""
         askers = self._askers
         return bool(askers) and any(id(route) in askers for route in self.candidates(topic))
 
@@ -160,12 +162,12 @@ def capture(rule: InboundRule, topic: str) -> dict[str, str]:
 
 
 def is_plain(pattern: str) -> bool:
-    """Whether a pattern is like itself alone."""
+    """Whether a pattern matches only itself."""
     return not any(character in pattern for character in "*?[")
 
 
 def like(patterns: list[str]) -> Callable[[str], bool]:
-    """A test whether a text is like one of the patterns (`*` and `?`); compiled once."""
+    """A test whether a text matches one of the patterns (`*` and `?`), compiled once."""
     if all(map(is_plain, patterns)):
         wanted = frozenset(patterns)
         return wanted.__contains__

@@ -1,4 +1,4 @@
-"""A trie over the levels of MQTT topic filters: what a topic matches is found without looking at what it does not.
+"""A trie over the levels of MQTT topic filters: the matches of a topic are found without a look at other filters.
 
 Values are kept per filter in a dict, so that adding and removing cost one walk down the filter's levels.
 """
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Node(Generic[V]):
-    """What hangs on one level: literal children, `+`, the values of filters that end here, and of `#` below."""
+    """One level: literal children, `+`, the values of filters that end here, and those of `#` below."""
 
     __slots__ = ("any", "children", "here", "rest")
 
@@ -68,7 +68,7 @@ class FilterTrie(Generic[V]):
         return child
 
     def pop(self, levels: Sequence[str]) -> V | None:
-        """Take the value of this filter out and prune what is empty then."""
+        """Remove the value of this filter, and the branches that are empty then."""
         path: list[tuple[Node[V], str]] = []
         node = self.root
         rest = bool(levels) and levels[-1] == "#"

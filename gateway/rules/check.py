@@ -1,4 +1,4 @@
-"""What a rule must satisfy beyond the types of its keys. Each problem comes with the path of the key it is about."""
+"""What a rule must satisfy beyond the types of its keys. Each problem names the path of its key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RESERVED_WORDS = {"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE
 
 
 class _Checker:
-    """Collects problems; `attempt` runs one check and goes on."""
+    """Collects problems: `attempt` records the error of a check, and the checks go on."""
 
     def __init__(self) -> None:
         self.problems: Problems = []

@@ -1,4 +1,5 @@
-"""Checked rules: what `parse` makes of mapping files and `routing` compiles. Templates are parsed, names are valid."""
+"""Checked rules, as `parse` makes them from mapping files and `routing` compiles them: templates parsed, names
+valid."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ class OutboundRule:
 
 @dataclass(frozen=True, slots=True)
 class PlacedTest:
-    """A test and where it stands."""
+    """A test with its file and line."""
 
     file: str
     line: int
@@ -77,7 +78,7 @@ class PlacedTest:
 
 @dataclass(frozen=True, slots=True)
 class Mappings:
-    """Everything the mapping files say, in order; `warnings` are findings that do not keep it from being used."""
+    """The content of all mapping files, in order; `warnings` are findings that do not prevent its use."""
 
     to_mq: tuple[InboundRule, ...] = ()
     to_mqtt: tuple[OutboundRule, ...] = ()

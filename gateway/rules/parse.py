@@ -58,7 +58,7 @@ def parse_mappings(sources: Iterable[tuple[str, str]], load: Load = load_text) -
 
 
 class _Reading:
-    """The rules so far, and everything wrong so far."""
+    """The rules read so far, and the findings so far."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -84,7 +84,7 @@ class _Reading:
                 self._rules(document, document.value)
 
     def _rules(self, document: Document, value: Mapping[str, object]) -> None:
-        """Check rule by rule, so that one wrong rule does not hide what is wrong with the others."""
+        """Check each rule by itself, so that a wrong one does not hide the errors of the others."""
         for index, raw in enumerate(_list(value, "to_mq")):
             self._inbound(document, ("to_mq", index), raw)
         for index, raw in enumerate(_list(value, "to_mqtt")):
@@ -170,7 +170,7 @@ M = TypeVar("M", bound=Part)
 
 
 def _spec(model: type[M], raw: object) -> tuple[M | None, bool]:
-    """The rule, without what is wrong in it (already described with the whole file); and whether that is all of it."""
+    """The rule without its wrong parts, which the check of the whole file reports; and whether nothing was left out."""
     if isinstance(raw, model):
         return raw, True
     try:
@@ -186,7 +186,7 @@ def _spec(model: type[M], raw: object) -> tuple[M | None, bool]:
 
 
 def _remove(value: Any, path: Path) -> None:
-    """Take a wrong value out, or the whole list it is in."""
+    """Remove a wrong value, or the whole list it is in."""
     steps = list(itertools.takewhile(lambda step: isinstance(step, str), path))
     for step in steps[:-1]:
         value = value.get(step) if isinstance(value, dict) else None

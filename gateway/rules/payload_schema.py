@@ -1,4 +1,4 @@
-"""JSON Schemas of payloads: compiled and checked when rules are read, so that a wrong one never meets a message.
+"""JSON Schemas of payloads: compiled when rules are read, so that a wrong one is found before any message.
 
 References to other documents are refused: a rule must not fetch anything. Errors never show the payload's values.
 """

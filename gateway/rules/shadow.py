@@ -1,4 +1,4 @@
-"""Rules that can never be used because an earlier rule takes everything they match."""
+"""Rules that are never used, because an earlier rule takes everything they match."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _covering(root: _Node, levels: tuple[str, ...]) -> Iterator[_Node]:
 
 
 def shadowed_sources(rules: Iterable[OutboundRule]) -> Iterator[tuple[OutboundRule, OutboundRule]]:
-    """Rules behind one of the same source that can always be followed: pairs as above."""
+    """Pairs as above of rules with the same source, where the first is used whatever the message."""
     always: dict[tuple[str | None, ...], OutboundRule] = {}
     for rule in rules:
         source = (rule.spec.queue, rule.spec.transmission_queue, rule.spec.mq_topic)

@@ -34,7 +34,7 @@ FIELDS = {
     ),
     "xqh": ("RemoteQName", "RemoteQMgrName"),
 }  # fmt: skip
-"""Folders that are structures of MQ: their names are known."""
+"""Folders that MQ defines: their names are fixed."""
 PER_MESSAGE = {"received_at", "packet_id", "json"}
 """Slots whose value differs between two publications with the same topic, client, flags and properties."""
 TYPES = ("string", "int", "float", "bool", "bytes")
@@ -50,7 +50,7 @@ RESERVED = ("SYSTEM.", state_queues.PREFIX, "AMQ.")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One placeholder: where its value comes from (`kind`), which one (`name`), how it is to be written."""
+    """One placeholder: the kind of its source (`kind`), the value there (`name`), and how it is written."""
 
     kind: str
     name: str = ""
@@ -65,7 +65,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template. `constant` is its text when there is no slot in it."""
+    """A parsed template. `constant` is its text if it has no slot."""
 
     text: str
     parts: tuple[str | Slot, ...]
@@ -145,7 +145,7 @@ def _source(source: str, levels: dict[str, str], plain: Sequence[str], folders: 
 
 
 def render(template: Template, scope: Scope) -> str:
-    """The text; a slot without a value is refused."""
+    """The text. Refused: a slot has no value."""
     return "".join(part if isinstance(part, str) else _text(part, scope) for part in template.parts)
 
 
@@ -182,7 +182,7 @@ def render_value(template: Template, scope: Scope, type_name: str = "") -> Value
 
 
 def to_type(value: Value, type_name: str, what: str) -> Value:
-    """`value` as the type a rule asks for; refused when it is not one."""
+    """`value` as the type that a rule asks for. Refused: it is not one."""
     try:
         return _CONVERT[type_name](value) if type_name else value
     except (ValueError, TypeError, KeyError, OverflowError):
@@ -216,7 +216,7 @@ _CONVERT: dict[str, Callable[[Value], Value]] = {
 
 
 def render_queue(template: Template, scope: Scope, allowed: Sequence[str] = ()) -> str:
-    """A queue (or queue manager) name that the author meant, or a refusal."""
+    """A queue (or queue manager) name that the rule's author allowed. Refused: any other."""
     if template.constant is not None:
         return template.constant
     name = "".join(part if isinstance(part, str) else _component(part, scope) for part in template.parts)
@@ -235,7 +235,8 @@ def _literal_start(template: Template, word: str) -> bool:
 
 
 def _component(slot: Slot, scope: Scope) -> str:
-    """A value inside a name stays one component of it: no dot, no slash, nothing MQ does not allow, not empty."""
+    """A value as one component of a name. Refused: it has a dot, a slash, a character that MQ does not allow, or is
+    empty."""
     value = scope(slot)
     if value is None:
         raise Refused(f"no value for {{{slot}}}", Feedback.VALUE_MISSING)

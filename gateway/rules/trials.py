@@ -1,4 +1,4 @@
-"""The tests of a mapping file as frozen records: what is published or put, and what must come of it."""
+"""The tests of a mapping file as frozen records: what is published or put, and the expected result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of values that keys of a mapping file have. Nothing is evaluated here."""
+"""Types of the values in a mapping file. Nothing is evaluated here."""
 
 from __future__ import annotations
 

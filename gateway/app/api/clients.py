@@ -28,7 +28,7 @@ def client_endpoints(engine: Engine) -> list[Endpoint]:
 
 
 class ClientViews:
-    """What the API says of devices."""
+    """Devices as the API shows them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -23,7 +23,7 @@ REPLAY_AT_ONCE = 100
 
 
 RuleOf = Callable[[str, str | None], str | None]
-"""Destination and topic of a dead letter to the rule it came by, as the rules are now."""
+"""The rule of a dead letter by its destination and topic, as the rules are now."""
 
 
 def dead_letter_endpoints(
@@ -83,7 +83,7 @@ class DeadLetterViews(QueueViews):
         return 200, {"items": items, "total": total, "next": following, "summary": table}
 
     def _selected(self, selection: dict[str, Any]) -> Iterator[tuple[Seen, dlh.Dlh | None]]:
-        """Dead letters for which all conditions hold, in order."""
+        """The selected dead letters, in order."""
         name = str(selection.get("queue") or self._queue())
         tokens = {str(token) for token in selection.get("tokens") or ()}
         after: Any = None
@@ -179,8 +179,8 @@ class DeadLetterViews(QueueViews):
 
 
 def _reaches(token: str, after: str) -> bool:
-    """Whether a listing that goes on behind `after` has come so far. Numbers grow, and so the one it stopped at may be
-    gone; MsgIds have no order."""
+    """Whether a listing that continues after `after` has come to it. Numbers grow, so that message may be gone; MsgIds
+    have no order."""
     return token == after or (token.isdecimal() and after.isdecimal() and len(token) < 48 and int(token) > int(after))
 
 

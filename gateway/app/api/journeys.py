@@ -35,7 +35,7 @@ def journey_endpoints(parts: Parts, tracer: Tracer) -> list[Endpoint]:
 
 
 def _asked(parts: Parts, inspection: Inspects, msg_id: str) -> tuple[int, object]:
-    """What the queues say; IBM MQ is asked apart from the reactor."""
+    """Search the queues; IBM MQ is asked in its own thread."""
 
     def question() -> tuple[int, object]:
         return 200, {"items": on_queues(parts, inspection, msg_id)[:MOST]}
@@ -45,7 +45,7 @@ def _asked(parts: Parts, inspection: Inspects, msg_id: str) -> tuple[int, object
 
 
 def on_queues(parts: Parts, inspection: Inspects, msg_id: str) -> list[dict[str, object]]:
-    """Messages with this identifier that still lie on a queue: they say themselves where they came from."""
+    """Messages with this identifier that are still on a queue: their headers say where they came from."""
     wanted = bytes.fromhex(msg_id)
     rows = [
         row.name

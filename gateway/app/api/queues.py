@@ -62,7 +62,7 @@ class QueueViews:
 
     @property
     def inspection(self) -> Inspects:
-        """The queue manager, if it can be looked into."""
+        """The view of the queue manager. Problem: there is none."""
         if self._inspection is None:
             raise Problem(503, "Not offered", "queues of an IBM MQ queue manager are shown by its own tools")
         return self._inspection
@@ -193,7 +193,7 @@ def put_time_of(md: bytes) -> str:
 
 
 def summary(seen: Seen) -> dict[str, object]:
-    """A message as a line of a table."""
+    """A message as a row of a table."""
     walked, _ = chain.walk_far(seen.md, seen.data)
     payload = walked.payload
     return {
@@ -215,7 +215,7 @@ def summary(seen: Seen) -> dict[str, object]:
 
 
 def decoded(seen: Seen) -> dict[str, object]:
-    """A message with everything decoded; bytes that are not what they should be are said, not hidden."""
+    """A message with everything decoded; malformed parts are reported, not hidden."""
     words = chain.describe(seen.md, seen.data)
     walked, error = chain.walk_far(seen.md, seen.data)
     payload = walked.payload
@@ -298,7 +298,7 @@ def new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
 
 
 def committed(outcome: Outcome) -> None:
-    """Raise what kept a unit from being committed."""
+    """Problem if a unit was not committed."""
     if outcome.failures:
         failure = outcome.failures[0]
         raise problem_of(MQError(failure.reason, failure.text))

@@ -1,4 +1,4 @@
-"""The state of the gateway: who am I, overview, history, settings, log level, reload, drain, pipeline."""
+"""The process: role of the caller, overview, history, settings, log level, reload, drain, pipeline."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def state_endpoints(parts: Parts, reload: Callable[[], None], drain: Callable[[]
 
 
 class StateViews:
-    """What the API says of the process."""
+    """The process as the API shows it."""
 
     def __init__(self, parts: Parts, reload: Callable[[], None], drain: Callable[[], None]) -> None:
         self._parts = parts

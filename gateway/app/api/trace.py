@@ -1,4 +1,4 @@
-"""Live trace of one client or topic, as server-sent events. Costs nothing while nobody looks."""
+"""Live trace of one client or topic, as server-sent events. Costs nothing while none runs."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _hints(readers: tuple[_Reader, ...]) -> list[bytes]:
 
 
 def _logging() -> Callable[[str, object], None]:
-    """Events as lines of the log, with the fields other lines have."""
+    """Events as log lines, with the usual fields."""
 
     def send(name: str, event: Any) -> None:
         if name == "missed":
