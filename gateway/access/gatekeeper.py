@@ -65,7 +65,6 @@ class Gatekeeper:
     """Implements `ports.access.Access`."""
 
     def __init__(self, settings: Settings, scheduler: Scheduler) -> None:
-        self.generation = 0
         self._scheduler = scheduler
         self._threads = ThreadPoolExecutor(2, "passwords")
         self._key = secrets.token_bytes(32)
@@ -86,7 +85,6 @@ class Gatekeeper:
         def use() -> None:
             self._policy = policy
             self._known.clear()
-            self.generation += 1
 
         return use
 

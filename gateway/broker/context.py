@@ -87,6 +87,8 @@ class Context:
         """Where undeliverable messages go: the queue manager's DEADQ."""
         self.problems: dict[str, str] = {}
         """What an operator should look at, by what it concerns; readiness and the admin page show it."""
+        self.shortest_payload = limits.max_payload or limits.max_packet
+        """The longest payload that the listener of every connection allows."""
         self.draining = False
         self.paused = False
         """True while the batch behind a running commit is full: the network edge stops reading."""

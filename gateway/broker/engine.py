@@ -155,6 +155,7 @@ class Engine(Context):
         reader = Reader(min(limits.max_packet, limits.max_connect), max_user_properties=limits.max_user_properties)
         connection = Connection(link, reader, listener, self.scheduler.monotonic())
         connection.limits = limits
+        self.shortest_payload = min(self.shortest_payload, limits.max_payload or limits.max_packet)
         self.connections.add(connection)
         return connection
 

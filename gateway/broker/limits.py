@@ -63,14 +63,6 @@ class Limits:
         """Whether sessions that are full may have publications refused."""
         return self.refuse_when_full or any(one.refuse_when_full for one in self.listeners.values())
 
-    @property
-    def shortest_payload(self) -> int:
-        """The longest payload that every listener allows: what the fast path asks about."""
-        shortest = self.max_payload or self.max_packet
-        for one in self.listeners.values():
-            shortest = min(shortest, one.max_payload or one.max_packet)
-        return shortest
-
     def at(self, listener: str) -> Limits:
         """What holds for clients of a listener."""
         return self.listeners.get(listener, self)

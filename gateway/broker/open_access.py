@@ -12,8 +12,6 @@ from gateway.ports.link import Link
 class OpenAccess:
     """Anonymous allowed, no access list: any user passes."""
 
-    generation = 0
-
     def authenticate(self, connect: Connect, link: Link, done: Callable[[Verdict], None]) -> None:
         """Accept; an authentication method cannot be offered here."""
         if 0x15 in connect.properties:

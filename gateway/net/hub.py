@@ -115,7 +115,7 @@ class Hub:
         """Serve what is ready. True: the reactor has events too."""
         others, ask = events, False
         small: list[tuple[Connection, bytes]] = []
-        if not self.rates:
+        if not self.rates.limited:
             small, large, others = read_sockets(events, self._sockets, SHORT)
             for link, chunk in large:
                 self._hand_in(link, chunk)
@@ -173,7 +173,7 @@ class Hub:
         begun = monotonic()
         try:
             if link.proxy is None and link.connection is not None:
-                if self.rates:
+                if self.rates.limited:
                     self.receive_slowly(link, link.connection, chunk)
                 else:
                     self.engine.received(link.connection, chunk)

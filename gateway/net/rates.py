@@ -54,6 +54,8 @@ class SendRates:
     def __init__(self, by_listener: dict[str, ClientRates], clock: Callable[[], float]) -> None:
         now = clock()
         self._rates = by_listener
+        self.limited = bool(by_listener)
+        """Whether clients of any listener are limited."""
         self._clock = clock
         totals = next(iter(by_listener.values()), ClientRates(0, 0))
         self._process = pair(totals.total_bytes[1], totals.total_publishes[1], now)
@@ -63,9 +65,6 @@ class SendRates:
 
     def __contains__(self, listener: str) -> bool:
         return listener in self._rates
-
-    def __bool__(self) -> bool:
-        return bool(self._rates)
 
     def own(self, listener: str) -> Pair:
         """Buckets for a new client."""

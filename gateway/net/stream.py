@@ -82,7 +82,7 @@ class StreamProtocol(Protocol):
         connection, hub = self.connection, self.hub
         if connection is None or not data:
             return
-        if hub.rates:
+        if hub.rates.limited:
             hub.receive_slowly(self, connection, data)
         else:
             self.engine.received(connection, data)

@@ -24,9 +24,8 @@ class Verdict(NamedTuple):
 
 
 class Access(Protocol):
-    """Identity and authority. Decisions are cached by the caller per topic; `generation` grows when they may differ."""
-
-    generation: int
+    """Identity and authority. The caller caches decisions per topic; whoever puts other lists into force has that
+    cleared."""
 
     def authenticate(self, connect: Connect, link: Link, done: Callable[[Verdict], None]) -> None:
         """Decide about a CONNECT; `done` may be called before this returns, or later from the reactor thread."""

@@ -143,7 +143,7 @@ def slow_way(_connection, packet):
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_run_is_taken_in_at_once_and_settled_at_once(qos):
     side = Side(4, in_runs=True)
-    side.bench.engine.handlers[3] = side.bench.engine.handlers[4] = slow_way
+    side.bench.engine.plain_lane.handlers[3] = side.bench.engine.plain_lane.handlers[4] = slow_way
     sent = b"".join(writer.encode_publish(4, b"a/1", b"%d" % at, qos, packet_id=at * qos) for at in range(1, 6))
     side.do(0, sent)
     side.bench.queues.commit()

@@ -111,8 +111,9 @@ class InFlight:
         return False
 
     def check_rights(self) -> None:
-        """The access list has changed: what waits in memory is asked about again, what is stored when it is fetched.
-        What a connected client already has in flight takes its course."""
+        """The access list has changed: routes are computed again, what waits in memory is asked about again, what is
+        stored when it is fetched. What a connected client already has in flight takes its course."""
+        self.router.touch()
         for session in self.context.sessions:
             outflow = session.outflow
             if outflow.pending:

@@ -86,7 +86,7 @@ class FastLane:
         """Take in the ordinary publications among at most SHORT bytes of each connection; returns the others."""
         context = self.context
         batch, now = context.batch, context.scheduler.monotonic()
-        longest = context.limits.shortest_payload  # of any listener: a longer one goes through the plain lane
+        longest = context.shortest_payload  # a longer one goes through the plain lane
         others, rows, size = take_each(
             arrived, partial(_opened, batch), batch.replies, batch.pending, PUBACKS, now, self.router.generation,
             longest,

@@ -47,7 +47,8 @@ class Router:
         self.subscriptions: Subscriptions[Session] = Subscriptions()
         self.new_client_id = new_client_id
         self.max_levels = max_levels
-        self._rules_generation = 0
+        self.generation = 0
+        """Grows when rules or access lists change: cached routes of another generation are void."""
         self._counters: dict[str, list[int]] = {}
         self._heads: dict[bytes, bytes] = {}
         self._shared_routes = SharedRoutes()
@@ -57,19 +58,14 @@ class Router:
         self.new_span = new_span
         """Makes the identifier of our span in a trace; without it trace contexts pass unchanged."""
 
-    @property
-    def generation(self) -> int:
-        """Grows when rules or access lists change: cached routes of another generation are void."""
-        return self._rules_generation + self.access.generation
-
     def use(self, table: Table) -> None:
         """New rules, between two batches."""
         self.table = table
-        self._rules_generation += 1
+        self.generation += 1
 
     def touch(self) -> None:
         """Have every cached route computed again."""
-        self._rules_generation += 1
+        self.generation += 1
 
     # -- routes --
 
