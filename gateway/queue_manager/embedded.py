@@ -16,7 +16,7 @@ from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
 from gateway.ports.mqi import SubscriptionDescriptor
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 from gateway.queue_manager.batch import message_pages, stored_messages
-from gateway.queue_manager.batch.logical_messages import NO_FLAGS, Gathering, Page
+from gateway.queue_manager.batch.logical_messages import NO_FLAGS, LogicalMessages, Page
 from gateway.queue_manager.batch.translation import Translator
 from gateway.queue_manager.commands.command_server import CommandServer
 from gateway.queue_manager.commands.mqsc import Mqsc, MqscReport
@@ -64,7 +64,7 @@ class EmbeddedQueueManager:
         self.connections = Connections()
         self._translator = Translator(self.core, self._placer, self._define_state)
         self.core.committer.translator = self._translator
-        self._gathering = Gathering(self.core)
+        self._logical_messages = LogicalMessages(self.core)
 
     @classmethod
     def open(
@@ -255,11 +255,11 @@ class EmbeddedQueueManager:
                     if not 0 < one.expiry <= now and (not locked or locked.get(one.token, BROKER) is BROKER)
                 ]
                 if applications and (page or any(one.head[FLAGS] != NO_FLAGS for one in free)):
-                    page = page or self._gathering.page(local)
+                    page = page or self._logical_messages.page(local)
                     free = page.logical(free, limit - len(found))
                 found += free
             if applications:
-                self._gathering.seen(local, page, end=len(found) < limit)
+                self._logical_messages.seen(local, page, end=len(found) < limit)
                 self._hand_out(local, found, page)
             if expired:
                 self._expirer.discard(local.name, key, expired)
@@ -322,7 +322,7 @@ class EmbeddedQueueManager:
         """What stays on a consumed queue because parts of it are missing."""
         with self.core.entered():
             local = self._target(queue).queue
-            return Incomplete() if local is None else self._gathering.incomplete(local.name)
+            return Incomplete() if local is None else self._logical_messages.incomplete(local.name)
 
     def max_length(self, queue: str) -> int:
         """The longest message data the queue takes."""

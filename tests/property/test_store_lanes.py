@@ -84,7 +84,7 @@ def play(actions: list[tuple[str, int, int]]) -> None:
         for number in (where, *list(oracle.places)[:3], oracle.next):
             assert lane.holds(number) is (number in oracle.places)
             assert lane.place(number) == oracle.places.get(number, -1)
-            place = lane.stretch(number, count)
+            place = lane.place_of_run(number, count)
             if place >= 0:
                 assert all(oracle.places[number + at] == place + at for at in range(count))
             else:

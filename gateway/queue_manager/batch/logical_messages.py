@@ -1,7 +1,8 @@
 """Logical messages for rules: segments as one message, and, where a rule asks, groups only when they are whole.
 
-What MQGMO_COMPLETE_MSG and MQGMO_ALL_MSGS_AVAILABLE are to programs (section 7 of the MQI reference, Groups and
-segments) is this to the batch port. What is incomplete stays on its queue, holds up nothing, and is counted.
+For the batch port this is what MQGMO_COMPLETE_MSG and MQGMO_ALL_MSGS_AVAILABLE are for programs (section 7 of the MQI
+reference, Groups and segments). Incomplete messages and groups stay on their queue, do not hold up others, and are
+counted.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ Name = tuple[bytes, int]
 
 
 class _Waiting(NamedTuple):
-    """What is known of a message or group that is not whole yet."""
+    """A message or group of which parts are missing."""
 
     since: float
     parts: tuple[int, ...]
-    """What was there when it was looked at."""
+    """The tokens of the parts that were there last time."""
 
 
 class _Part(NamedTuple):
@@ -43,19 +44,21 @@ class _Part(NamedTuple):
 
 
 class Page:
-    """One look at a queue, front to back."""
+    """One pass over a queue, front to back."""
 
-    def __init__(self, gathering: Gathering, queue: LocalQueue) -> None:
-        self._gathering = gathering
+    def __init__(self, logical_messages: LogicalMessages, queue: LocalQueue) -> None:
+        self._logical_messages = logical_messages
         self._queue = queue
         self._seen: set[Name] = set()
         self.parts: dict[int, tuple[int, ...]] = {}
-        """The segments of a message, by the token it is given under: that of its first."""
+        """The tokens of the segments of a message, by the token under which it is returned: that of its first segment.
+        """
         self.incomplete: set[Name] = set()
 
     def logical(self, messages: Sequence[Message], limit: int) -> list[Message]:
-        """Of the next messages on the queue, what a rule gets: those with nothing to wait for as they are. No more than
-        `limit` but for the rest of a group."""
+        """What a rule gets of the next messages on the queue: whole logical messages, and messages that are neither
+        segments nor grouped as they are. No more than `limit`, except for the rest of a group.
+        """
         found: list[Message] = []
         for message in messages:
             if len(found) >= limit:
@@ -73,27 +76,27 @@ class Page:
         return found
 
     def named(self, stored: list[Stored]) -> list[Stored]:
-        """Messages of several segments are taken by the tokens of all of them."""
+        """Give messages of several segments the tokens of all of them: these are what is taken."""
         if not self.parts:
             return stored
         return [one._replace(token=self.parts.get(one.token, one.token)) for one in stored]  # type: ignore[call-overload]
 
     def _gathered(self, name: Name) -> list[Message]:
         """The messages of a group, or the one message of these segments; none while a part is missing."""
-        parts = self._gathering.parts(self._queue, name)
+        parts = self._logical_messages.parts(self._queue, name)
         if parts is None:
             self.incomplete.add(name)
             return []
         found = []
         for segments in _by_sequence(parts):
-            found.append(self._gathering.joined(self._queue, segments))
+            found.append(self._logical_messages.joined(self._queue, segments))
             if len(segments) > 1:
                 self.parts[segments[0].token] = tuple(one.token for one in segments)
         return found
 
 
-class Gathering:
-    """See the module. Called with the queue manager's lock held."""
+class LogicalMessages:
+    """Puts logical messages together. Called with the queue manager's lock held."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -101,16 +104,17 @@ class Gathering:
 
     @property
     def longest(self) -> int:
-        """What a message of segments may have, as any other; of more the beginning is kept, and OriginalLength tells
-        how long it is."""
+        """The longest message that is put together from segments, as for any other. Of a longer one the beginning is
+        kept, and OriginalLength says how long it is.
+        """
         return self._core.attribute("MAXMSGL")
 
     def page(self, queue: LocalQueue) -> Page:
-        """Begin to look at a queue."""
+        """Begin a pass over a queue."""
         return Page(self, queue)
 
     def seen(self, queue: LocalQueue, page: Page | None, *, end: bool) -> None:
-        """The look is over; `end`: it reached the end of the queue."""
+        """End a pass; `end`: it reached the end of the queue."""
         known = self._waiting.get(queue.name)
         if end and known:
             there = page.incomplete if page is not None else ()
@@ -121,7 +125,7 @@ class Gathering:
             self._waiting.pop(queue.name, None)
 
     def incomplete(self, queue: str) -> Incomplete:
-        """What waits on a queue for the rest of it, as far as it was looked at."""
+        """What is incomplete on a queue, as far as passes have come."""
         known = self._waiting.get(queue, {})
         if not known:
             return Incomplete()
@@ -129,7 +133,7 @@ class Gathering:
         return Incomplete(len(known), known[oldest].since, oldest[0], whole_group=not oldest[1])
 
     def parts(self, queue: LocalQueue, name: Name) -> list[_Part] | None:
-        """All parts in logical order; None while one is missing or is somebody else's."""
+        """All parts in logical order; None while one is missing or locked by someone else."""
         group, sequence = name
         there = self._core.store.find(queue.name, b"", None, None, group)
         tokens = tuple(one for one in there if queue.locked.get(one, BROKER) is BROKER)
@@ -147,7 +151,7 @@ class Gathering:
         return None
 
     def _read(self, queue: LocalQueue, tokens: Sequence[int], sequence: int) -> Iterator[_Part]:
-        """Of a group, or of one message in it; no more than one message's data is in memory."""
+        """Read the parts of a group, or of one message in it, without keeping more than one part's data in memory."""
         now = int(self._core.now() * 1_000_000)
         for token in tokens:
             one = self._core.store.read(queue.name, b"", token)
@@ -156,8 +160,7 @@ class Gathering:
             yield _Part(token, one.head[:MQMD_LENGTH], len(one.head) - MQMD_LENGTH + len(one.body))
 
     def joined(self, queue: LocalQueue, segments: list[_Part]) -> Message:
-        """Segments as the one message they are, under the token of the first. It was backed out as often as any of
-        them."""
+        """Segments as one message, under the token of the first. Its backout count is the highest of theirs."""
         pieces: list[bytes] = []
         left, backout, first = self.longest + 1, 0, None
         for part in segments:

@@ -1,5 +1,5 @@
-"""The next messages of a queue as columns, as they lie in the store: a descriptor is completed only where it is asked
-for. Pages end before a message that something is special about. Called with the queue manager's lock held.
+"""The next messages of a queue as columns, as the store has them: a descriptor is completed only where it is asked for.
+A page ends before a message that needs to be handled by itself. Called with the queue manager's lock held.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.queue_manager.objects.local_queue import BROKER, LocalQueue
 from gateway.queue_manager.store.unit import Message
 
 _NO_FLAGS = bytes(4)
-"""MsgFlags of what is neither a segment nor in a group."""
+"""MsgFlags of a message that is neither a segment nor in a group."""
 
 
 class Page:
@@ -31,13 +31,12 @@ class Page:
         self.bodies: Sequence[bytes] = [one.body for one in messages]
 
     def stored(self, first: int, last: int) -> list[Stored]:
-        """Some of them with everything filled in."""
+        """Messages of the page with complete descriptors."""
         return stored_messages.stored(self._messages[first:last], self._queue_manager)
 
 
 def next_page(core: Core, queue: LocalQueue, key: bytes, limit: int) -> Page | None:
-    """The next messages, which nobody else gets from now on; None when the first of them is special, or there is
-    none."""
+    """The next messages, locked for the batch port; None when the first is not plain, or there is none."""
     messages = core.store.fetch(queue.name, key, limit, None, locked=True)
     plain = _plain(queue, messages)
     if not plain:
@@ -48,7 +47,7 @@ def next_page(core: Core, queue: LocalQueue, key: bytes, limit: int) -> Page | N
 
 
 def _plain(queue: LocalQueue, messages: list[Message]) -> int:
-    """How many messages come before the first that is special."""
+    """How many messages come before the first that is not plain."""
     locked = queue.locked
     special = {head for head in {one.head for one in messages} if not _is_plain(head)}
     for number, (token, head, _body, _time, backout, expiry) in enumerate(messages):
@@ -58,6 +57,6 @@ def _plain(queue: LocalQueue, messages: list[Message]) -> int:
 
 
 def _is_plain(head: bytes) -> bool:
-    """Asks for no report, does not expire, and is a message by itself."""
+    """Whether a message asks for no report, does not expire, and is neither a segment nor in a group."""
     flags = head[mqmd.AT_MSG_FLAGS : mqmd.AT_MSG_FLAGS + 4]
     return head[8:12] == QUIET and head[16:20] == UNLIMITED and flags == _NO_FLAGS

@@ -1,6 +1,7 @@
 """Stored messages with their descriptors completed: identifier, put time, backout count. Pure.
 
-The store keeps one head for many messages; what differs is put in between its parts, without touching the rest.
+The store keeps one head for many messages; the fields that differ are inserted between parts of it, which are not
+copied field by field.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _NO_DATE = (BLANK_DATE, bytes(8))
 
 
 def complete(message: Message, queue_manager: str) -> bytes:
-    """The descriptor of one message."""
+    """The complete descriptor of one message."""
     md = descriptor.stamp(
         message.head[:MQMD_LENGTH],
         descriptor.message_id(queue_manager, message.token & NUMBER_MASK),
@@ -27,8 +28,9 @@ def complete(message: Message, queue_manager: str) -> bytes:
 
 
 def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) -> list[Stored]:
-    """Many at once: heads, put times and the identifier's prefix are looked at when they change, not for each
-    message. With a time, Expiry is what is left of it then."""
+    """Many messages with complete descriptors: heads and put times are examined when they change, not for each message.
+    With a time `now`, Expiry is what is left then.
+    """
     found: list[Stored] = []
     prefix = descriptor.message_id(queue_manager, 0)[:16]
     head = before = between = behind = data = b""

@@ -1,9 +1,9 @@
-"""Carrying survivors forward: what is still needed of an old segment is written again, in ordinary frames, a bounded
-step at a time.
+"""Carrying forward: the messages of an old segment that are still needed are written again, in ordinary frames, a
+bounded step at a time.
 
-A step reads a few frames of the segment, checks them, and keeps what is live. When enough has come together, or the
-segment is at its end, that becomes one frame. What leaves in a frame under way is left alone; what left since it was
-read is dropped.
+A step reads a few frames of the segment, checks them, and keeps what is live. When there is enough for a frame, or the
+segment is at its end, that becomes a frame. Messages that leave in a frame under way are left alone; those that left
+since they were read are dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.queue_manager.journal.layout import BLOCK, FrameFlag, Kind, padded
 from gateway.queue_manager.journal.plan import Plan
 from gateway.queue_manager.journal.read_ahead import ReadAhead
 from gateway.queue_manager.journal.segment import Segment
-from gateway.queue_manager.store.changes import stretches
+from gateway.queue_manager.store.changes import consecutive_runs
 from gateway.queue_manager.store.index import Index, LaneName, spans
 from gateway.queue_manager.store.place import ROW_BITS, ROW_MASK, frame_of
 from gateway.queue_manager.store.space import Extent
@@ -29,11 +29,11 @@ from gateway.queue_manager.store.unit import NO_ID
 READ_STEP = 512 * 1024
 LEAST_CARRIED, MOST_CARRIED = 32 * 1024, 128 * 1024
 """Bytes that make a frame: as many as were written since the step before, so that room is made as fast as it is used,
-and a commit that waits behind the step waits no longer than the one before it took.
+and a commit that waits for the step waits no longer than the commit before took.
 """
 FRAME_COST = 96 * 1024
-"""What a frame that is read counts at least in the shortest step, in longer ones as much less: a small one takes as
-long as this much of a large one.
+"""What reading a frame counts at least in the shortest step, and proportionally less in longer ones: a small frame
+takes as long as this many bytes of a large one.
 """
 ROW_COST = 64
 
@@ -65,7 +65,7 @@ class Survivors(NamedTuple):
 
 
 class Walk:
-    """One segment on its way to being free."""
+    """A segment that is being freed."""
 
     def __init__(self, index: Index, under_way: UnderWay, extent: Extent, segment: Segment) -> None:
         self._index = index
@@ -79,7 +79,8 @@ class Walk:
         self._moved = _moved_by_frame(extent)
         self._survivors: list[Survivors] = []
         self._fresh = 0
-        """Survivors from here on were read in this step: the index cannot have changed since."""
+        """Index of the first survivors that were read in this step: the index of the store cannot have changed since.
+        """
         self._size = 0
 
     def step(self, number: int, written: int) -> Plan | None:
@@ -100,7 +101,7 @@ class Walk:
         return self._plan(number)
 
     def _read_frame(self) -> int:
-        """What of the segment has been read."""
+        """Read the next frame; how many bytes it has."""
         header, data = self._ahead.frame(self.segment, self._offset)
         sections = sections_of(data, 0, header)
         links = links_of(sections, self._lanes, header.sequence)
@@ -122,7 +123,7 @@ class Walk:
         for name, rows in links.groups:
             lane = self._index.find(name)
             begin = header.first_number + row
-            runs = [(begin, rows)] if carried is None else stretches(carried[row : row + rows])  # type: ignore[index]
+            runs = [(begin, rows)] if carried is None else consecutive_runs(carried[row : row + rows])  # type: ignore[index]
             row += rows
             if lane is not None:
                 for first, count in runs:
@@ -165,7 +166,7 @@ class Walk:
         return plan
 
     def _still_there(self, run: Survivors) -> Iterator[Survivors]:
-        """What has neither been taken nor moved since it was read."""
+        """The parts that were neither taken nor moved since they were read."""
         lane = self._index.find(run.lane)
         if lane is not None:
             for first, count, place in spans(lane, run.first, run.length):
@@ -175,7 +176,7 @@ class Walk:
     def _spared(self, run: Survivors) -> Iterator[Survivors]:
         spares = self._under_way.spares_message
         numbers = [number for number in range(run.first, run.first + run.length) if spares(number)]
-        return (run.cut(first, count) for first, count in stretches(numbers))
+        return (run.cut(first, count) for first, count in consecutive_runs(numbers))
 
     def _backouts(self, kept: list[Survivors]) -> list[tuple[LaneName, int, int]]:
         counts = self._index.backouts

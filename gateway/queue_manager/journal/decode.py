@@ -1,5 +1,5 @@
-"""Frames: bytes to columns. Pure code. A frame that is not whole is None (`frame_at`); one that is whole but cannot be
-is StoreCorrupt.
+"""Frames: bytes to columns. Pure code. For a frame that is not whole `frame_at` returns None; a whole one that
+contradicts itself raises StoreCorrupt.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def header_at(data: memoryview, offset: int) -> FrameHeader | None:
 
 
 def header_alone(data: memoryview, offset: int) -> FrameHeader | None:
-    """The same, where the data may end before the frame does."""
+    """The header at `offset` if it looks like one, whether or not the data ends before the frame does."""
     if offset + FRAME_LENGTH > len(data):
         return None
     (_sum, magic, _v, flags, salt, sequence, time, first, rows, length, sections, _0, _1) = FRAME.unpack_from(
@@ -73,8 +73,7 @@ def header_alone(data: memoryview, offset: int) -> FrameHeader | None:
 
 
 def frame_at(data: memoryview, offset: int, salt: int, sequence: int | None = None) -> FrameHeader | None:
-    """The header of a whole frame of this use of the segment, or None. Called for every frame that is read: the fields
-    are looked at once."""
+    """The header of a whole frame of this use of the segment, or None. Called for every frame that is read."""
     if offset + FRAME_LENGTH > len(data):
         return None
     checksum, magic, version, flags, its_salt, its_sequence, *more, _0, _1 = FRAME.unpack_from(data, offset)
@@ -98,7 +97,7 @@ Sections = dict[int, tuple[int, memoryview]]
 
 
 def sections_of(data: memoryview, offset: int, header: FrameHeader) -> Sections:
-    """Kind -> form and content."""
+    """The sections by kind, each with its form and content."""
     at = offset + FRAME_LENGTH
     begin = at + SECTION.size * header.sections
     found: Sections = {}
@@ -111,7 +110,9 @@ def sections_of(data: memoryview, offset: int, header: FrameHeader) -> Sections:
 
 
 def expand_heads(sections: Sections, sequence: int) -> None:
-    """Have HEAD_OFFSETS and HEADS be the Arrow column they are in frames whose heads are not packed. Once a frame."""
+    """Replace packed HEADS by HEAD_OFFSETS and HEADS as frames have them whose heads are not packed. Called once for a
+    frame.
+    """
     form, content = sections.get(Kind.HEADS, (0, b""))
     if form != PACKED:
         return
@@ -144,7 +145,7 @@ UNKNOWN: LaneName = ("?", b"", 9)
 
 
 class LostLanes(list[LaneName]):
-    """The dictionary of a segment that is read in spite of damage: lanes it does not know are UNKNOWN."""
+    """The lanes of a segment that is read in spite of damage: those whose definition is lost are UNKNOWN."""
 
     def __getitem__(self, number: Any) -> Any:
         return super().__getitem__(number) if number < len(self) else UNKNOWN
@@ -172,7 +173,7 @@ class Links(NamedTuple):
 
 
 def links_of(sections: Sections, lanes: list[LaneName], sequence: int) -> Links:
-    """Decode them; lanes the frame defines are appended to `lanes`, the dictionary of its segment."""
+    """Decode the links. Lanes that the frame defines are appended to `lanes`, those of its segment."""
     try:
         if Kind.LANES in sections:
             _define(lanes, sections[Kind.LANES][1], sequence)
@@ -252,7 +253,7 @@ class Rows(NamedTuple):
 
 
 class Values(Sequence[bytes]):
-    """A column of byte strings as it lies in the frame; what is asked for is cut out."""
+    """A column of byte strings as it is in the frame; values are cut out when they are asked for."""
 
     __slots__ = ("_bounds", "_data", "_index", "_width")
 
@@ -368,7 +369,7 @@ def _values(sections: Sections, offsets: Kind, data: Kind, index: Kind) -> Value
 
 
 def _whole(content: memoryview) -> bytes:
-    """As bytes; those that were made here are not copied again."""
+    """The content as bytes, without a copy if it is a bytes object already."""
     made = content.obj
     return made if type(made) is bytes and len(made) == len(content) else bytes(content)
 

@@ -1,5 +1,6 @@
-"""Looking into a journal that no process has open: whole or not (`check`), frame by frame (`dump`), what a damaged
-one still yields (`salvage`). Reads only; a generator of plain records each, with a progress callback.
+"""A journal that no process has open, examined: whether it is whole (`check`), its frames (`dump`), and what can be
+read of a damaged one (`salvage`). Nothing is written. Each function is a generator of plain records, with a progress
+callback.
 """
 
 from __future__ import annotations
@@ -125,17 +126,17 @@ def _load(file: _File) -> None:
         file.data = memoryview(mmap(opened.fileno(), 0, access=ACCESS_READ))
 
 
-class _Stretch(NamedTuple):
-    """Blocks that hold no whole frame although one should be there."""
+class _Gap(NamedTuple):
+    """Blocks without a whole frame where one should be."""
 
     begin: int
     end: int
     later: str = ""
-    """Why: a whole frame of a release that this one cannot read lies there."""
+    """The reason, if they hold a whole frame of a release that this one cannot read."""
 
 
-def _walk(file: _File) -> Iterator[tuple[int, FrameHeader] | _Stretch]:
-    """The whole frames of the segment's use in order, and the stretches without any between them."""
+def _walk(file: _File) -> Iterator[tuple[int, FrameHeader] | _Gap]:
+    """The whole frames of the segment's use in order, and the gaps between them."""
     salt = file.header.salt if file.header is not None else _salt_of(file)
     offset = lost = file.begin
     later = ""
@@ -148,12 +149,12 @@ def _walk(file: _File) -> Iterator[tuple[int, FrameHeader] | _Stretch]:
             offset += BLOCK
             continue
         if offset > lost:
-            yield _Stretch(lost, offset, later)
+            yield _Gap(lost, offset, later)
         later = ""
         yield offset, frame
         offset = lost = offset + padded(frame.length)
     if later:
-        yield _Stretch(lost, offset, later)
+        yield _Gap(lost, offset, later)
 
 
 def _frame(file: _File, offset: int, salt: int) -> FrameHeader | None:
@@ -236,7 +237,7 @@ def _check(directory: Path, progress: Progress | None) -> Iterator[Problem | Ver
 
 
 class _Count:
-    """Replays segments one after the other, going on behind damage."""
+    """Replays segments one after the other, and goes on after damage."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -246,12 +247,12 @@ class _Count:
         self.end = 0
 
     def segment(self, file: _File, segment: Segment, end: int | None) -> Iterator[Problem]:
-        """Apply every whole frame; what is not whole is a problem, but for the torn tail of the youngest segment."""
+        """Apply every whole frame. A gap is a problem, except for the torn tail of the youngest segment."""
         extent = self.index.space.open(segment.serial, segment.slot)
         lanes = LostLanes()
         self.last_sequence, self.end = (segment.header.first_sequence - 1 if segment.header else 0), file.begin
         for found in _walk(file):
-            if isinstance(found, _Stretch):
+            if isinstance(found, _Gap):
                 if end is None or found.begin < end:
                     what = found.later or f"damaged to byte {found.end}: whole frames follow"
                     yield Problem(file.path, found.begin, what)
@@ -280,7 +281,7 @@ def dump(directory: Path | str, progress: Progress | None = None) -> Iterator[Fr
         _load(file)
         lanes = LostLanes()
         for found in _walk(file):
-            if isinstance(found, _Stretch):
+            if isinstance(found, _Gap):
                 yield Problem(file.path, found.begin, found.later or f"no whole frame to byte {found.end}")
                 continue
             offset, frame = found
@@ -297,8 +298,7 @@ def dump(directory: Path | str, progress: Progress | None = None) -> Iterator[Fr
 def salvage(directory: Path | str, progress: Progress | None = None) -> Iterator[Salvaged | SalvagedState]:
     """Every message and state record that can still be read, in the order of delivery by queue.
 
-    Where frames are lost, messages they took may be among them again: what is salvaged is at least everything, not at
-    most.
+    Where frames are lost, messages they took may be among them again: everything is salvaged, and perhaps more.
     """
     lock = _locked(Path(directory))
     try:
@@ -334,8 +334,8 @@ def _salvage(directory: Path, progress: Progress | None) -> Iterator[Salvaged | 
 
 
 def _worth_reading(files: list[_File]) -> list[_File]:
-    """What the youngest header lists, and whatever has lost its own header. The others are free: all in them was
-    taken.
+    """The segments that the youngest header lists, and those that have lost their own header. The others are free: all
+    in them was taken.
     """
     headed = [file.header for file in files if file.header is not None]
     if not headed:
@@ -348,7 +348,7 @@ def _worth_reading(files: list[_File]) -> list[_File]:
 def _age(file: _File) -> int:
     """Segments in the order they were written, by their first whole frame where the header is lost."""
     for found in _walk(file):
-        if not isinstance(found, _Stretch):
+        if not isinstance(found, _Gap):
             return found[1].sequence
     return 0
 
@@ -358,7 +358,7 @@ def _salvage_segment(file: _File, serial: int, index: Index, rows: dict[int, tup
     extent = index.space.open(serial, slot)
     lanes = LostLanes()
     for found in _walk(file):
-        if isinstance(found, _Stretch):
+        if isinstance(found, _Gap):
             continue
         offset, frame = found
         place = frame_of(slot, offset // BLOCK)

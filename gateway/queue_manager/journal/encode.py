@@ -1,7 +1,7 @@
-"""Frames: columns to bytes. Pure code; the caller says where the frame goes and copies it into an aligned buffer.
+"""Frames: columns to bytes. Pure code; the caller decides where the frame goes and gives an aligned buffer.
 
-The hot path is a batch of small messages with few heads: a handful of C-level passes over the columns, nothing per
-row in Python.
+The usual frame is a batch of small messages with few heads: a few passes over the columns in C, nothing per row in
+Python.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ Section = tuple[int, int, bytes]
 """Kind, form, content."""
 CHECKSUM = Struct("<Q")
 WORTH_PACKING = 4
-"""Fewer heads than this fit a block with the rest."""
+"""Fewer heads than this do not make a frame a block longer."""
 ZEROS = memoryview(bytes(BLOCK))
-"""What a frame's last block ends with."""
+"""What the last block of a frame is filled with."""
 
 
 class Columns(NamedTuple):
@@ -61,7 +61,7 @@ class Columns(NamedTuple):
     put_times: Sequence[int] | None = None
     numbers: Sequence[int] | None = None
     shared: bool = False
-    """Whether several rows may have the same body: within one lane that is not worth looking for."""
+    """Whether several rows may share a body. Within one lane that is not worth looking for."""
 
 
 def encode_rows(columns: Columns, packing: Packing) -> tuple[list[Section], int, int]:
@@ -124,7 +124,7 @@ def _heads(heads: Sequence[bytes], packing: Packing) -> tuple[list[Section], int
 
 
 def _bodies(bodies: Sequence[bytes], *, shared: bool) -> list[Section]:
-    """Bodies back to back; one that several rows share (the same object) once, with an index."""
+    """Bodies back to back. A body that several rows share (the same object) is written once, with an index."""
     sharing: Section | None = None
     if shared and isinstance(bodies, list) and repeats(bodies):
         by_identity = {id(body): body for body in bodies}

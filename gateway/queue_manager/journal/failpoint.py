@@ -1,13 +1,14 @@
 """Named places where a crash test may kill the process: MQGATE_FAILPOINT=journal.before-write:3 dies at the third pass.
 
-Several are separated by commas. Without the variable a pass is one look at an empty dictionary. The broker's outer
-layers use it as well; names are `<part>.<place>`.
+Several are separated by commas. Without the variable `armed` is empty, and callers on hot paths do not call `reach`.
+Gateways that share sessions use it as well; names are `<part>.<place>`.
 
 The journal's: journal.before-header, journal.after-header (a segment comes into use), journal.before-write,
 journal.after-write, journal.after-apply (a frame), journal.carry (survivors are about to be written again),
 journal.recycle (a segment is free). Those of gateways that share sessions: owners.before-inherit, owners.after-inherit
-(a gateway that is gone is taken over from), owners.signing, owners.slice, owners.taken-over (its sessions are),
-owners.asked, owners.answered (for one session), owners.receiving, owners.received.
+(before and after the sessions of a gateway that is gone are taken over), owners.signing, owners.slice,
+owners.taken-over (its sessions are), owners.asked, owners.answered (for one session), owners.receiving,
+owners.received.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ armed = parse(os.environ.get("MQGATE_FAILPOINT", ""))
 
 
 def reach(name: str) -> None:
-    """The process passes the place `name`; it dies here, without any clean-up, if that was asked for."""
+    """The process has come to the place `name`: kill it without any clean-up, if that was asked for."""
     if armed and name in armed:
         armed[name] -= 1
         if armed[name] <= 0:

@@ -2,7 +2,7 @@
 ahead.
 
 A write is durable when it returns. It is one system call: O_DIRECT|O_DSYNC, or RWF_DSYNC where O_DIRECT is refused
-(tmpfs, overlays), or write and fdatasync where that is refused too. A failed one is never tried again: what the
+(tmpfs, overlays), or write and fdatasync where that is refused too. A failed write is never tried again: what the
 kernel still holds afterwards is unknown.
 """
 
@@ -21,7 +21,7 @@ from gateway.queue_manager.journal.layout import padded
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 ZEROING_STEP = 256 << 10
-"""Bytes a write: what a frame waits for if it meets one."""
+"""Bytes of one write: a frame that comes meanwhile waits for no more."""
 POOLED = 4 << 20
 """Buffers up to this size are kept for the next frame."""
 
@@ -42,7 +42,7 @@ class Buffers:
         return memoryview(mmap.mmap(-1, max(length, POOLED)))
 
     def give(self, buffer: memoryview) -> None:
-        """Back for the next frame."""
+        """Give a buffer back for the next frame."""
         if len(buffer) == POOLED and len(self._free) < 4:
             self._free.append(buffer)
 
@@ -125,7 +125,7 @@ class DurableFile:
         return True
 
     def let_in(self) -> None:
-        """Readers may lock it again."""
+        """Let readers lock the file again."""
         fcntl.flock(self._reader, fcntl.LOCK_UN)
 
     def close(self) -> None:

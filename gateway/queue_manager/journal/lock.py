@@ -1,4 +1,4 @@
-"""One process owns a store's directory: an advisory lock, which names it to whoever is refused."""
+"""One process owns a store's directory: an advisory lock, whose file names the owner to a process that is refused."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class DirectoryLock:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError:
-            pass  # a full disk: the lock holds all the same, it only does not say whose it is
+            pass  # a full disk: the lock holds all the same, only its file does not name the owner
 
     def release(self) -> None:
-        """Let others in."""
+        """Give the directory up."""
         os.close(self._descriptor)

@@ -1,8 +1,8 @@
 """Segment files mapped for reading, by any process and beside the store's owner. Writes nothing.
 
-A mapping is pinned or not. A pinned one holds a shared lock on its file for as long as anybody has a view of it, so
-that the owner does not use the segment again (`DurableFile.claim`). The others are for looking: what is found in them
-counts only while the segment's header is still the one it was found under.
+A mapping is pinned or not. A pinned one holds a shared lock on its file for as long as there is a view of it, so that
+the owner does not use the segment again (`DurableFile.claim`). What is read through one that is not pinned counts only
+while the segment's header is still the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOK_AGAIN = 0.002
 
 
 class MappedSegment:
-    """One file. The mapping, and with it the lock of a pinned one, lasts as long as a view of it."""
+    """One mapped file. The mapping, and the lock of a pinned one, lasts as long as there is a view of it."""
 
     def __init__(self, folder: Path, slot: int, *, pinned: bool = False) -> None:
         """OSError or ValueError when there is no such file, or it is empty."""

@@ -1,5 +1,5 @@
-"""A unit of work, looked up and numbered: what its frame will say and what changes in memory alone. Writes nothing,
-changes nothing.
+"""A unit of work, looked up and numbered: what its frame will say, and what it changes in memory alone. Nothing is
+written or changed here.
 
 Numbers go to new persistent rows first, then to moved messages, then to non-persistent ones, in the order of the unit.
 """
@@ -46,7 +46,7 @@ class Plan:
 
     @classmethod
     def empty(cls, number: int) -> Plan:
-        """A frame that says nothing."""
+        """The plan of a frame without content."""
         return cls(number, Links([], [], [], [], {}), next_number=number)
 
     def changes(self, frame: int, used: int) -> Changes:
@@ -62,7 +62,7 @@ class Plan:
 
 
 def plan_unit(reader: Reader, under_way: UnderWay, unit: StoreUnit, number: int, time: int) -> Plan:
-    """Look everything up and number it. Fills the tokens of the unit's puts and moves."""
+    """Look up what leaves and number what comes. Fills the tokens of the unit's puts and moves."""
     if unit.state and max(map(len, unit.state)) > MAX_KEY:
         raise StoreError(f"keys of state records have at most {MAX_KEY} bytes")
     links = Links([], [], [], [], dict(unit.state))

@@ -1,4 +1,4 @@
-"""Frames read from a segment, with what lies behind them: consumers read in order, so the next is mostly there.
+"""Frames read from a segment together with those that follow: consumers read in order, so the next one is mostly there.
 
 What is read in order does not go through the page cache: filling that costs ten times the processor time of reading.
 """
@@ -19,7 +19,7 @@ LARGEST_KEPT = 4 << 20
 
 
 class ReadAhead:
-    """The last stretch that was read, of one use of one segment. What `frame` returns is valid until the next call."""
+    """The last part that was read of one use of a segment. What `frame` returns is valid until the next call."""
 
     def __init__(self) -> None:
         self._serial = 0
@@ -34,8 +34,8 @@ class ReadAhead:
         salt = segment.header.salt
         if segment.serial == self._serial and self._begin <= offset < self._begin + len(self._data):
             view = self._data[offset - self._begin :]
-            header = frame_at(view, 0, salt)  # None: the stretch ends within it, or it was written after the reading
-            if header is not None:
+            header = frame_at(view, 0, salt)
+            if header is not None:  # otherwise what was read ends within the frame, or the frame was written later
                 return header, view
         view = self._read(segment, offset)
         header = frame_at(view, 0, salt)
@@ -47,17 +47,17 @@ class ReadAhead:
         return header, view
 
     def _read(self, segment: Segment, offset: int) -> memoryview:
-        near = segment.serial == self._serial and self._begin <= offset <= self._begin + len(self._data)
+        follows = segment.serial == self._serial and self._begin <= offset <= self._begin + len(self._data)
         self._serial, self._data = 0, memoryview(b"")
         try:
-            data = self._stretch(segment, offset) if near or offset == segment.begin else _first(segment, offset)
+            data = self._next_part(segment, offset) if follows or offset == segment.begin else _first(segment, offset)
         except OSError as error:
             raise StoreUnavailable(f"{segment.path}: {error.strerror}: cannot read it") from error
         if len(data) <= LARGEST_KEPT:
             self._serial, self._begin, self._data = segment.serial, offset, data
         return data
 
-    def _stretch(self, segment: Segment, offset: int) -> memoryview:
+    def _next_part(self, segment: Segment, offset: int) -> memoryview:
         """As much as the buffer takes, at least the frame at `offset`."""
         data = self._fill(self._buffer or mmap.mmap(-1, SEQUENTIAL_READ), segment, offset)
         length = _missing(data, segment, offset)
@@ -71,7 +71,7 @@ class ReadAhead:
 
 
 def _first(segment: Segment, offset: int) -> memoryview:
-    """A frame somewhere, through the page cache: it may be wanted again."""
+    """A frame at any place, through the page cache: it may be read again."""
     assert segment.file is not None  # noqa: S101 -- `frame` has looked
     data = segment.file.read(min(FIRST_READ, segment.size - offset), offset)
     length = _missing(memoryview(data), segment, offset)

@@ -1,5 +1,5 @@
-"""From segment files to an index: which segments count, their whole frames in order, and what is damage and what a
-torn tail.
+"""Recovery: an index made from segment files. Which segments count, their whole frames in order, and the difference
+between damage and a torn tail.
 
 Every segment listed by the youngest header must be there and whole up to the end the list gives. The youngest itself
 ends at its last whole frame; a whole frame beyond that is damage. Reads files, writes none.
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Recovered:
-    """What the files say."""
+    """What was found in the files."""
 
     used: list[Segment] = field(default_factory=list)
     spares: list[Segment] = field(default_factory=list)
@@ -69,7 +69,7 @@ def open_segments(directory: Path, opened: list[Segment], *, direct: bool) -> No
 
 
 def in_use(segments: list[Segment]) -> tuple[list[tuple[Segment, Listed | None]], list[Segment]]:
-    """The segments that count, oldest first, with what the youngest header says of them; and the others."""
+    """The segments in use, oldest first, with their entries in the youngest header's list; and the others."""
     headed = sorted((segment for segment in segments if segment.header), key=lambda segment: segment.serial)
     if not headed:
         return [], segments

@@ -1,4 +1,4 @@
-"""The ring of segments: which one the next frame goes to, what is prepared ahead, what is given back.
+"""The ring of segments: where the next frame goes, which segments are prepared ahead, and which are given back.
 
 Frames are placed by the thread that prepares them; headers and frames are written by the thread that waits for the
 disk; files are zeroed ahead by a thread of the ring. A segment is zeroed once: when it is free it is used again with
@@ -34,7 +34,7 @@ from gateway.queue_manager.journal.zeroing_pace import AHEAD, CATCHING_UP, Pace
 
 RETRY_SECONDS = 1.0
 KEPT_LISTINGS = 8
-"""Entries of a header's list that only frames without rows may use."""
+"""Entries of a header's list that are reserved for frames without rows."""
 SMALLEST, LARGEST = 64 << 10, 2 << 30
 
 
@@ -77,7 +77,7 @@ class Ring:
         self._listed: set[int] = set()
         self._slots: set[int] = set()
         self._wanted: deque[tuple[Segment, bool]] = deque()
-        """Segments that frames wait for, each with whether it may be had although there is no reserve."""
+        """Segments that frames wait for, each with whether the frame may use the reserve."""
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -87,9 +87,9 @@ class Ring:
         self._goal = max(1, options.spare_segments - 1)
         self._filled = False
         self._fill_up_at = sys.maxsize
-        """Where in the segment in use it is looked whether the next one is there."""
+        """From this offset of the current segment on the next segment has to be ready."""
         self._due = False
-        """That place has been passed: the next segment is zeroed, however few are wanted besides the reserve."""
+        """That offset has been passed: the next segment is zeroed, even if few are wanted besides the reserve."""
 
     # ---- start and end
 
@@ -165,7 +165,7 @@ class Ring:
             self._fill_up()
 
     def _fill_up(self) -> None:
-        """The segment in use is half full and none was given back: the next one is zeroed before it is needed."""
+        """The current segment is half full: unless one was given back, the next one is zeroed before it is needed."""
         self._due = True
         if len(self._spares) < self._wished():
             self._filled = False
@@ -205,9 +205,11 @@ class Ring:
             )
 
     def _order(self, size: int, *, last: bool) -> Segment:
-        """A segment that is prepared at once, or the one that is being prepared; the frame's write waits for it.
+        """Order a segment to be prepared at once, or use the one that is being prepared; the frame's write waits for
+        it.
 
-        Without a reserve that which is being prepared becomes it, unless the frame may have the last one (`last`).
+        Without a reserve the segment being prepared becomes the reserve, unless the frame may have the last one
+        (`last`).
         """
         with self._wake:
             making = self._making
@@ -230,7 +232,7 @@ class Ring:
     # ---- writing
 
     def file_of(self, position: FramePosition) -> DurableFile:
-        """In the writing thread: the file to write to, after waiting for its blocks and opening it if need be."""
+        """In the writing thread: the file to write to, once its blocks exist; a new segment gets its header first."""
         segment = position.segment
         if self._thread is None and not segment.ready.is_set():
             self._create(segment)
@@ -272,24 +274,28 @@ class Ring:
         self._give_back()
 
     def want_spares(self, goal: int) -> None:
-        """How many segments to have ready: fewer while many are sealed that hold little."""
+        """Set how many segments to have ready: fewer while many sealed ones hold little."""
         if goal != self._goal:
             self._goal = goal
             self._kick()
 
     def _wished(self) -> int:
-        """How many are to be ready: at least the next one and the reserve when the one in use is half full."""
+        """How many are to be ready: at least the next one and the reserve when the current one is half full."""
         return max(self._goal, min(2, self.options.spare_segments)) if self._due else self._goal
 
     def _low_water(self) -> int:
-        """Below this, segments are zeroed. One less than wanted: in steady use freed ones fill the gap instead."""
+        """With fewer ready ones, segments are zeroed. It is one less than wanted, since in steady use freed segments
+        fill the gap.
+        """
         wished = self._wished()
         if len(self._spares) >= wished:
             self._filled = True
         return max(1, wished - self._filled) if self.full is None else max(2, wished)
 
     def _give_back(self) -> None:
-        """Remove files; not those that the newest header on disk lists: a missing one of these is damage."""
+        """Remove files of retired segments, except those that the newest header on disk lists: if one of these were
+        missing, that would be damage.
+        """
         kept: list[Segment] = []
         for segment in self._retired:
             if segment.serial in self._listed:
@@ -307,9 +313,7 @@ class Ring:
         self._retired = kept
 
     def abandon(self, durable: dict[int, tuple[int, int]]) -> None:
-        """After a failed write: forget what was only planned. `durable`: slot -> end and last sequence that are on
-        disk.
-        """
+        """After a failed write: go back to what is on disk. `durable`: by slot, the end and the last sequence there."""
         for slot, segment in list(self.used.items()):
             end, last_sequence = durable.get(slot, (0, 0))
             if end:
@@ -344,7 +348,7 @@ class Ring:
         segment.ready.set()
 
     def _check_limit(self, segment: Segment) -> None:
-        """A limit that is reached is a disk that is full."""
+        """A limit that is reached counts as a full disk."""
         limit = self.options.max_bytes
         if limit is None:
             return
@@ -358,7 +362,7 @@ class Ring:
         self._create(segment)
         with self._wake:
             placed, self._making = self._making is not segment, None
-        if placed:  # a frame is to go there: it finds the error too
+        if placed:  # a frame was placed there: its write finds the error too
             return segment.error is None
         if segment.error is not None:
             self._slots.discard(segment.slot)
@@ -384,7 +388,7 @@ class Ring:
                     self._wake.wait(RETRY_SECONDS)
 
     def _create_ordered(self, segment: Segment, last: bool) -> None:
-        """Before a frame with messages gets its segment, there is one for the takes of a full disk."""
+        """A frame with messages gets its segment only when there is a reserve for the takes of a full disk."""
         if last or self._ready() or self._add_spare():
             self._create(segment)
         else:

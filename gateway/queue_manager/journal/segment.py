@@ -44,7 +44,7 @@ class Listed(NamedTuple):
 
 
 class SegmentHeader(NamedTuple):
-    """What both copies say."""
+    """The header of one use of a segment; both copies say the same."""
 
     serial: int
     slot: int
@@ -85,7 +85,7 @@ class Segment:
 
     @property
     def serial(self) -> int:
-        """Which use of which segment: ascending over the life of a store; 0 while unused."""
+        """Number of this use of the segment, ascending over the life of a store; 0 while unused."""
         return self.header.serial if self.header else 0
 
 
@@ -96,7 +96,7 @@ class FramePosition:
     segment: Segment
     offset: int
     size: int
-    """Of the frame, in whole blocks."""
+    """Size of the frame in whole blocks."""
     opening: SegmentHeader | None
     salt: int
 

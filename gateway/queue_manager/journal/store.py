@@ -28,7 +28,7 @@ from gateway.queue_manager.journal.ring import Ring, RingOptions
 from gateway.queue_manager.journal.segment import FramePosition
 from gateway.queue_manager.journal.volatile import VolatileRows
 from gateway.queue_manager.store.changes import Changes, apply
-from gateway.queue_manager.store.compaction_policy import excess, victim
+from gateway.queue_manager.store.compaction_policy import excess, segment_to_carry
 from gateway.queue_manager.store.index import Index, TokenRun
 from gateway.queue_manager.store.packed_heads import new_packing
 from gateway.queue_manager.store.place import BLOCK_BITS, NUMBER_BITS, NUMBER_MASK, VOLATILE
@@ -115,7 +115,7 @@ class Store:
         self._packing = new_packing()
         self._walk: Walk | None = None
         self._placed = 0
-        """Bytes of frames until the last step of it."""
+        """Bytes of frames that had been placed when the last step was done."""
         self._uneven = True
         self._carrying = 0
 
@@ -130,7 +130,7 @@ class Store:
         options: StoreOptions | None = None,
         progress: Progress | None = None,
     ) -> Store:
-        """Open, recovering what the last process left. StoreInUse, StoreCorrupt or StoreUnavailable."""
+        """Open a store and recover what the last process left. StoreInUse, StoreCorrupt or StoreUnavailable."""
         path, options = Path(path), options or StoreOptions()
         lock = DirectoryLock(path)
         try:
@@ -168,7 +168,7 @@ class Store:
             self._collect()
 
     def close(self) -> None:
-        """Write the closing frame and let go of the directory. Everything prepared must have been applied."""
+        """Write the closing frame and give the directory up. Everything prepared must have been applied."""
         try:
             if not self._failed and self.ring.used and self._written == self._next_sequence - 1:
                 closing = Prepared(StoreUnit(), self.generation)
@@ -186,8 +186,8 @@ class Store:
     # ---- the three steps
 
     def prepare(self, unit: StoreUnit, now: float) -> Prepared:
-        """Build the frame. Nothing is visible yet, but what leaves is not handed out any more. StoreUnavailable: disk
-        full.
+        """Make the frame. Nothing is visible yet, but what leaves is not handed out any more. StoreUnavailable: the
+        disk is full.
         """
         if self._failed:
             self._reopen()
@@ -359,7 +359,8 @@ class Store:
             self.ring.buffers.give(prepared.buffer)
 
     def abort(self, prepared: Prepared) -> None:
-        """The unit was not written (its write, or one before it, failed): what was to leave stays as it was.
+        """The unit was not written (its write, or one before it, failed): messages that were to leave stay as they
+        were.
 
         Giving up a frame whose write was not tried leaves a gap, so frames prepared after it must be prepared again.
         """
@@ -380,7 +381,9 @@ class Store:
             self.under_way.end(unit, [range(first, first + count) for _lane, first, count in leaving])
 
     def _reopen(self) -> None:
-        """After a failed write: never behind it, never into its segment again; what is durable stays where it is."""
+        """After a failed write nothing is written after it or into its segment again. What is durable stays where it
+        is.
+        """
         self.ring.abandon(self._durable_ends)
         self._written = self._next_sequence - 1
         self._lanes = LaneNumbers()
@@ -442,7 +445,7 @@ class Store:
     def _next_walk(self) -> Walk | None:
         if self._carrying or not self._uneven:
             return None
-        chosen = victim(self.index.space.by_slot.values(), self._size_of, self.options.segment_bytes)
+        chosen = segment_to_carry(self.index.space.by_slot.values(), self._size_of, self.options.segment_bytes)
         if chosen is None:
             self._uneven = False
             return None

@@ -1,7 +1,6 @@
 """Rows of non-persistent batches: in memory within a bound, beyond it in files that no restart ever reads.
 
-The files have no name: they are gone with the process. A file is given back when none of its batches is needed any
-more.
+The files have no name, so they vanish with the process. A file is closed when none of its batches is needed any more.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class _File:
 
 
 class VolatileRows:
-    """Batch -> its rows."""
+    """The rows of non-persistent batches."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         self.limit = limit
@@ -40,7 +39,7 @@ class VolatileRows:
         self._file: _File | None = None
 
     def keep(self, batch: int, rows: Rows) -> None:
-        """Remember; the oldest batches go to the file beyond the bound."""
+        """Keep the rows of a batch. Beyond the bound the oldest batches are written to the file."""
         self._memory[batch] = rows
         self.size += rows.size
         self.spill()
@@ -87,7 +86,7 @@ class VolatileRows:
         return batch in self._spilled
 
     def drop(self, batch: int) -> None:
-        """None of its messages is needed any more."""
+        """None of the batch's messages is needed any more."""
         rows = self._memory.pop(batch, None)
         if rows is not None:
             self.size -= rows.size
@@ -100,7 +99,7 @@ class VolatileRows:
                     self._file = None
 
     def close(self) -> None:
-        """Forget everything."""
+        """Close the files and drop all rows."""
         for file in {id(file): file for file, _offset, _length in self._spilled.values()}.values():
             file.handle.close()
         self._spilled.clear()

@@ -1,8 +1,8 @@
-"""How fast segments are zeroed: at once while the disk has nothing else to do, a little faster than frames fill
-segments while it has.
+"""How fast segments are zeroed: at full speed while the disk has nothing else to do, otherwise a little faster than
+frames fill segments.
 
 Zeroing three segments of a new journal at full speed costs the frames of the first second most of the disk, and a
-segment is not needed before the one in front of it is full.
+segment is not needed before the current one is full.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import threading
 
 AHEAD, CATCHING_UP = 2, 3
-"""Bytes zeroed for each byte of frames: a segment is ready when the one in use is half full. More while there is not
-one besides that which is kept back for a full disk.
+"""Bytes zeroed for each byte of frames: a segment is ready when the one in use is half full. More while there is none
+besides the reserve for a full disk.
 """
 LOOK_SECONDS = 0.004
 """How long the disk must have been left alone to count as idle."""
 
 
 class Pace:
-    """Told by the writing threads what they write, asked by the one that zeroes. Whole numbers and flags that one
-    thread sets and another reads: no lock.
+    """The writing threads note here what they write; the thread that zeroes asks. These are integers and flags that one
+    thread sets and another reads, so there is no lock.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Pace:
         self._hurried.set()
 
     def calm(self) -> None:
-        """Nobody waits any more."""
+        """Nothing waits any more."""
         self._hurried.clear()
 
     def wait(self, size: int) -> None:

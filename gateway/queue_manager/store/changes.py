@@ -1,5 +1,5 @@
-"""What one frame does to an index: the one function by which a running store and a recovering one change it. No input
-or output.
+"""What a frame does to an index. A running store and one that recovers change their index by the same function. No
+input or output.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.queue_manager.store.space import BIG_ROW, Extent
 
 
 class Changes(NamedTuple):
-    """See the module. `groups` have their rows behind one another, in `frame` from row 0."""
+    """The changes of one frame. The rows of `groups` follow one another in `frame`, from row 0."""
 
     frame: int
     first_number: int
@@ -27,9 +27,9 @@ class Changes(NamedTuple):
     used: int = 0
     """Bytes of the frame, without padding."""
     longest: int = 0
-    """Of the bodies: whether any row is big enough to be accounted alone."""
+    """Length of the longest body: it says whether any row is big enough to be accounted alone."""
     lengths: Sequence[int] = ()
-    """Of all bodies, given only if `longest` says so."""
+    """Lengths of all bodies; given only if `longest` is that of a big row."""
 
 
 def apply(index: Index, extent: Extent | None, changes: Changes) -> None:
@@ -68,12 +68,12 @@ def _carry(index: Index, extent: Extent | None, changes: Changes) -> None:
     numbers = changes.numbers or ()
     row = 0
     for name, rows in changes.groups:
-        for first, count in stretches(numbers[row : row + rows]):
+        for first, count in consecutive_runs(numbers[row : row + rows]):
             index.carry(name, first, count, (changes.frame << ROW_BITS) + row, extent)
             row += count
 
 
-def stretches(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+def consecutive_runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Ascending numbers as runs of consecutive ones."""
     begin = 0
     for at in range(1, len(numbers) + 1):

@@ -12,15 +12,18 @@ from collections.abc import Callable, Iterable
 from gateway.queue_manager.store.space import Extent
 
 SLACK = 1.5
-"""Sealed segments may take this many times what is live in them before anything is carried."""
+"""Sealed segments may take this many times the live bytes in them before anything is carried forward."""
 WORTH = 0.8
-"""A segment more live than this is not carried for its own sake, only to free others that wait for it."""
+"""A segment with a larger share of live bytes is not carried for its own space, only to free others that wait for it.
+"""
 
 NEARLY_EMPTY = 1 / 16
-"""A segment less live than this is carried without waiting for a need: little is written for a segment that is free."""
+"""A segment with a smaller share of live bytes is carried whether or not space is needed: little is written for a
+segment that becomes free.
+"""
 
 
-def victim(extents: Iterable[Extent], size_of: Callable[[int], int], allowed: int = 0) -> Extent | None:
+def segment_to_carry(extents: Iterable[Extent], size_of: Callable[[int], int], allowed: int = 0) -> Extent | None:
     """The sealed segment to carry forward, or None if there is no need. `allowed` bytes beyond the slack are no need:
     one segment that is half empty is not worth the writing.
     """
@@ -45,7 +48,7 @@ def _live_bytes(extent: Extent) -> int:
 
 
 def excess(extents: Iterable[Extent], size_of: Callable[[int], int], segment: int) -> int:
-    """How many segments more are in use than twice what is live would fill."""
+    """How many segments are in use beyond what twice the live bytes would fill."""
     space = 0
     for extent in extents:
         space += size_of(extent.slot) - 2 * extent.live_bytes

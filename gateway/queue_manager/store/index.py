@@ -1,9 +1,9 @@
 """The index of a store: queues, lanes, state records, backout counts. Derived from frames, in order; no input or
 output.
 
-Running and recovering use the same functions: what a frame says is applied, and the extent of the frame remembers
-whom it refers to. `hidden` holds the numbers of messages that are locked by a unit of work or leave in a frame not
-yet applied.
+A running store and one that recovers use the same functions: what a frame says is applied, and the extent of the frame
+remembers which extents it refers to. `hidden` holds the numbers of messages that are locked by a unit of work, or that
+leave in a frame which is not applied yet.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class TokenRun(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Tokens, looked up: runs in the order asked for, each with whether it is non-persistent, and the tokens not
-    there.
+    """The result of looking tokens up: runs in the order given, each with whether it is non-persistent, and the tokens
+    that were not there.
     """
 
     runs: list[tuple[TokenRun, bool]]
@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
 
 class MoveRun(NamedTuple):
-    """The same, becoming numbers `to_first`... of another lane."""
+    """Messages that become the numbers from `to_first` on of another lane."""
 
     lane: LaneName
     to_lane: LaneName
@@ -58,7 +58,7 @@ class MoveRun(NamedTuple):
 
 
 class Index:
-    """See the module."""
+    """The queues of a store with their messages, and its small records."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
@@ -79,7 +79,7 @@ class Index:
         return lane if lane is not None and lane.rank == name[2] else None
 
     def lane(self, name: LaneName) -> Lane:
-        """The lane, made if need be."""
+        """The lane; it is made if there is none."""
         queue = self.queues.get(name[0])
         if queue is None:
             queue = self.queues[name[0]] = Queue(name[0])
@@ -108,7 +108,9 @@ class Index:
             lane = lane.lower
 
     def _forget_if_empty(self, lane: Lane) -> None:
-        """Sub-queues come and go with their sessions: an empty key costs nothing. Plain queues keep their lanes."""
+        """Remove the lanes of a key without messages: keys come and go with sessions. Queues without keys keep their
+        lanes.
+        """
         if lane.depth or not lane.key:
             return
         lanes, key = lane.queue.lanes, lane.key
@@ -134,7 +136,7 @@ class Index:
         extent.rows += rows
 
     def take(self, runs: Iterable[TokenRun], by: Extent | None) -> None:
-        """Messages are gone. Unknown ones are ignored: their segment is gone already, or they were moved."""
+        """Remove messages. Unknown ones are ignored: their segment was recycled, or they were moved."""
         released: Released = []
         for name, first, count in runs:
             lane = self.find(name)
@@ -154,7 +156,7 @@ class Index:
                 self.backouts.pop(number, None)
 
     def move(self, run: MoveRun, by: Extent | None) -> None:
-        """Messages leave one lane and are the last ones of another, lying where they lay."""
+        """Messages leave one lane and become the last ones of another. Their rows stay where they are."""
         source = self.find(run.lane)
         if source is None:
             return
@@ -183,7 +185,7 @@ class Index:
                     self.backouts[to_first + number - first] = self.backouts.pop(number)
 
     def carry(self, name: LaneName, first: int, count: int, place: int, by: Extent | None) -> None:
-        """Messages were written again, unchanged, at `place`: their old rows are not needed any more."""
+        """Messages were written again at `place`, unchanged: their old rows are not needed any more."""
         lane = self.lane(name)
         released: Released = []
         kept = list(spans(lane, first, count))
@@ -198,7 +200,7 @@ class Index:
         self.space.release(released, by)
 
     def back_out(self, name: LaneName, number: int, count: int, by: Extent | None) -> None:
-        """The backout count of a message."""
+        """Set the backout count of a message."""
         lane = self.find(name)
         place = lane.place(number) if lane is not None else -1
         if place >= 0:
@@ -206,7 +208,7 @@ class Index:
             self.space.refer(by, place)
 
     def put_state(self, key: bytes, value: bytes | None, by: Extent) -> None:
-        """A small record is new, replaced or gone (None)."""
+        """Add, replace or remove (None) a small record."""
         old = self.state_slots.pop(key, None)
         if old is not None and old in self.space.by_slot:
             extent = self.space.by_slot[old]
@@ -223,13 +225,13 @@ class Index:
     # ---- questions
 
     def runs_of(self, queue: str, key: bytes, wanted: Iterable[tuple[int, int]]) -> Found:
-        """Runs of tokens (first, count) looked up."""
+        """Look up runs of tokens (first, count)."""
         runs: list[tuple[TokenRun, bool]] = []
         missing: list[int] = []
         for first, count in wanted:
             name = (queue, key, first >> NUMBER_BITS)
             lane = self.find(name)
-            place = lane.stretch(first & NUMBER_MASK, count) if lane is not None else -1
+            place = lane.place_of_run(first & NUMBER_MASK, count) if lane is not None else -1
             if place >= 0:  # as nearly always
                 runs.append((TokenRun(name, first & NUMBER_MASK, count), bool(place >> ROW_BITS & VOLATILE)))
                 continue
@@ -243,7 +245,7 @@ class Index:
         return Found(runs, missing)
 
     def show(self, queue: str, key: bytes, tokens: Iterable[int]) -> None:
-        """Messages are not locked any more."""
+        """Unlock messages."""
         numbers = [token & NUMBER_MASK for token in tokens]
         if not numbers:
             return
@@ -308,7 +310,7 @@ def consecutive(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _is_one_run(tokens: Iterable[int]) -> TypeGuard[list[int]]:
-    """The usual case, seen without a look at each: what was fetched in order is taken in order."""
+    """Whether the tokens are one run, as usual: what was fetched in order is taken in order."""
     return isinstance(tokens, list) and one_run(tokens)
 
 
@@ -334,7 +336,7 @@ def neighbours(tokens: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def spans(lane: Lane, first: int, count: int) -> Iterator[Run]:
-    """What is there of `count` numbers from `first`, as runs."""
+    """The runs of those of `count` numbers from `first` that are in the lane."""
     end = first + count
     for begin, length, place in lane.live(first - 1):
         if begin >= end:
@@ -343,7 +345,9 @@ def spans(lane: Lane, first: int, count: int) -> Iterator[Run]:
 
 
 def visible(lane: Lane, after: int, hidden: Numbers | None) -> Iterator[Run]:
-    """The runs a get may have. Remembers how far the front of the lane is locked, so that many open gets stay cheap."""
+    """The runs that are not hidden. Remembers how far the front of the lane is hidden, so that many open gets stay
+    cheap.
+    """
     if not hidden:
         yield from lane.live(after)
         return

@@ -1,8 +1,9 @@
 """A lane: the messages of one queue, key and priority, in order, as runs (first number, count, place). No input or
 output.
 
-A run is 24 bytes and stands for a whole untouched batch. Gets in order only move the front of the first run; others
-go to a set of gone numbers, which is folded into the runs when it has grown to a quarter of the lane.
+A run is 24 bytes and stands for a whole batch of which nothing was taken. Takes in order only move the front of the
+first run. Other takes go to a set of removed numbers, which is folded into the runs when it has grown to a quarter of
+the lane.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LaneName = tuple[str, bytes, int]
 Run = tuple[int, int, int]
 """First number, count, place of the first."""
 Released = list[tuple[int, int]]
-"""Places whose rows nobody needs any more, with how many from there on."""
+"""Places of rows that are not needed any more, with how many from each place on."""
 
 
 class Queue:
@@ -35,7 +36,9 @@ class Queue:
 
 
 class Lane:
-    """See the module. `rank` is 9 - priority; `lower` is the key's lane of the next lower priority."""
+    """The messages of one queue, key and priority. `rank` is 9 - priority; `lower` is the key's lane of the next lower
+    priority.
+    """
 
     __slots__ = ("depth", "gone", "key", "lower", "queue", "rank", "runs", "skip", "start")
 
@@ -49,10 +52,10 @@ class Lane:
         self.depth = 0
         self.gone: set[int] | None = None
         self.skip = 0
-        """Every number below this one is gone or locked: gets begin here."""
+        """Every number below this one is removed or locked: gets begin here."""
 
     def append(self, first: int, count: int, place: int) -> None:
-        """A batch behind everything else."""
+        """Add a batch after all other messages."""
         if self.runs and first < self.runs[-3]:
             self.insert(first, count, place)  # units may become visible in another order than they were prepared in
             return
@@ -64,8 +67,8 @@ class Lane:
         self.queue.depth += count
 
     def insert(self, first: int, count: int, place: int) -> None:
-        """Messages at the position their numbers say (carried forward or moved before a restart); none of them is
-        there.
+        """Add messages at the position their numbers say (carried forward or moved before a restart); none of them is
+        in the lane.
         """
         if self.gone and not self.gone.isdisjoint(range(first, first + count)):
             self._fold()  # their old runs are still here
@@ -77,25 +80,27 @@ class Lane:
         self.queue.depth += count
 
     def locate(self, number: int) -> int:
-        """Index in `runs` of the run `number` belongs to, or -1. It may be gone all the same."""
+        """Index in `runs` of the run that `number` belongs to, or -1. The message itself may have been removed."""
         at = self._behind(number) - 3
         if at >= self.start and number < self.runs[at] + self.runs[at + 1]:
             return at
         return -1
 
     def holds(self, number: int) -> bool:
-        """Whether the message is there."""
+        """Whether the message is in the lane."""
         return self.locate(number) >= 0 and not (self.gone and number in self.gone)
 
     def place(self, number: int) -> int:
-        """Where the message lies; -1 if it is not there."""
+        """The place of a message; -1 if it is not in the lane."""
         at = self.locate(number)
         if at < 0 or (self.gone and number in self.gone):
             return -1
         return self.runs[at + 2] + number - self.runs[at]
 
-    def stretch(self, first: int, count: int) -> int:
-        """Where these messages lie if all are there, one behind the other. -1: perhaps not; `live` says."""
+    def place_of_run(self, first: int, count: int) -> int:
+        """The place of the first of these messages, if all are known to be there in one run; otherwise -1, and `live`
+        tells which are.
+        """
         at = -1 if self.gone else self.locate(first)
         if at < 0 or first + count > self.runs[at] + self.runs[at + 1]:
             return -1
@@ -118,7 +123,7 @@ class Lane:
         return 3 * low
 
     def take(self, first: int, count: int, released: Released) -> int:
-        """Remove those of `count` numbers from `first` that are there; returns how many."""
+        """Remove those of `count` numbers from `first` that are in the lane; how many they were."""
         end, taken = first + count, 0
         while first < end:
             at = self.locate(first)
@@ -135,7 +140,7 @@ class Lane:
         return taken
 
     def shift(self, first: int, count: int) -> int:
-        """Remove `count` messages from `first` if they are the first run of the lane; where they lay, or -1."""
+        """Remove `count` messages from `first` if they are the first run of the lane; their place, or -1."""
         runs, at = self.runs, self.start
         if self.gone or at >= len(runs) or runs[at] != first or runs[at + 1] != count:
             return -1
@@ -166,7 +171,7 @@ class Lane:
         return taken
 
     def _advance(self, count: int) -> None:
-        """Drop `count` numbers at the front of the first run, and whatever is gone behind them."""
+        """Drop `count` numbers at the front of the first run, and removed ones that follow."""
         runs, gone, start = self.runs, self.gone, self.start
         if gone:
             gone.difference_update(range(runs[start], runs[start] + count))
@@ -190,14 +195,14 @@ class Lane:
         self.start = start
 
     def _fold(self) -> None:
-        """Rewrite the runs without the gone numbers."""
+        """Rewrite the runs without the removed numbers."""
         folded = array("Q")
         for run in self.live():
             folded.extend(run)
         self.runs, self.start, self.gone = folded, 0, None
 
     def relocate(self, first: int, count: int, place: int, released: Released) -> None:
-        """`count` messages from `first`, all there and in one run, now lie at `place`."""
+        """`count` messages from `first`, which are one part of a run, have their rows at `place` from now on."""
         at = self.locate(first)
         runs = self.runs
         begin, length, old = runs[at], runs[at + 1], runs[at + 2]
@@ -212,9 +217,7 @@ class Lane:
         released.append((old + first - begin, count))
 
     def live(self, after: int = -1) -> Iterator[Run]:
-        """The runs of what is there, beyond number `after`, cut where something is gone. The lane must not change
-        meanwhile.
-        """
+        """The runs of the messages after number `after`, without removed ones. The lane must not change meanwhile."""
         runs, gone = self.runs, self.gone
         at = self.start
         if after >= 0:

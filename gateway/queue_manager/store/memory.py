@@ -1,5 +1,6 @@
-"""The store in memory: the calls of the journal's store with nothing beneath. For tests, and as the model of the
-other one."""
+"""The store in memory: the calls of the journal's store without a disk. For programs that are developed without a
+gateway (`python -m gateway.mqi.serve :memory:`), for tests, and as the model of the other one.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ class Shelf:
         self.entries: dict[int, tuple[Message, bool]] = {}
         """By token: the message and whether it is persistent."""
         self.order: list[int] = []
-        """Tokens in the order of delivery; some may be gone."""
+        """Tokens in the order of delivery; those of removed messages may still be among them."""
         self.start = 0
-        """Everything before this index of `order` is gone."""
+        """Messages before this index of `order` are removed."""
         self.by_msg_id: dict[bytes, list[int]] = {}
         self.by_correl_id: dict[bytes, list[int]] = {}
 
     def add(self, message: Message, *, persistent: bool) -> None:
-        """A message behind the others of its priority."""
+        """Add a message after the others of its priority."""
         token = message.token
         order = self.order
         if not order or order[-1] < token:
@@ -42,7 +43,7 @@ class Shelf:
         self.by_correl_id.setdefault(message.head[CORREL_ID], []).append(token)
 
     def remove(self, token: int) -> tuple[Message, bool] | None:
-        """Take away; a token that is not there is no error."""
+        """Remove a message; a token that is not there is no error."""
         entry = self.entries.pop(token, None)
         if entry is None:
             return None
@@ -56,7 +57,7 @@ class Shelf:
         return entry
 
     def after(self, token: int | None) -> Iterable[Message]:
-        """Messages in the order of delivery, behind this one."""
+        """Messages in the order of delivery, after this one."""
         entries = self.entries
         start = self.start if token is None else bisect_right(self.order, token)
         return (entries[one][0] for one in islice(self.order, start, None) if one in entries)
@@ -83,7 +84,7 @@ class MemoryStore:
         """Called by `write`: how a test makes it fail or wait."""
 
     def prepare(self, unit: StoreUnit, now: float) -> StoreUnit:
-        """Tokens are given here."""
+        """Give tokens to the messages."""
         self._committed = now
         for puts in unit.puts:
             first = self._number + 1
@@ -100,12 +101,12 @@ class MemoryStore:
         return unit
 
     def write(self, frame: StoreUnit) -> None:
-        """Nothing beneath."""
+        """Nothing is written."""
         if self.on_write is not None:
             self.on_write(frame)
 
     def apply(self, frame: StoreUnit) -> None:
-        """Let the frame's effects be seen."""
+        """Make the frame's changes visible."""
         for puts in frame.puts:
             self._put(puts, self._committed)
         for takes in frame.takes:
@@ -127,7 +128,7 @@ class MemoryStore:
                 self._state[name] = record
 
     def abort(self, frame: StoreUnit) -> None:
-        """Nothing had happened."""
+        """Nothing has to be undone."""
 
     under_maintenance = False
 
@@ -155,15 +156,15 @@ class MemoryStore:
         return list(islice((one for one in shelf.after(after) if locked or one.token not in hidden), limit))
 
     def lock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
-        """Not to be seen by others."""
+        """Fetches do not return these."""
         self._hidden.update(tokens)
 
     def unlock(self, _queue: str, _key: bytes, tokens: Sequence[int]) -> None:
-        """Seen again."""
+        """They are available again."""
         self._hidden.difference_update(tokens)
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
-        """This message, if it is still there."""
+        """One message by its token, if it is still there."""
         shelf = self._shelves.get(queue, {}).get(key)
         entry = shelf.entries.get(token) if shelf is not None else None
         return None if entry is None else entry[0]
@@ -171,7 +172,7 @@ class MemoryStore:
     def find(
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
     ) -> Sequence[int]:
-        """By identifiers."""
+        """Tokens of the messages with these identifiers."""
         shelf = self._shelves.get(queue, {}).get(key)
         if shelf is None:
             return []
@@ -188,14 +189,14 @@ class MemoryStore:
         )
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
-        """How many."""
+        """How many messages there are."""
         shelf = self._shelves.get(queue, {}).get(key)
         if shelf is None:
             return 0
         return sum(priority_of(token) >= least for token in shelf.entries) if least else len(shelf.entries)
 
     def oldest(self, queue: str) -> int:
-        """When the oldest was put."""
+        """When the oldest message was put."""
         shelf = self._shelves.get(queue, {}).get(b"")
         return min((message.put_time for message, _ in shelf.entries.values()), default=0) if shelf else 0
 
@@ -204,10 +205,10 @@ class MemoryStore:
         return dict(self._state)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing is open."""
 
     def restart(self) -> None:
-        """What a restart does: non-persistent messages are gone."""
+        """Do what a restart does: remove non-persistent messages."""
         for shelves in self._shelves.values():
             for shelf in shelves.values():
                 for token in [token for token, (_, persistent) in shelf.entries.items() if not persistent]:

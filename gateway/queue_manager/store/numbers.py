@@ -1,5 +1,5 @@
-"""A set of message numbers in which a long run of consecutive ones costs nothing per number: what one frame takes away
-from the front of a queue is one run. No input or output.
+"""A set of message numbers in which a long run of consecutive ones costs nothing per number: a frame mostly takes one
+run from the front of a queue. No input or output.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from gateway.queue_manager.store.lanes import Run, cut_run
 LONG = 16
 """Runs of at least this many numbers are kept as runs."""
 MOST_RUNS = 32
-"""More of them are looked through no faster than a set."""
+"""Searching more of them would be no faster than a set."""
 
 
 class Numbers:
-    """See the module. The same questions and answers as a set's."""
+    """A set of numbers. Its methods are those of `set`."""
 
     __slots__ = ("_runs", "_single")
 
@@ -30,21 +30,21 @@ class Numbers:
         return number in self._single or any(number in run for run in self._runs)
 
     def among(self, numbers: range) -> list[int]:
-        """Those of a run that are in the set, in any order."""
+        """The numbers of a run that are in the set, in any order."""
         found = self._single.intersection(numbers) if self._single else set()
         for run in self._runs:
             found.update(range(max(run.start, numbers.start), min(run.stop, numbers.stop)))
         return list(found)
 
     def update(self, numbers: Iterable[int]) -> None:
-        """Add them."""
+        """Add numbers."""
         if isinstance(numbers, range) and len(numbers) >= LONG and len(self._runs) < MOST_RUNS:
             self._runs.append(numbers)
         else:
             self._single.update(numbers)
 
     def difference_update(self, numbers: Iterable[int]) -> None:
-        """Remove them."""
+        """Remove numbers."""
         if isinstance(numbers, range):
             if self._single:
                 self._single.difference_update(numbers)
@@ -61,7 +61,7 @@ class Numbers:
         self._single -= removed
 
     def isdisjoint(self, numbers: Iterable[int]) -> bool:
-        """Whether none of them is in the set."""
+        """Whether none of the numbers is in the set."""
         if not self._runs:
             return self._single.isdisjoint(numbers)
         asked = set(numbers)
@@ -88,7 +88,7 @@ class Numbers:
 
 
 def _without(run: range, absent: range) -> Iterator[range]:
-    """What is left of a run, in order."""
+    """The parts of a run that are not in another, in order."""
     if absent.start >= run.stop or absent.stop <= run.start:
         yield run
         return

@@ -8,8 +8,6 @@ batches. Both fit an unsigned 64-bit column.
 
 from __future__ import annotations
 
-from gateway.queue_manager.store.unit import ID_LENGTH
-
 PRIORITIES = 10
 NUMBER_BITS = 60
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
@@ -54,15 +52,3 @@ def block_of(frame: int) -> int:
 def id_prefix(queue_manager: str) -> bytes:
     """The first 16 bytes of every MsgId made here: `AMQ ` and 12 characters of the queue manager's name."""
     return MSG_ID_PREFIX + queue_manager.encode("ascii", "replace")[:12].ljust(12)
-
-
-def msg_id(prefix: bytes, number: int) -> bytes:
-    """The MsgId of a message whose head has none: it names the number, so that a get by it is constant time."""
-    return prefix + number.to_bytes(8, "big")
-
-
-def number_of_msg_id(prefix: bytes, identifier: bytes) -> int | None:
-    """The number inside a MsgId made by `msg_id`, or None if it was made elsewhere."""
-    if len(identifier) == ID_LENGTH and identifier.startswith(prefix):
-        return int.from_bytes(identifier[len(prefix) :], "big")
-    return None

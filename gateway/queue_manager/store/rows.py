@@ -1,6 +1,6 @@
-"""What is done for each row of a batch, in C where there was a compiler at installation. No input or output.
+"""The loops over the rows of a batch, in C (`_rows.c`) where there was a compiler at installation. No input or output.
 
-The Python below does the same and is what the tests compare the compiled module with.
+The Python below does the same; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.queue_manager.store.unit import Message
 
 _SECTION = Struct("<HHI")
 _NEW, _MESSAGES, _ZEROS = tuple.__new__, repeat(Message), repeat(0)
-"""What makes a message of each row of a `zip` without a call into Python."""
+"""Arguments of `map` that make a message of each row of a `zip` without a call into Python."""
 
 
 def messages_in_python(
@@ -28,17 +28,17 @@ def messages_in_python(
 
 
 def one_run_in_python(tokens: list[int], /) -> bool:
-    """Whether the numbers count up by one; at least one."""
+    """Whether the tokens are consecutive numbers, at least one."""
     return bool(tokens) and tokens == list(range(tokens[0], tokens[0] + len(tokens)))
 
 
 def extent_in_python(values: Sequence[bytes], /) -> tuple[int, int]:
-    """The bytes of all values together, and those of the longest."""
+    """The length of all values together, and of the longest."""
     return sum(map(len, values)), max(map(len, values), default=0)
 
 
 def repeats_in_python(values: list[bytes], /) -> bool:
-    """Whether an object is there twice."""
+    """Whether an object occurs twice."""
     return len(set(map(id, values))) < len(values)
 
 
@@ -49,7 +49,7 @@ def offsets_in_python(values: list[bytes], /) -> bytes | None:
 
 
 def same_in_python(values: list[bytes], /) -> bool:
-    """Whether all are one object; at least one."""
+    """Whether all values are the same object; there is at least one."""
     return len(set(map(id, values))) == 1
 
 
@@ -60,8 +60,9 @@ def agree_in_python(values: list[bytes], at: int, wanted: bytes, /) -> bool:
 
 
 def lay_out_in_python(sections: list[tuple[int, int, bytes]], /) -> bytes:
-    """Sections (kind, form, content) as they lie in a frame: what they are, then the contents padded to multiples of
-    8."""
+    """Sections (kind, form, content) as a frame has them: kind, form and length of each, then the contents padded to
+    multiples of 8.
+    """
     parts = [_SECTION.pack(kind, form, len(content)) for kind, form, content in sections]
     for _kind, _form, content in sections:
         parts += (content, bytes(-len(content) % 8))

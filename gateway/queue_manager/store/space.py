@@ -1,4 +1,5 @@
-"""Which segments are still needed: live rows, live state records, and what must outlive what. No input or output.
+"""Which segments are still needed: those with live rows or live state records, and those that must not be recycled
+before others. No input or output.
 
 The rule (reference/journal-format.md, "Recycling"): a segment is free when nothing in it is live and every segment
 that its takes, moves, backout counts, overwritten state and relocations refer to is free too. Otherwise a take could
@@ -19,7 +20,7 @@ BIG_ROW = 64 * 1024
 
 
 class Extent:
-    """One use of one segment: what lies in it."""
+    """What one use of a segment holds."""
 
     __slots__ = (
         "big",
@@ -46,7 +47,7 @@ class Extent:
         self.used = 0
         self.sealed = False
         self.readable = True
-        """False once a frame of it was found damaged: its survivors cannot be carried."""
+        """False once a frame of it was found damaged: its live messages cannot be carried forward."""
         self.refs: set[int] = set()
         self.big: dict[int, int] = {}
         self.big_bytes = 0
@@ -92,13 +93,13 @@ class Space:
         extent.big_bytes += length
 
     def refer(self, by: Extent | None, place: int) -> None:
-        """What `by` says about the row at `place` must not be forgotten before the row."""
+        """The extent `by` says something about the row at `place`: it must not be recycled before that row's extent."""
         frame = place >> ROW_BITS
         if by is not None and not frame & VOLATILE:
             by.refs.add(self.by_slot[frame >> BLOCK_BITS].serial)
 
     def release(self, released: Iterable[tuple[int, int]], by: Extent | None) -> None:
-        """Rows nobody needs any more, because of something in the extent `by`."""
+        """Rows that are not needed any more, because of something in the extent `by`."""
         for place, count in released:
             frame = place >> ROW_BITS
             if frame & VOLATILE:
@@ -132,7 +133,7 @@ class Space:
             extent.moved_lanes.append(lane)
 
     def collect(self) -> list[Extent]:
-        """Take the extents out that are free by the rule."""
+        """Remove and return the extents that are free by the rule."""
         freed: list[Extent] = []
         again = self.changed
         self.changed = False
@@ -154,6 +155,6 @@ class Space:
         return not extent.refs
 
     def seal(self, extent: Extent) -> None:
-        """Nothing more is written into it."""
+        """Nothing more is written into the segment."""
         extent.sealed = True
         self.changed = True

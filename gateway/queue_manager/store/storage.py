@@ -1,6 +1,7 @@
-"""What queue semantics ask of the store beneath: append durably, read in order, find by identifier.
+"""What the queue manager asks of a store: append durably, read in order, find by identifier.
 
-The journal's store and the store in memory both answer it. Nothing here knows queues' attributes, handles or waiters.
+The journal's store and the store in memory both answer it. A store knows nothing of attributes of queues, handles or
+waiting gets.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ class MessageStore(Protocol):
     """
 
     def prepare(self, unit: StoreUnit, now: float) -> Any:
-        """One frame: tokens are given here. Either `apply` or `abort` follows."""
+        """Make one frame, and give tokens to its messages. Either `apply` or `abort` follows."""
 
     def write(self, frame: Any) -> None:
-        """Durable on return. `StoreUnavailable` when it is not: then nothing of the frame ever was."""
+        """Write the frame; it is durable on return. StoreUnavailable: nothing of it is stored."""
 
     def apply(self, frame: Any) -> None:
-        """Let the frame's effects be seen."""
+        """Make the frame's changes visible."""
 
     def abort(self, frame: Any) -> None:
         """The frame was not written."""
 
     def maintain(self, now: float, /) -> Any | None:
-        """One bounded step of the store's own work: a frame to be written and applied, or None."""
+        """One bounded step of maintenance: a frame to be written and applied, or None."""
 
     @property
     def under_maintenance(self) -> bool:
@@ -46,13 +47,13 @@ class MessageStore(Protocol):
         """The next messages by priority and arrival; those that are locked only on request."""
 
     def lock(self, queue: str, key: bytes, tokens: Sequence[int], /) -> None:
-        """Got in a unit of work that is open: not to be seen by others."""
+        """Messages got in an open unit of work: fetches do not return them."""
 
     def unlock(self, queue: str, key: bytes, tokens: Sequence[int], /) -> None:
-        """They are back in their places."""
+        """They are available again, in their old places."""
 
     def read(self, queue: str, key: bytes, token: int) -> Message | None:
-        """This message, if it is still there."""
+        """One message by its token, if it is still there."""
 
     def find(
         self, queue: str, key: bytes, msg_id: bytes | None, correl_id: bytes | None, group_id: bytes | None = None
@@ -60,13 +61,13 @@ class MessageStore(Protocol):
         """The messages with this MsgId, CorrelId and GroupId (None: any), by priority and arrival; locked ones too."""
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
-        """How many messages are there, of at least this priority."""
+        """How many messages there are of at least this priority."""
 
     def oldest(self, queue: str) -> int:
-        """When the oldest message of the queue was put, in microseconds; 0: it is empty."""
+        """When the oldest message of the queue was put, in microseconds; 0: the queue is empty."""
 
     def state(self) -> dict[bytes, bytes]:
         """The small records."""
 
     def close(self) -> None:
-        """Give the files back."""
+        """Close the store."""

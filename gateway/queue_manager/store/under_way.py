@@ -1,4 +1,6 @@
-"""What frames on their way to the disk change: it may be neither handed out nor carried forward. No input or output."""
+"""What frames that are prepared and not yet applied change. It may be neither handed out nor carried forward. No input
+or output.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from gateway.queue_manager.store.unit import StoreUnit
 
 
 class UnderWay:
-    """Numbers of messages that leave, and how many frames change the backout count of a message or a state record."""
+    """The numbers of messages that leave, and how many of the frames change the backout count of a message or a state
+    record.
+    """
 
     def __init__(self) -> None:
         self.leaving = Numbers()
@@ -18,7 +22,7 @@ class UnderWay:
         self._replacing: dict[bytes, int] = {}
 
     def begin(self, unit: StoreUnit) -> None:
-        """The unit's frame is on its way."""
+        """The unit was prepared."""
         for backout in unit.backouts:
             number = backout.token & NUMBER_MASK
             self._counting[number] = self._counting.get(number, 0) + 1
@@ -26,7 +30,7 @@ class UnderWay:
             self._replacing[key] = self._replacing.get(key, 0) + 1
 
     def end(self, unit: StoreUnit, leaving: Iterable[range]) -> None:
-        """It has arrived, or was given up."""
+        """The unit was applied, or given up."""
         for numbers in leaving:
             self.leaving.difference_update(numbers)
         for backout in unit.backouts:
@@ -41,13 +45,13 @@ class UnderWay:
 
     @property
     def idle(self) -> bool:
-        """Whether no message is changed by any frame under way."""
+        """Whether none of the frames changes a message."""
         return not self.leaving and not self._counting
 
     def spares_message(self, number: int) -> bool:
-        """Whether no frame under way changes this message."""
+        """Whether none of the frames changes this message."""
         return number not in self.leaving and number not in self._counting
 
     def spares_state(self, key: bytes) -> bool:
-        """Whether no frame under way changes this record."""
+        """Whether none of the frames changes this record."""
         return key not in self._replacing

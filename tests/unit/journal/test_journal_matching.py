@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from gateway.queue_manager.descriptor import message_id
 from gateway.queue_manager.journal import Store, StoreOptions
-from gateway.queue_manager.store.place import id_prefix, msg_id, number_of
+from gateway.queue_manager.store.place import number_of
 from gateway.queue_manager.store.unit import LaneMoves, LanePuts, LaneTakes, StoreUnit
 
 BLANK = bytes(364)
 OPTIONS = StoreOptions("QM1", segment_bytes=256 * 1024, direct=False, background=False, cache_bytes=4_000)
-PREFIX = id_prefix("QM1")
 
 
 def opened(path: Path) -> Store:
@@ -33,9 +33,9 @@ def test_an_id_made_here_names_its_message(tmp_path: Path) -> None:
     puts = LanePuts("Q", priority=3, heads=[BLANK] * 3, bodies=[b"a", b"b", b"c"])
     commit(store, StoreUnit(puts=[puts]))
     token = puts.tokens[1]
-    identifier = msg_id(PREFIX, number_of(token))
+    identifier = message_id("QM1", number_of(token))
     assert store.find("Q", msg_id=identifier) == [token]
-    assert store.find("Q", msg_id=msg_id(id_prefix("OTHER"), number_of(token))) == []
+    assert store.find("Q", msg_id=message_id("OTHER", number_of(token))) == []
     assert store.find("Q", msg_id=b"x" * 24) == []
     assert store.find("NOWHERE", msg_id=identifier) == []
     store.lock("Q", b"", [token])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.queue_manager import descriptor
 from gateway.queue_manager.store import place
 
 NUMBERS = st.integers(1, place.NUMBER_MASK)
@@ -29,10 +30,7 @@ def test_places_fit_64_bits(slot: int, block: int, row: int) -> None:
 
 @given(NUMBERS, st.sampled_from(["QM1", "A.VERY.LONG.QUEUE.MANAGER", ""]))
 def test_msg_ids(number: int, name: str) -> None:
-    prefix = place.id_prefix(name)
-    identifier = place.msg_id(prefix, number)
+    identifier = descriptor.message_id(name, number)
     assert len(identifier) == 24
     assert identifier.startswith(b"AMQ " + name.encode()[:12])
-    assert place.number_of_msg_id(prefix, identifier) == number
-    assert place.number_of_msg_id(place.id_prefix("OTHER"), identifier) is None
-    assert place.number_of_msg_id(prefix, identifier[:-1]) is None
+    assert identifier == place.id_prefix(name) + number.to_bytes(8, "big")

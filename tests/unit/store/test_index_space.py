@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.queue_manager.store.compaction_policy import excess, victim
+from gateway.queue_manager.store.compaction_policy import excess, segment_to_carry
 from gateway.queue_manager.store.lanes import Lane, Queue
 from gateway.queue_manager.store.place import ROW_BITS, VOLATILE, frame_of
 from gateway.queue_manager.store.space import BIG_ROW, Extent, Space
@@ -83,7 +83,7 @@ def test_nothing_is_carried_while_the_journal_is_mostly_live() -> None:
     space = Space()
     for serial in (1, 2, 3):
         sealed(space, serial, rows=10)
-    assert victim(space.by_slot.values(), size_of) is None
+    assert segment_to_carry(space.by_slot.values(), size_of) is None
     assert excess(space.by_slot.values(), size_of, SIZE) == 0
 
 
@@ -91,9 +91,9 @@ def test_the_emptiest_segment_is_carried_first() -> None:
     space = Space()
     extents = [sealed(space, serial, rows=10) for serial in (1, 2, 3)]
     space.release([(place(1), 5), (place(2), 9), (place(3), 5)], None)
-    assert victim(space.by_slot.values(), size_of) is extents[1]
+    assert segment_to_carry(space.by_slot.values(), size_of) is extents[1]
     extents[1].readable = False
-    assert victim(space.by_slot.values(), size_of) is extents[0]
+    assert segment_to_carry(space.by_slot.values(), size_of) is extents[0]
     assert excess(space.by_slot.values(), size_of, SIZE) == 1
 
 
@@ -105,6 +105,6 @@ def test_a_full_segment_that_dead_ones_wait_for_is_carried_after_all() -> None:
     for serial, by in ((2, dead[1]), (3, dead[2]), (4, dead[2])):
         space.release([(place(serial), 1)], by)
     assert space.collect() == []
-    assert victim(space.by_slot.values(), size_of) is root
+    assert segment_to_carry(space.by_slot.values(), size_of) is root
     space.release([(place(1, 1), 99)], None)
     assert space.collect() == [root, *dead]
