@@ -21,7 +21,6 @@ from gateway.backends.ibm.examining import Problem
 from gateway.backends.ibm.identifiers import NewId, message_ids
 from gateway.backends.ibm.worker import Backoff
 from gateway.broker.engine import Engine
-from gateway.broker.publish.route import Policy
 from gateway.broker.publish.router import policy_in
 from gateway.config.counting import counted
 from gateway.config.model import Settings
@@ -30,6 +29,7 @@ from gateway.mq.reason_policy import Action, action_for, explain
 from gateway.observe import logs
 from gateway.ports.batch import Address, Puts, Scheduler, Takes, Token
 from gateway.ports.counters import NO_ROUTE, Counters
+from gateway.ports.failure_policy import Policy
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 from gateway.queue_manager.journal import StoreOptions
 from gateway.routing.table import Table

@@ -18,8 +18,8 @@ from gateway.ports.state_queues import STAGED, WILLS
 
 if TYPE_CHECKING:
     from gateway.broker.deliver.handover import Source
-    from gateway.broker.publish.route import Policy
     from gateway.broker.refused.parking import Parked
+    from gateway.ports.failure_policy import Policy
     from gateway.session.connection import Connection
     from gateway.session.outflow import Item
     from gateway.session.publication import Publication

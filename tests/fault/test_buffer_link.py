@@ -11,7 +11,7 @@ import pytest
 from frame_proxy import CUT_AFTER, CUT_BEFORE, FORWARD, FrameProxy, at_call
 from ibm_rig import HEAD, OBJECTS, BufferRig, behind_proxy, served
 
-from gateway.backends.buffer import tube
+from gateway.backends.buffer import attempt_queue
 from gateway.mqi.wire import Verb
 from gateway.ports.batch import Puts, Replace, Takes, Unit
 from gateway.queue_manager.embedded import EmbeddedQueueManager
@@ -103,7 +103,7 @@ def test_a_network_that_is_cut_silently_is_an_outage_like_another(
 ) -> None:
     """No connection breaks: calls hang. What hung and then went through after all counts."""
     mqi_clients.load_bindings()
-    monkeypatch.setattr(tube, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(attempt_queue, "PATIENCE_SECONDS", 0.5)
     open_, cut = threading.Event(), threading.Event()
     open_.set()
 

@@ -1,6 +1,5 @@
-"""Records of the buffer as each release wrote them: those of version 1 are read for ever, and what gains nothing is
-still written so; those of version 2 are the same bytes whichever packer wrote them. What is deflated may be other bytes
-with another zlib, and is read all the same."""
+"""The bytes of the buffer's records: plain where packing gains nothing, packed to the same bytes whichever packer wrote
+them. What is deflated may be other bytes with another zlib, and is read all the same."""
 
 from __future__ import annotations
 
@@ -41,24 +40,24 @@ def record() -> Record:
     return Record(3 << 40 | 1, 1_767_225_600.25, Unit(puts, takes, [], replaces), ["line temperature", "retained", ""])
 
 
-def test_version_1_is_read_and_written_where_nothing_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert decode(golden("1")) == record()
+def test_a_plain_record_is_read_and_written_where_packing_gains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decode(golden("plain")) == record()
     monkeypatch.setattr(heads, "FEW_ROWS", 0)
-    assert encode(record()) == encode(record(), NoPacking()) == golden("1")
+    assert encode(record()) == encode(record(), NoPacking()) == golden("plain")
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_version_2_is_read_and_written(packing: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert decode(golden("2-packed")) == record()
-    assert front_of(golden("2-packed")) == (3 << 40 | 1, 1_767_225_600.25, 5)
+def test_a_packed_record_is_read_and_written(packing: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert decode(golden("packed")) == record()
+    assert front_of(golden("packed")) == (3 << 40 | 1, 1_767_225_600.25, 5)
     monkeypatch.setattr(heads, "FEW_ROWS", 0)
-    assert encode(record(), packing()).hex() == golden("2-packed").hex()
+    assert encode(record(), packing()).hex() == golden("packed").hex()
 
 
-@pytest.mark.parametrize("name", ["2-deflated", "2-packed-deflated"])
+@pytest.mark.parametrize("name", ["deflated", "packed-deflated"])
 def test_what_is_deflated_is_read(name: str) -> None:
     assert decode(golden(name)) == record()
-    packing = NoPacking() if name == "2-deflated" else PackingInPython()
+    packing = NoPacking() if name == "deflated" else PackingInPython()
     assert len(encode(record(), packing)) == pytest.approx(len(golden(name)), rel=0.05)
 
 

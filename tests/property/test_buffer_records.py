@@ -12,8 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gateway.backends.buffer import heads as heads_of_records
-from gateway.backends.buffer import record as records
-from gateway.backends.buffer.record import PACKED_VERSION, VERSION, Record, decode, decode_and_measure, encode, front_of
+from gateway.backends.buffer.record import PACKED, VERSION, Record, decode, decode_and_measure, encode, front_of
 from gateway.errors import StoreCorrupt
 from gateway.ports.batch import Puts, Unit
 from gateway.queue_manager.store import packed_heads
@@ -28,7 +27,8 @@ MADE = st.builds(
 HEADS = MADE | st.binary(max_size=64)
 IN_EACH_FORM = pytest.mark.usefixtures("_form")
 UNPACK = [packed_heads.unpack_in_python, packed_heads.unpack]
-FRONT = 25
+FRONT = 26
+FLAGS = 5
 
 
 @st.composite
@@ -62,7 +62,7 @@ def packed() -> bytes:
     """A record of five heads that are alike."""
     heads = [b"M" * 300 + b"<Top>plant/line/%d/temperature</Top>" % line + bytes(200) for line in range(5)]
     data = encode(numbered(1, Unit([Puts("APP.Q", heads=heads, bodies=[b"21.5"] * 5)])), packed_heads.PackingInPython())
-    assert data[4] == PACKED_VERSION
+    assert (data[4], data[FLAGS]) == (VERSION, PACKED)
     return data
 
 
@@ -77,7 +77,7 @@ def test_each_comes_back_by_itself_and_both_packers_write_the_same(made: list[Un
         found, length = decode_and_measure(data)
         assert found == decode(data) == record
         assert front_of(data)[0] == number
-        assert length >= sum(map(len, heads)) if data[4] == VERSION else length == sum(map(len, heads))
+        assert length >= sum(map(len, heads)) if not data[FLAGS] else length == sum(map(len, heads))
         if packed_heads.new_packing is not packed_heads.NoPacking:
             assert encode(record, compiled) == data
 
@@ -92,7 +92,7 @@ def test_none_is_longer_than_without_a_packer(made: list[Unit]) -> None:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(heads_of_records, "FEW_ROWS", -1)
             plain = encode(record, packed_heads.NoPacking())
-        assert plain[4] == VERSION
+        assert (plain[4], plain[FLAGS]) == (VERSION, 0)
         assert len(encode(record, packing)) <= len(plain) + 5
 
 
@@ -139,7 +139,7 @@ def test_both_refuse_the_same_damage(
 
 def with_heads(section: bytes) -> bytes:
     """A record with this for its heads, and no messages."""
-    return pack("<4sBQdI", b"MQGB", 2, 1, 2.0, 0) + pack("<I", len(section)) + section + bytes(12)
+    return pack("<4sBBQdI", b"MQGB", VERSION, PACKED, 1, 2.0, 0) + pack("<I", len(section)) + section + bytes(12)
 
 
 def deflated(content: bytes) -> bytes:
@@ -177,12 +177,11 @@ def test_a_head_that_is_not_there_is_refused() -> None:
         decode(whole[: places - 1] + bytes([3]) + whole[places:])
 
 
-@given(st.integers(0, 255), st.binary(max_size=60))
-def test_other_versions_are_refused_by_name(version: int, rest: bytes) -> None:
-    assume(version not in records.VERSIONS)
-    data = b"MQGB" + bytes([version]) + pack("<QdI", 1, 2.0, 3) + rest
-    says = f"has format {version}, this program reads 2 and older: use the release" if version else "and a version"
-    with pytest.raises(StoreCorrupt, match=says):
-        front_of(data)
-    with pytest.raises(StoreCorrupt, match=says):
-        decode(data)
+@given(st.integers(0, 255), st.integers(0, 255), st.binary(max_size=60))
+def test_other_formats_are_refused_by_name(version: int, flags: int, rest: bytes) -> None:
+    assume(version != VERSION or flags & ~PACKED)
+    data = b"MQGB" + bytes([version, flags]) + pack("<QdI", 1, 2.0, 3) + rest
+    says = f"has format {version}, flags {flags};.* use the release" if version else "and a version"
+    for read in (front_of, decode):
+        with pytest.raises(StoreCorrupt, match=says):
+            read(data)

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+from gateway.backends.buffer.attempt_queue import AttemptQueue
 from gateway.backends.buffer.drain import Drain
-from gateway.backends.buffer.judgement import PolicyOf
 from gateway.backends.buffer.link import Found, Link, Reads, Verdict
 from gateway.backends.buffer.patient import PatientReads
 from gateway.backends.buffer.progress import Progress, decode
+from gateway.backends.buffer.refusal_policy import PolicyOf
 from gateway.backends.buffer.spool import Identity, Spool
-from gateway.backends.buffer.tube import Tube
 from gateway.backends.buffer.units import Units
 from gateway.errors import MQError, StoreCorrupt
 from gateway.mq import constants as mq
@@ -77,9 +77,9 @@ class BufferedQueueManager:
         """IBM MQ's; empty until the first connection if the settings leave it open."""
         self.dead_letter_queue = self.spool.identity.dead_letter_queue or dead_letter_queue
         """IBM MQ's."""
-        self._tube = Tube(link, scheduler)
-        self._tube.on_silent = self._down
-        self._drain = Drain(store, self.spool, self._tube, self._reads, scheduler, counters)
+        self._attempts = AttemptQueue(link, scheduler)
+        self._attempts.on_silent = self._down
+        self._drain = Drain(store, self.spool, self._attempts, self._reads, scheduler, counters)
         self._drain.on_empty = self._settled
         self.units = Units(self._drain, self._own, max_bytes)
         """What is submitted, one after the other."""
@@ -107,7 +107,7 @@ class BufferedQueueManager:
     def close(self) -> None:
         """Disconnect and give the store back. What is not committed has not been acknowledged."""
         self._closed = self.units.closed = True
-        self._tube.progress = None
+        self._attempts.progress = None
         self._link.stop()
         self._reads.close()
         self.store.close()
@@ -117,7 +117,7 @@ class BufferedQueueManager:
     @property
     def state(self) -> str:
         """connected, buffering or draining."""
-        if self._tube.progress is None:
+        if self._attempts.progress is None:
             return BUFFERING
         return CONNECTED if self._drain.idle and not self.spool.aside else DRAINING
 
@@ -144,7 +144,7 @@ class BufferedQueueManager:
         """Connected. Nothing is done before the progress can be seen: it settles what was in doubt."""
         if self._closed:
             return
-        self._tube.most_rows = found.most_rows
+        self._attempts.most_rows = found.most_rows
         identity = self.spool.identity
         recorded = identity.recorded and identity.name == found.name
         if found.progress is None and recorded and self._patient():
@@ -215,7 +215,7 @@ class BufferedQueueManager:
         self._link.commit(Unit(), progress.encode(), written)
 
     def _connected(self, progress: Progress) -> None:
-        self._tube.progress = progress
+        self._attempts.progress = progress
         self.name, self.dead_letter_queue = self.spool.identity.name, self.spool.identity.dead_letter_queue
         self.on_connected()
         self._drain.connected(progress)
@@ -224,7 +224,7 @@ class BufferedQueueManager:
 
     def _down(self, why: str) -> None:
         self.why = why
-        self._tube.progress = None
+        self._attempts.progress = None
         self._note()
 
     def _silent(self, why: str) -> None:
@@ -266,7 +266,7 @@ class BufferedQueueManager:
 
     def _passable(self, queue: str) -> bool:
         """Whether IBM MQ may be read; a consumer that may not is told when it may."""
-        if self._tube.progress is not None and self._drain.idle and queue not in self._unwatched:
+        if self._attempts.progress is not None and self._drain.idle and queue not in self._unwatched:
             return True
         if queue in self._arrived:
             self._starved.add(queue)
@@ -287,7 +287,7 @@ class BufferedQueueManager:
 
     def _watch(self) -> None:
         """Look for arrivals, but not before units that take messages have left: they would be found once more."""
-        if self._tube.progress is None or not self._drain.idle:
+        if self._attempts.progress is None or not self._drain.idle:
             return
         unwatched, self._unwatched = self._unwatched, set()
         for queue in unwatched:
@@ -318,7 +318,7 @@ class BufferedQueueManager:
         """The longest message data `queue` takes; what MQ has at most while it has never been asked."""
         if queue in self._own:
             return self.store.max_length(queue)
-        if queue not in self._lengths and self._tube.progress is not None:
+        if queue not in self._lengths and self._attempts.progress is not None:
             with suppress(MQError):
                 found = self._reads.max_length(queue)
                 if self._reads.knows_length(queue):
@@ -327,6 +327,6 @@ class BufferedQueueManager:
         return self._lengths.get(queue, MAX_LENGTH)
 
     def _there(self) -> Reads:
-        if self._tube.progress is None:
+        if self._attempts.progress is None:
             raise MQError(mq.MQRC_Q_MGR_NOT_AVAILABLE, f"IBM MQ is away: {self.why}")
         return self._reads

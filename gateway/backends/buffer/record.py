@@ -1,9 +1,10 @@
 """Units of work as bytes: what the buffer writes into its store, and reads back after a restart. Pure.
 
-`MQGB` | version | number (8 bytes) | time of acceptance (float) | messages | heads | puts | takes | replaces. Counts
-and lengths are 32-bit, little-endian. A head is written once for the rows that share it: in version 1 with its run of
-puts; in version 2, which is written where that is shorter, all of them lie in front as `heads` writes them, and the
-columns of a run have the narrowest width that holds them. Each record can be read by itself.
+`MQGB` | version | flags | number (8 bytes) | time of acceptance (float) | messages | heads | puts | takes | replaces.
+Counts and lengths are 32-bit, little-endian. A head is written once for the rows that share it. Without the flag
+`PACKED` the distinct heads of a run of puts precede its rows. With it, which is set where the record is shorter so, all
+heads of the record precede the puts as `heads.write` writes them, and the columns of a run have the narrowest width
+that holds their numbers. Each record can be read by itself.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from gateway.ports.batch import Puts, Replace, Takes, Token, Unit
 from gateway.queue_manager.store.packed_heads import NoPacking, Packing
 
 EYECATCHER = b"MQGB"
-VERSION, PACKED_VERSION = 1, 2
-VERSIONS = (VERSION, PACKED_VERSION)
+VERSION = 1
+PACKED = 1
+"""The flag of a record whose heads are packed or deflated."""
 EPOCH_BITS = 40
 """A number is the process's epoch and a count within it: numbers of a new process lie behind all earlier ones."""
 RETAIN = 2
 """Beside 1 for persistent: published on an MQ topic to be retained."""
 _EXPIRY, _UNLIMITED = slice(16, 20), b"\xff\xff\xff\xff"
-_FRONT = struct.Struct("<4sBQdI")
+_FRONT = struct.Struct("<4sBBQdI")
+_FLAGS_AT = 5
 _COUNT = struct.Struct("<I")
 _CLASSES = struct.Struct("<iB")
 _NUMBER, _ROW = struct.Struct("<Q"), struct.Struct("<II")
@@ -53,7 +56,8 @@ def encode(record: Record, packing: Packing = _NOT_PACKED) -> bytes:
     messages = messages_of(unit)
     whole = distinct[0] if len(distinct) == 1 else dict.fromkeys(chain.from_iterable(distinct))
     front = record_heads.write(list(whole), messages, packing)
-    out = [_FRONT.pack(EYECATCHER, VERSION if front is None else PACKED_VERSION, record.number, record.at, messages)]
+    flags = 0 if front is None else PACKED
+    out = [_FRONT.pack(EYECATCHER, VERSION, flags, record.number, record.at, messages)]
     if front is not None:
         out.append(_raw(front))
         places = _places(whole)
@@ -86,13 +90,13 @@ def _write_run(out: list[bytes], puts: Puts, rule: str) -> None:
 
 
 def _write_rows(out: list[bytes], puts: Puts, heads: dict[bytes, int]) -> None:
-    """Version 1: the run's heads, then for each row which of them and the length of the body."""
+    """Not packed: the run's distinct heads, then for each row the place of its head and the length of its body."""
     out += (_COUNT.pack(len(heads)), *map(_raw, heads), _COUNT.pack(len(puts.heads)))
     out += (_ROW.pack(heads[head], len(body)) for head, body in zip(puts.heads, puts.bodies, strict=True))
 
 
 def _write_columns(out: list[bytes], puts: Puts, heads: dict[bytes, int]) -> None:
-    """Version 2: which of the record's heads each row has, then the lengths of the bodies."""
+    """Packed: the places of the rows' heads among those of the record, then the lengths of the bodies."""
     if len(puts.bodies) != len(puts.heads):
         raise ValueError("a run of puts has not as many bodies as heads")
     out.append(_COUNT.pack(len(puts.heads)))
@@ -133,7 +137,7 @@ def decode_and_measure(data: bytes) -> tuple[Record, int]:
     try:
         number, at, _ = front_of(data)
         reader = _Reader(data, _FRONT.size)
-        heads = reader.heads() if data[4] == PACKED_VERSION else None
+        heads = reader.heads() if data[_FLAGS_AT] & PACKED else None
         unit = Unit()
         rules = []
         for _ in reader.times():
@@ -157,13 +161,13 @@ def front_of(data: bytes) -> tuple[int, float, int]:
     """Number, time of acceptance and messages, without the rest. StoreCorrupt when the bytes are no record."""
     if len(data) < _FRONT.size:
         raise StoreCorrupt("a record of the buffer ends early")
-    eyecatcher, version, number, at, messages = _FRONT.unpack_from(data)
+    eyecatcher, version, flags, number, at, messages = _FRONT.unpack_from(data)
     if eyecatcher != EYECATCHER or not version:
         raise StoreCorrupt("a record of the buffer does not begin with MQGB and a version")
-    if version not in VERSIONS:
+    if version != VERSION or flags & ~PACKED:
         raise StoreCorrupt(
-            f"a record of the buffer has format {version}, this program reads {VERSIONS[-1]} and older: use the release"
-            " that wrote it until nothing waits in the buffer"
+            f"a record of the buffer has format {version}, flags {flags}; this program reads format {VERSION}: use the"
+            " release that wrote it until nothing waits in the buffer"
         )
     return number, at, messages
 
@@ -207,7 +211,7 @@ class _Reader:
         return value
 
     def heads(self) -> list[bytes]:
-        """Version 2: the heads of all runs."""
+        """Packed: the heads of all runs."""
         return self._counted(record_heads.read(self.raw()))
 
     def _counted(self, heads: list[bytes]) -> list[bytes]:
@@ -223,7 +227,7 @@ class _Reader:
         return values
 
     def puts(self, heads: list[bytes] | None) -> tuple[Puts, str]:
-        """A run and its rule; `heads` are the record's, in version 1 the run has its own."""
+        """A run and its rule; `heads` are the record's where they are packed; otherwise the run has its own."""
         queue, manager, rule, key = self.text(), self.text(), self.text(), self.raw()
         priority, flags = _CLASSES.unpack(self.bytes_of(_CLASSES.size))
         puts = Puts(queue, manager, key, priority, bool(flags & 1), retain=bool(flags & RETAIN))

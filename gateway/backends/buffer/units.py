@@ -40,7 +40,7 @@ class Units:
         self._drain = drain
         self._store = drain.store
         self._spool = drain.spool
-        self._tube = drain.tube
+        self._attempts = drain.attempts
         self._scheduler = drain.scheduler
         self._counters = drain.counters
         self._own = own
@@ -95,14 +95,14 @@ class Units:
 
     def _may_go(self, remote: Unit) -> bool:
         """Whether IBM MQ is there and nothing that waits would be overtaken."""
-        if self._tube.progress is None or not self._drain.idle or rows_of(remote) > self._tube.most_rows:
+        if self._attempts.progress is None or not self._drain.idle or rows_of(remote) > self._attempts.most_rows:
             return False  # a unit that is too long for MQ goes through the store, in parts
         aside = self._spool.aside
         return not aside or not any((puts.queue, puts.queue_manager) in aside for puts in remote.puts)
 
     def _is_there(self, job: Job) -> bool:
         """Whether an attempt whose answer was lost has been committed after all."""
-        progress = self._tube.progress
+        progress = self._attempts.progress
         return progress is not None and job.records[-1].number <= progress.main
 
     def _records(self, job: Job) -> list[Record]:
@@ -128,7 +128,7 @@ class Units:
 
     def _attempt(self, job: Job) -> None:
         number = self._records(job)[-1].number
-        self._tube.commit(
+        self._attempts.commit(
             job.parts.remote, lambda progress: progress.reached(number), lambda verdict: self._attempted(job, verdict)
         )
 

@@ -12,7 +12,7 @@ from gateway.bridge.trace import carries, passed_on
 from gateway.broker import accounting, tracing
 from gateway.broker.batch import Batch, Cause, Mark, Row
 from gateway.broker.deliver.reports import put_report
-from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Policy, Route
+from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Route
 from gateway.broker.publish.router import Router, is_retained, origin_of, policy_of, under_syncpoint
 from gateway.errors import Refused
 from gateway.mq import mqmd, pcf
@@ -20,6 +20,7 @@ from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
 from gateway.ports.batch import MQMD_LENGTH, Address
 from gateway.ports.counters import TransformReason
+from gateway.ports.failure_policy import Policy
 from gateway.ports.state_queues import REQUESTS
 from gateway.rules.feedback import Feedback
 from gateway.session.connection import Connection, Publisher

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.ports.batch import Address
+from gateway.ports.failure_policy import Policy
 
 if TYPE_CHECKING:
     from gateway.bridge.inbound import Plan
@@ -43,17 +44,6 @@ class Shared(NamedTuple):
 
     name: str
     members: list[Receiver]
-
-
-class Policy(NamedTuple):
-    """What a rule says about failures."""
-
-    rule: str
-    retry_times: int
-    retry_first: float
-    retry_longest: float
-    then: str
-    too_long: str
 
 
 DEAD_LETTER_POLICY = Policy("_none", 1_000_000_000, 0.1, 10.0, "hold", "dead_letter")

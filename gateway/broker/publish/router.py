@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from gateway.bridge import inbound
 from gateway.bridge.syncpoint import why_within
 from gateway.bridge.trace import NewSpan
-from gateway.broker.publish.route import FastPath, Policy, Receiver, Route, Shared
+from gateway.broker.publish.route import FastPath, Receiver, Route, Shared
 from gateway.broker.publish.shared_routes import SharedRoutes, route_from_shared
 from gateway.mq import mqmd
 from gateway.mqtt import reasons
 from gateway.mqtt.topics import SHARE_PREFIX, split_shared, topic_name_error
 from gateway.ports.access import Access
 from gateway.ports.batch import MQMD_LENGTH, Address
+from gateway.ports.failure_policy import Policy
 from gateway.routing.filters import Group, Interest, Subscriptions
 from gateway.routing.table import Table
 from gateway.rules.model import ToMq

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from gateway.bridge.assembly import NO_TAILS
 from gateway.bridge.stencil import Stencil, stencil_of
-from gateway.broker.publish.route import FastPath, Policy, Route
+from gateway.broker.publish.route import FastPath, Route
 from gateway.ports.batch import Address
+from gateway.ports.failure_policy import Policy
 from gateway.routing.table import Table
 from gateway.session.connection import Publisher
 

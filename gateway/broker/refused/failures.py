@@ -29,8 +29,8 @@ from gateway.ports.state_queues import STAGED, rows_of
 if TYPE_CHECKING:
     from gateway.broker.batch import Destination, Released
     from gateway.broker.engine import Engine
-    from gateway.broker.publish.route import Policy
     from gateway.broker.refused.parking import Parked
+    from gateway.ports.failure_policy import Policy
     from gateway.session.session import Session
 
 _AGAIN_SECONDS = 1.0

@@ -23,7 +23,7 @@ from gateway.session.connection import CLOSED, Connection
 if TYPE_CHECKING:
     from gateway.broker.batch import Destination, Released
     from gateway.broker.engine import Engine
-    from gateway.broker.publish.route import Policy
+    from gateway.ports.failure_policy import Policy
 
 MAX_ROWS = 20_000
 """The most waiting messages in all; beyond it nothing more is read."""

@@ -16,10 +16,10 @@ from gateway.backends.buffer.progress import Progress
 from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, STATE_QUEUES
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
 from gateway.backends.ibm.examining import STATE_QUEUES as ALL_STATE_QUEUES
-from gateway.broker.publish.route import Policy
 from gateway.errors import MQError
 from gateway.mq import dlh, mqmd
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
+from gateway.ports.failure_policy import Policy
 from gateway.ports.state_queues import GATEWAYS, MARKERS, SUBSCRIPTIONS
 
 

@@ -98,17 +98,17 @@ def test_a_page_stays_within_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(entry.messages for entry in spool.page(spool.main)) == 600
 
 
-def test_an_older_release_refuses_and_leaves_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_another_format_are_refused_and_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, spool = opened(tmp_path)
     put(spool, heads(1) * 100)
     put(spool, heads(50))
     written = [stored.data for _, stored in store.load(ENTRIES)]
-    assert {data[4] for data in written} == {1, 2}
+    assert {data[4:6] for data in written} == {b"\1\0", b"\1\1"}
     store.close()
     store = EmbeddedQueueManager.open(tmp_path, "BUFFER", ManualScheduler(), store_options=OPTIONS)
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.backends.buffer.record.VERSIONS", (1,))
-        with pytest.raises(StoreCorrupt, match="has format 2, this program reads 1 and older: use the release"):
+        patched.setattr("gateway.backends.buffer.record.VERSION", 2)
+        with pytest.raises(StoreCorrupt, match="has format 1, flags 0; this program reads format 2: use the release"):
             Spool(store)
     assert [stored.data for _, stored in store.load(ENTRIES)] == written
     assert [head for head, _ in read(Spool(store))] == [*heads(1) * 100, *heads(50)]

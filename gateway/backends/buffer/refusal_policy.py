@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from gateway.broker.publish.route import Policy
 from gateway.mq.reason_policy import TOO_LONG, Action, action_for, concerns_destination
+from gateway.ports.failure_policy import Policy
 
 Act = Literal["wait", "aside", "segment", "dead_letter", "drop"]
 PolicyOf = Callable[[str], Policy | None]

@@ -26,7 +26,7 @@ class _Attempt(NamedTuple):
     told: Told
 
 
-class Tube:
+class AttemptQueue:
     """See the module."""
 
     def __init__(self, link: Link, scheduler: Scheduler) -> None:
