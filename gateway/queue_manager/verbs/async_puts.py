@@ -1,9 +1,8 @@
-"""Runs of asynchronous puts that a program sends without waiting: one descriptor worked out for all that are alike.
+"""Consecutive asynchronous puts: a descriptor is completed once for all messages that share it.
 
-Asynchronous puts come tens to a chunk and differ in identifiers and data alone. What MQPUT does with a descriptor is
-done once for each that is different otherwise; the messages become one row of columns. Anything out of the ordinary
-(topics, transmission queues, groups, segments, reports, expiry, a limit in sight) is left to MQPUT, message by message,
-which also finds out which one is refused and why.
+Tens of asynchronous puts arrive in one chunk and differ in identifiers and data alone. Messages whose descriptors are
+otherwise equal are put as columns. Anything else (topics, transmission queues, groups, segments, reports, expiry, a
+limit that would be reached) is left to MQPUT, message by message, which also finds out which one is refused and why.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from gateway.queue_manager.verbs import mqput
 from gateway.queue_manager.verbs.connection_state import ConnectionState, Handle
 
 _IDS_BEGIN, _CORREL_ID, _IDS_END = 48, 72, 96
-_OUT_OF_THE_ORDINARY = (
+_NOT_IN_RUNS = (
     mq.MQPMO_LOGICAL_ORDER | mq.MQPMO_NEW_MSG_ID | mq.MQPMO_NEW_CORREL_ID | mq.MQPMO_PASS_ALL_CONTEXT
     | mq.MQPMO_PASS_IDENTITY_CONTEXT
 )  # fmt: skip
 
 
 class _Alike(NamedTuple):
-    """Messages whose descriptors differ in their identifiers only."""
+    """Messages whose descriptors differ only in their identifiers."""
 
     md: bytes
-    """The first one's, as it was given."""
+    """The descriptor of the first message, as it was given."""
     msg_ids: list[bytes]
     correl_ids: list[bytes]
     bodies: list[bytes]
@@ -42,9 +41,9 @@ class _Alike(NamedTuple):
 def put_run(
     connection: ConnectionState, handle: Handle, mds: Sequence[bytes], options: PutOptions, bodies: Sequence[bytes]
 ) -> bool:
-    """Put all of them into the unit of work, or none: then they are to be put one by one."""
+    """Put all messages, or none (False): then they are to be put one by one."""
     target = handle.target
-    if target is None or handle.records or handle.topic or options.options & _OUT_OF_THE_ORDINARY or options.properties:
+    if target is None or handle.records or handle.topic or options.options & _NOT_IN_RUNS or options.properties:
         return False
     if not handle.options & mq.MQOO_OUTPUT or connection.core.quiescing:
         return False
@@ -58,18 +57,18 @@ def put_run(
 
 
 def _alike(mds: Sequence[bytes], bodies: Sequence[bytes]) -> list[_Alike]:
-    """Neighbours with the same descriptor together: the order stays."""
-    found: list[_Alike] = []
+    """Group consecutive messages with the same descriptor; their order stays."""
+    groups: list[_Alike] = []
     front = back = b""
     for md, body in zip(mds, bodies, strict=True):
         if md[_IDS_END:] != back or md[:_IDS_BEGIN] != front:
             front, back = md[:_IDS_BEGIN], md[_IDS_END:]
-            found.append(_Alike(md, [], [], []))
-        alike = found[-1]
+            groups.append(_Alike(md, [], [], []))
+        alike = groups[-1]
         alike.msg_ids.append(md[_IDS_BEGIN:_CORREL_ID])
         alike.correl_ids.append(md[_CORREL_ID:_IDS_END])
         alike.bodies.append(body)
-    return found
+    return groups
 
 
 def _put_alike(
@@ -99,7 +98,7 @@ def _put_alike(
 def _lane(
     connection: ConnectionState, handle: Handle, target: Target, queue: LocalQueue, group: _Alike, options: PutOptions
 ) -> LanePuts | None:
-    """The columns of one group; None when one of its messages needs more than that."""
+    """The columns of one group; None if one of its messages needs MQPUT."""
     message, (warned, _) = mqput.completed(connection, target, group.md, options)
     no_id = descriptor.NO_ID
     if warned or message.flags or message.report or message.expiry > 0 or no_id in group.msg_ids:

@@ -1,4 +1,4 @@
-"""The end of a unit of work: everything final, or everything undone."""
+"""MQCMIT and MQBACK."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def commit(connection: ConnectionState) -> None:
     try:
         connection.core.commit_call(unit)
     except MQError as error:
-        _return(connection, work)
+        _return_messages(connection, work)
         raise MQError(mq.MQRC_BACKED_OUT, f"the unit of work could not be stored and is backed out: {error}") from error
 
 
@@ -37,11 +37,11 @@ def back(connection: ConnectionState) -> None:
     work, connection.work = connection.work, UnitOfWork()
     for queue, rows in work.puts.items():
         queue.uncommitted_puts -= rows
-    _return(connection, work)
+    _return_messages(connection, work)
 
 
-def _return(connection: ConnectionState, work: UnitOfWork) -> None:
-    """Messages got go back to their places with their count raised; those marked to skip backout stay got."""
+def _return_messages(connection: ConnectionState, work: UnitOfWork) -> None:
+    """Return messages to their places with BackoutCount raised; one marked to skip backout stays got."""
     unit = StoreUnit()
     skipped = [taken for taken in work.taken if taken.skip]
     for taken in work.taken:
@@ -50,13 +50,13 @@ def _return(connection: ConnectionState, work: UnitOfWork) -> None:
     try:
         if unit:
             connection.core.commit(unit)
-    except MQError:  # the disk is away: the messages are back all the same, their counts are not raised
+    except MQError:  # the store cannot be written: the messages are returned without their counts raised
         pass
     finally:
         for queue, tokens in _by_queue(work).items():
             connection.core.unlock_messages(queue, tokens)
             connection.core.wake(queue)
-    for taken in skipped:  # a new unit of work begins with it
+    for taken in skipped:  # it is the first message of a new unit of work
         connection.core.lock_messages(taken.queue, [taken.token], connection)
         taken.skip = False
         connection.work.taken.append(taken)

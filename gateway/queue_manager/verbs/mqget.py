@@ -1,6 +1,6 @@
-"""MQGET: find, show, and take or browse. Never waits; 2033 says that there is nothing now.
+"""MQGET: find a message, convert it, browse or take it; wait for one.
 
-Section 7 of the MQI reference, MQGET. The connection's unit of work keeps what is got under syncpoint.
+Section 7 of the MQI reference, MQGET. Messages got under syncpoint are kept in the connection's unit of work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KNOWN_OPTIONS = (
 
 
 def check_options(options: GetOptions) -> None:
-    """2046 for options that clash, 2460 for properties asked into a handle that is not there."""
+    """2046 for options that clash, 2460 when properties are to be returned in a message handle and none is given."""
     value = options.options
     under = value & mq.MQGMO_MSG_UNDER_CURSOR
     clash = (
@@ -55,12 +55,12 @@ def check_options(options: GetOptions) -> None:
 
 
 def get(connection: ConnectionState, handle: Handle, md: bytes, options: GetOptions, buffer_length: int) -> Got:
-    """One message, or the reason there is none."""
+    """Get one message. Never waits: 2033 when there is none now."""
     check_options(options)
     queue = _queue_of(connection, handle, options)
     search = Search(connection.core, queue, handle)
     try:
-        return _found(connection, handle, queue, search, md, options, buffer_length)
+        return _get(connection, handle, queue, search, md, options, buffer_length)
     finally:
         if search.expired:
             discard_expired(connection, queue, search.expired)
@@ -116,7 +116,7 @@ def _queue_of(connection: ConnectionState, handle: Handle, options: GetOptions) 
     return queue
 
 
-def _found(
+def _get(
     connection: ConnectionState,
     handle: Handle,
     queue: LocalQueue,
@@ -129,81 +129,81 @@ def _found(
     if value & mq.MQGMO_UNLOCK:
         _unlock(connection, handle, queue)
         return Got(md, b"", 0, queue.name)
-    one = _choose(handle, search, md, options)
-    if one is None:
+    candidate = _choose(handle, search, md, options)
+    if candidate is None:
         raise MQError(mq.MQRC_NO_MSG_AVAILABLE, f"{queue.name} has no message that fits", 2)
-    parts = _parts(search, one, options)
-    got = _shown(connection, handle, queue, one, parts, options)
+    parts = _parts(search, candidate, options)
+    got = _as_got(connection, handle, queue, candidate, parts, options)
     accept = bool(value & mq.MQGMO_ACCEPT_TRUNCATED_MSG)
     if value & mq.MQGMO_CONVERT:
         convert_data(got, md, buffer_length, connection.core.attribute("CCSID"), accept=accept)
     if fit_buffer(got, buffer_length, accept=accept):
         if value & BROWSE:
-            _browsed(connection, handle, queue, one, options)
+            _browse(connection, handle, queue, candidate, options)
         else:
             _take(connection, handle, queue, parts, options)
         if value & mq.MQGMO_LOGICAL_ORDER:
-            _advance(handle, one, parts)
+            _advance(handle, candidate, parts)
     return got
 
 
 def _choose(handle: Handle, search: Search, md: bytes, options: GetOptions) -> Candidate | None:
     value = options.options
     if value & (mq.MQGMO_MSG_UNDER_CURSOR | mq.MQGMO_BROWSE_MSG_UNDER_CURSOR):
-        one = None if handle.cursor is None else search.at(handle.cursor)
-        if one is None:
+        candidate = None if handle.cursor is None else search.at(handle.cursor)
+        if candidate is None:
             raise MQError(mq.MQRC_NO_MSG_UNDER_CURSOR, "the browse cursor is on no message: browse one first")
-        return one
+        return candidate
     after = handle.cursor if value & mq.MQGMO_BROWSE_NEXT else None
     return search.first(wanted(md, options), options, after)
 
 
-def _parts(search: Search, one: Candidate, options: GetOptions) -> list[Candidate]:
-    segmented = descriptor.integer(one.md, "flags") & mq.MQMF_SEGMENT
-    return search.segments(one) if options.options & mq.MQGMO_COMPLETE_MSG and segmented else [one]
+def _parts(search: Search, candidate: Candidate, options: GetOptions) -> list[Candidate]:
+    segmented = descriptor.integer(candidate.md, "flags") & mq.MQMF_SEGMENT
+    return search.segments(candidate) if options.options & mq.MQGMO_COMPLETE_MSG and segmented else [candidate]
 
 
-def _shown(
+def _as_got(
     connection: ConnectionState,
     handle: Handle,
     queue: LocalQueue,
-    one: Candidate,
+    candidate: Candidate,
     parts: list[Candidate],
     options: GetOptions,
 ) -> Got:
-    """The message as the getter gets it, before it is converted and cut to the buffer."""
+    """The message as the program gets it, before it is converted and cut to the buffer."""
     core = connection.core
-    md = descriptor.with_remaining(one.md, one.expiry / 1_000_000 if one.expiry else None, core.now())
-    data = b"".join(part.data for part in parts) if len(parts) > 1 else one.data
+    md = descriptor.with_remaining(candidate.md, candidate.expiry / 1_000_000 if candidate.expiry else None, core.now())
+    data = b"".join(part.data for part in parts) if len(parts) > 1 else candidate.data
     if len(parts) > 1:
         md = whole(md, parts[-1].md)
     status = group_status(md)
     md, data, held = _for_getter(md, data, options, _property_control(handle, queue))
     got = Got(md, data, len(data), queue.name, 0, 0, held, *status)
-    got.token = message_token(one.token)
+    got.token = message_token(candidate.token)
     return got
 
 
 def _property_control(handle: Handle, queue: LocalQueue) -> int:
-    """That of the object opened: an alias has its own."""
+    """PROPCTL of the object opened: an alias has its own."""
     definition = handle.target.chain[0] if handle.target is not None and handle.target.chain else queue.definition
     value = definition.attributes.get("PROPCTL", queue.property_control)
     return value if isinstance(value, int) else 0
 
 
-def _advance(handle: Handle, one: Candidate, parts: list[Candidate]) -> None:
+def _advance(handle: Handle, candidate: Candidate, parts: list[Candidate]) -> None:
     state, last = handle.getting, parts[-1].md
     flags = descriptor.integer(last, "flags")
     if not state.open:
-        state.group_id, state.sequence, state.offset = one.md[descriptor.GROUP_ID], 1, 0
-        state.sequence = descriptor.integer(one.md, "sequence")
+        state.group_id, state.sequence, state.offset = candidate.md[descriptor.GROUP_ID], 1, 0
+        state.sequence = descriptor.integer(candidate.md, "sequence")
     if len(parts) > 1:
         flags &= ~(mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT)
-    advance_logical(state, flags, len(one.data))
+    advance_logical(state, flags, len(candidate.data))
 
 
 def discard_expired(connection: ConnectionState, queue: LocalQueue, expired: list[Candidate]) -> None:
-    """Messages found to have expired are gone; those that ask for it are reported."""
+    """Remove messages that were found to have expired, and report those that ask for it."""
     unit = StoreUnit(takes=[LaneTakes(queue.name, b"", [one.token for one in expired])])
     for one in expired:
         if descriptor.integer(one.md, "report") & mq.MQRO_EXPIRATION:
@@ -230,10 +230,11 @@ def _for_getter(
 
 
 def convert_data(got: Got, asked: bytes, buffer_length: int, ccsid: int, *, accept: bool) -> None:
-    """MQGMO_CONVERT: to the character set and encoding of the caller's MQMD; `ccsid` is the queue manager's.
+    """MQGMO_CONVERT: convert to the character set and encoding of the caller's MQMD; `ccsid` is the queue manager's.
 
-    What fits before conversion and not after it comes unconverted (2120), unless truncation is accepted. A message to
-    be cut short that is accepted so keeps its length before conversion in DataLength; one that is not stays as it is.
+    A message that fits the buffer only before conversion is returned unconverted (2120), unless truncation is accepted.
+    DataLength of a message that is truncated is its length before conversion. One that is too long and may not be
+    truncated is not converted.
     """
     too_long = got.length > buffer_length
     if not buffer_length or (too_long and not accept):
@@ -250,12 +251,12 @@ def convert_data(got: Got, asked: bytes, buffer_length: int, ccsid: int, *, acce
 
 
 def fit_buffer(got: Got, buffer_length: int, *, accept: bool) -> bool:
-    """Cut the data to the buffer; False when the message must stay where it is (2080)."""
+    """Cut the data to the buffer; False when the message must stay on the queue (2080)."""
     if len(got.data) <= buffer_length:
         return True
     got.data = got.data[:buffer_length]
     got.comp_code = 1
-    if not got.reason:  # a failed conversion says more than that the data, whose length is known, was cut
+    if not got.reason:  # a failed conversion is the more useful reason: that data was cut shows in DataLength
         got.reason = mq.MQRC_TRUNCATED_MSG_ACCEPTED if accept else mq.MQRC_TRUNCATED_MSG_FAILED
     return accept
 
@@ -263,24 +264,24 @@ def fit_buffer(got: Got, buffer_length: int, *, accept: bool) -> bool:
 # Browsing
 
 
-def _browsed(
-    connection: ConnectionState, handle: Handle, queue: LocalQueue, one: Candidate, options: GetOptions
+def _browse(
+    connection: ConnectionState, handle: Handle, queue: LocalQueue, candidate: Candidate, options: GetOptions
 ) -> None:
     value = options.options
     _unlock(connection, handle, queue)
-    handle.cursor = one.token
+    handle.cursor = candidate.token
     if value & mq.MQGMO_LOCK:
-        connection.core.lock_messages(queue, [one.token], handle)
+        connection.core.lock_messages(queue, [candidate.token], handle)
         handle.cursor_locked = True
     if value & mq.MQGMO_MARK_BROWSE_HANDLE:
-        handle.marks.add(one.token)
+        handle.marks.add(candidate.token)
     if value & mq.MQGMO_MARK_BROWSE_CO_OP:
         interval = connection.core.attribute("MARKINT")
         until = float("inf") if interval < 0 else connection.core.scheduler.monotonic() + interval / 1000
-        queue.marked[one.token] = until
+        queue.marked[candidate.token] = until
     if value & UNMARKS:
-        handle.marks.discard(one.token)
-        queue.marked.pop(one.token, None)
+        handle.marks.discard(candidate.token)
+        queue.marked.pop(candidate.token, None)
 
 
 def _unlock(connection: ConnectionState, handle: Handle, queue: LocalQueue) -> None:
@@ -323,8 +324,8 @@ def _take(
 
 
 def _as_delivered(parts: list[Candidate]) -> list[tuple[bytes, bytes]]:
-    """Descriptor and data of each part, for its COD: of segments that are got as one message there is one, about all
-    of it."""
+    """Descriptor and data of each part for its COD. Of segments got as one message the first reports all of the data,
+    and the others ask for no report."""
     first, *others = parts
     if not others:
         return [(first.md, first.data)]

@@ -25,7 +25,7 @@ _EXTRA_INTEGERS = frozenset({
 
 
 def inquire(connection: ConnectionState, handle: Handle, selectors: Sequence[int]) -> Inquired:
-    """The attributes in the order of the selectors; warning 2068 where one does not belong to the object."""
+    """MQINQ: attributes in the order of their selectors; warning 2068 for one that the type of object does not have."""
     handle.needs(mq.MQOO_INQUIRE, mq.MQRC_NOT_OPEN_FOR_INQUIRE, "MQOO_INQUIRE")
     definition = _current(connection, handle)
     integers: list[int] = []
@@ -48,11 +48,11 @@ def inquire(connection: ConnectionState, handle: Handle, selectors: Sequence[int
 
 
 def _unknown(selector: int) -> MQError:
-    return MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} is no attribute known here")
+    return MQError(mq.MQRC_SELECTOR_ERROR, f"selector {selector} is no attribute of any object")
 
 
 def _current(connection: ConnectionState, handle: Handle) -> Definition:
-    """The definition as it is now."""
+    """The current definition of an open object; 2041 when it has been deleted."""
     definition = handle.definition
     if handle.queue is not None and definition is None:
         definition = handle.queue.definition
@@ -65,18 +65,18 @@ def _current(connection: ConnectionState, handle: Handle) -> Definition:
 
 
 def integer_attribute(connection: ConnectionState, definition: Definition, selector: int) -> int | None:
-    """An integer; None when the object has no such attribute, 2067 when none has."""
+    """An integer attribute; None if this type of object does not have it, 2067 if no type has."""
     attribute = BY_SELECTOR[definition.kind].get(selector)
     if attribute is not None:
         return definition.number(attribute.keyword)
-    value = _running(connection, definition).get(selector)
+    value = _unset_integers(connection, definition).get(selector)
     if value is None and selector not in KNOWN and selector not in _EXTRA_INTEGERS:
         raise _unknown(selector)
     return value
 
 
-def _running(connection: ConnectionState, definition: Definition) -> dict[int, int]:
-    """Integers an object has without being given them."""
+def _unset_integers(connection: ConnectionState, definition: Definition) -> dict[int, int]:
+    """Integer attributes that no command sets."""
     core = connection.core
     if definition.kind == "QMGR":
         return {
@@ -100,13 +100,13 @@ def _running(connection: ConnectionState, definition: Definition) -> dict[int, i
 
 
 def character_attribute(connection: ConnectionState, definition: Definition, selector: int) -> bytes | None:
-    """A character attribute in its full length."""
+    """A character attribute in its full length; None and 2067 as for integers."""
     attribute = BY_SELECTOR[definition.kind].get(selector)
     if definition.kind == "NAMELIST" and selector == mq.MQCA_NAMES:
         return b"".join(name.encode().ljust(48) for name in definition.names())
     if attribute is not None:
         return definition.text(attribute.keyword).encode().ljust(attribute.length)[: attribute.length]
-    found = _names(connection, definition).get(selector)
+    found = _unset_names(connection, definition).get(selector)
     if found is not None:
         return found
     if selector in DATE or selector in TIME:
@@ -118,7 +118,7 @@ def character_attribute(connection: ConnectionState, definition: Definition, sel
     return None
 
 
-def _names(connection: ConnectionState, definition: Definition) -> dict[int, bytes]:
+def _unset_names(connection: ConnectionState, definition: Definition) -> dict[int, bytes]:
     core = connection.core
     name = definition.name.encode().ljust(48)
     if definition.kind == "QMGR":
@@ -143,7 +143,7 @@ def set_attributes(
     integers: Sequence[int],
     characters: Sequence[bytes],
 ) -> None:
-    """MQSET: what a program may change of a queue."""
+    """MQSET: change attributes of a queue."""
     handle.needs(mq.MQOO_SET, mq.MQRC_NOT_OPEN_FOR_SET, "MQOO_SET")
     definition = _current(connection, handle)
     given: dict[str, Value] = {}

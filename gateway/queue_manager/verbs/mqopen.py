@@ -1,5 +1,4 @@
-"""MQOPEN and MQCLOSE: names become handles, model queues become dynamic ones, temporary ones go when they are
-closed."""
+"""MQOPEN and MQCLOSE: handles of objects, dynamic queues made from models and deleted on closing."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _KINDS = {mq.MQOT_NAMELIST: "NAMELIST", mq.MQOT_PROCESS: "PROCESS"}
 
 
 def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
-    """A handle of the object; the descriptor is filled in."""
+    """MQOPEN: a handle of the object. The descriptor is filled in."""
     check_options(options)
     if wanted.records:
         return _distribution_list(connection, wanted, options)
@@ -50,7 +49,7 @@ def open_object(connection: ConnectionState, wanted: ObjectDescriptor, options: 
 
 
 def check_options(options: int) -> None:
-    """2046 for options that clash, are unknown, or say nothing."""
+    """2046 for options that clash, are unknown, or ask for nothing."""
     inputs = options & INPUT
     verbs = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_OUTPUT | mq.MQOO_INQUIRE | mq.MQOO_SET)
     clash = (
@@ -103,7 +102,7 @@ def _topic(connection: ConnectionState, wanted: ObjectDescriptor, options: int) 
 
 
 def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
-    """A handle of a queue, made first when the object is a model; the caller has seen to options and authority."""
+    """A handle of a queue, or of a dynamic queue made from a model. The caller has checked options and authority."""
     core = connection.core
     gets = options & (INPUT | mq.MQOO_BROWSE | mq.MQOO_SET | mq.MQOO_INQUIRE)
     if gets and wanted.queue_manager not in {"", core.name}:
@@ -120,7 +119,7 @@ def open_queue(connection: ConnectionState, wanted: ObjectDescriptor, options: i
 
 
 def _attributes_only(connection: ConnectionState, wanted: ObjectDescriptor, options: int) -> Handle:
-    """For MQINQ and MQSET the object itself matters, not where its messages go."""
+    """A handle for MQINQ and MQSET alone, which are about the object named and not the queue it resolves to."""
     definition = connection.core.catalogue.get("QUEUE", wanted.name)
     if definition is None:
         raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"no queue {wanted.name!r}")
@@ -146,7 +145,7 @@ def _opened(
         wanted.resolved_string, wanted.resolved_type = handle.topic, mq.MQOT_TOPIC
         return handle
     if queue is None:
-        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{wanted.name!r} cannot be opened so")
+        raise MQError(mq.MQRC_OPTION_NOT_VALID_FOR_TYPE, f"{wanted.name!r} cannot be opened with these options")
     if gets:
         handle.queue = queue
         take_input(queue, options)
@@ -164,7 +163,7 @@ def _opened(
 
 
 def take_input(queue: LocalQueue, options: int) -> None:
-    """Count the handle; 2042 when the queue is open otherwise than this allows."""
+    """Count a handle that gets or browses; 2042 when another handle, or this one, is exclusive."""
     inputs = options & INPUT
     if inputs:
         exclusive = inputs == mq.MQOO_INPUT_EXCLUSIVE or (
@@ -198,7 +197,7 @@ def close_object(connection: ConnectionState, handle: Handle, options: int = mq.
 
 
 def _close_queue(connection: ConnectionState, handle: Handle, options: int) -> None:
-    """Give the counts back; delete a dynamic queue where that is asked for or due."""
+    """Release the handle's counts; delete a dynamic queue if that is asked for or due."""
     if options not in _CLOSE_OPTIONS:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are unknown or clash")
     queue = handle.queue
@@ -227,7 +226,7 @@ def _may_delete(connection: ConnectionState, queue: LocalQueue | None, own: int,
 
 
 def _release_input(connection: ConnectionState, handle: Handle, queue: LocalQueue) -> None:
-    """The handle no longer gets from the queue."""
+    """Uncount a handle that gets or browses, and release its lock on the message under the cursor."""
     if handle.options & INPUT:
         queue.inputs -= 1
         queue.exclusive = queue.exclusive and bool(queue.inputs)

@@ -1,6 +1,6 @@
-"""MQPUT and MQPUT1: the descriptor is checked and filled in, context and identifiers given, the message placed.
+"""MQPUT and MQPUT1: check and complete the descriptor, set context and identifiers, place the message.
 
-Section 7 of the MQI reference, MQPUT. Raises the reason code; a warning comes back in the result.
+Section 7 of the MQI reference, MQPUT. An error is raised, a warning is in the result.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HANDLE_CONTEXTS = (
 
 
 def check_options(options: PutOptions) -> None:
-    """2046 for options that clash or are not known."""
+    """2046 for options that clash or are unknown."""
     value = options.options
     contexts = sum(1 for context in CONTEXTS if value & context)
     both = mq.MQPMO_SYNCPOINT | mq.MQPMO_NO_SYNCPOINT
@@ -227,7 +227,7 @@ def completed(
 
 
 def _checked(message: Descriptor) -> tuple[int, int]:
-    """The fields an application can get wrong; (1, 2049) when the priority is above the maximum."""
+    """Check the fields that a program sets; (1, 2049) when the priority is above the maximum."""
     if (
         not (0 < message.type <= mq.MQMT_DATAGRAM and message.type in {1, 2, 4, 8})
         and not 65_536 <= message.type <= MQFB_MAX
@@ -250,7 +250,7 @@ def _checked(message: Descriptor) -> tuple[int, int]:
 
 
 def _complete(core: Core, target: Target, message: Descriptor, options: PutOptions, given: bytes) -> None:
-    """Defaults of the first definition, identifiers, reply address, character set."""
+    """Fill in the defaults of the first definition, identifiers, reply address and character set."""
     first = target.chain[0].attributes if target.chain else {}
     if message.priority == mq.MQPRI_PRIORITY_AS_Q_DEF:
         message.priority = max(0, int(first.get("DEFPRTY", 0)))
@@ -280,18 +280,18 @@ def _complete(core: Core, target: Target, message: Descriptor, options: PutOptio
 
 
 def with_message_properties(core: Core, md: bytes, data: bytes, given: Sequence[Property]) -> tuple[bytes, bytes]:
-    """Properties from a message handle become folders of an MQRFH2 in front of the data; descriptor fields go there."""
+    """The message with the properties of a message handle: as an MQRFH2, or in the descriptor those named Root.MQMD."""
     if not given:
         return md, data
     limit = core.attribute("MAXPROPL")
     folders = []
-    for each in given:
-        if each.name.startswith("Root.MQMD."):
-            md = properties.with_descriptor_property(md, each.name, each.value)
+    for held in given:
+        if held.name.startswith("Root.MQMD."):
+            md = properties.with_descriptor_property(md, held.name, held.value)
             continue
-        dt = properties.DT_OF_MQTYPE.get(each.type, "string")
-        name = property_names.resolve(each.name)
-        folders.append(properties.Property(name, each.value, dt, each.support, each.context, each.copy))
+        dt = properties.DT_OF_MQTYPE.get(held.type, "string")
+        name = property_names.resolve(held.name)
+        folders.append(properties.Property(name, held.value, dt, held.support, held.context, held.copy))
     maximum = properties.MAX_PROPERTIES_LENGTH if limit < 0 else limit
     try:
         return properties.with_properties(md, data, folders, maximum=maximum)

@@ -1,4 +1,4 @@
-"""MQSUB, MQSUBRQ and the end of subscriptions: durable or not, managed or to a queue of the program's own."""
+"""MQSUB, MQSUBRQ, and MQCLOSE of subscriptions: durable or not, managed or to a queue that the program has opened."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_options(wanted: SubscriptionDescriptor) -> None:
 def subscribe(
     connection: ConnectionState, wanted: SubscriptionDescriptor, queue_handle: Handle | None
 ) -> tuple[Handle | None, Handle]:
-    """The handle of the managed queue (None: the program's own) and that of the subscription."""
+    """MQSUB: the handle of the managed queue (None: the program gave its own) and that of the subscription."""
     check_options(wanted)
     known = connection.core.catalogue.get("SUB", wanted.name) if wanted.name else None
     if known is None:
@@ -66,7 +66,7 @@ def _create(
         compile_selector(wanted.selection)
     managed: Handle | None = None
     if wanted.options & mq.MQSO_MANAGED:
-        managed = _managed_queue(connection, topic, durable=durable)
+        managed = _make_managed_queue(connection, topic, durable=durable)
         queue_name = managed.queue.name if managed.queue is not None else ""
     else:
         queue_name = _own_queue(queue_handle)
@@ -88,13 +88,13 @@ def _own_queue(handle: Handle | None) -> str:
     return handle.target.queue.name
 
 
-def _managed_queue(connection: ConnectionState, topic: str, *, durable: bool) -> Handle:
+def _make_managed_queue(connection: ConnectionState, topic: str, *, durable: bool) -> Handle:
     definition = connection.topics.make_managed_queue(topic, durable=durable)
     return _open_managed(connection, definition.name)
 
 
 def _open_managed(connection: ConnectionState, name: str) -> Handle:
-    """The right to subscribe is enough: nobody needs a record for a queue the queue manager has made for him."""
+    """Open a managed queue. No authority is checked: the right to subscribe includes it."""
     options = mq.MQOO_INPUT_AS_Q_DEF | mq.MQOO_BROWSE | mq.MQOO_INQUIRE
     return open_queue(connection, ObjectDescriptor(name), options)
 
@@ -143,7 +143,7 @@ def _resume(
 
 
 def _fill_in(wanted: SubscriptionDescriptor, known: Definition, topic: str) -> None:
-    """MQSO_RESUME gives back what the subscription is."""
+    """MQSO_RESUME returns the subscription's own attributes in the descriptor."""
     flags = (
         (known.number("DURABLE") == 1, mq.MQSO_DURABLE),
         (known.number("DESTCLAS") == mq.MQDC_MANAGED, mq.MQSO_MANAGED),
@@ -160,7 +160,7 @@ def _fill_in(wanted: SubscriptionDescriptor, known: Definition, topic: str) -> N
 
 
 def _altered(connection: ConnectionState, wanted: SubscriptionDescriptor, known: Definition) -> Definition:
-    """MQSO_ALTER: user data, selector-free attributes and the rest that may change."""
+    """MQSO_ALTER: change the attributes that may change."""
     if not wanted.options & mq.MQSO_ALTER:
         return known
     core = connection.core
@@ -176,7 +176,7 @@ def _altered(connection: ConnectionState, wanted: SubscriptionDescriptor, known:
 
 
 def _first_publications(connection: ConnectionState, wanted: SubscriptionDescriptor, name: str) -> None:
-    """A new subscription gets what is retained, unless it wants new publications only or asks when it wants them."""
+    """Send a new subscription what is retained, unless its options say otherwise."""
     if wanted.options & (mq.MQSO_NEW_PUBLICATIONS_ONLY | mq.MQSO_PUBLICATIONS_ON_REQUEST):
         return
     _send_retained(connection, name)
@@ -212,7 +212,7 @@ def _found(connection: ConnectionState, name: str) -> Subscription:
 
 
 def close_subscription(connection: ConnectionState, handle: Handle, options: int) -> None:
-    """A subscription that is not durable ends; a durable one stays unless MQCO_REMOVE_SUB."""
+    """MQCLOSE: delete the subscription if it is not durable or MQCO_REMOVE_SUB is given."""
     if options not in {mq.MQCO_NONE, mq.MQCO_KEEP_SUB, mq.MQCO_REMOVE_SUB}:
         raise MQError(mq.MQRC_OPTIONS_ERROR, f"MQCLOSE options {options} are not for subscriptions")
     definition = connection.core.catalogue.get("SUB", handle.subscription)
@@ -225,7 +225,7 @@ def close_subscription(connection: ConnectionState, handle: Handle, options: int
 
 
 def remove(connection: ConnectionState, definition: Definition) -> None:
-    """The subscription and its managed queue; a managed queue still open goes when its handle is closed."""
+    """Delete a subscription with its managed queue, which goes when its last handle is closed."""
     core = connection.core
     if definition.number("DURABLE") == 1:
         core.save((), (definition,))

@@ -1,5 +1,5 @@
-"""Which message a get means: identifiers, groups, selectors, marks, the browse cursor. Reads the store, changes
-nothing."""
+"""The message that an MQGET selects: by identifiers, groups, selectors, marks and the browse cursor. Only reads the
+store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_TOKEN = bytes(16)
 
 @dataclass(slots=True)
 class Candidate:
-    """A message of the queue with its descriptor completed."""
+    """A message of the queue with its descriptor complete."""
 
     token: int
     md: bytes
@@ -36,7 +36,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Wanted:
-    """What the descriptor and the options select."""
+    """The values that a message must have, from the descriptor and MatchOptions."""
 
     msg_id: bytes | None = None
     correl_id: bytes | None = None
@@ -52,7 +52,7 @@ class Wanted:
 
 
 def wanted(md: bytes, options: GetOptions) -> Wanted:
-    """MsgId and CorrelId of NULs select nothing; the other fields select only when asked for."""
+    """What an MQGET selects by. Identifiers of NULs do not select."""
     match = options.match
     if match & ~0x3F:
         raise MQError(mq.MQRC_MATCH_OPTIONS_ERROR, f"MatchOptions 0x{match:X} holds unknown options")
@@ -69,12 +69,12 @@ def wanted(md: bytes, options: GetOptions) -> Wanted:
 
 
 def message_token(token: int) -> bytes:
-    """A store token as MQGMO.MsgToken."""
+    """MQGMO.MsgToken of a store's token."""
     return b"MQGT" + bytes(4) + token.to_bytes(8, "big")
 
 
 def token_of(message_token_bytes: bytes) -> int:
-    """And back; 2331 for what is none of ours."""
+    """The store's token of MQGMO.MsgToken; 2331 for one that no queue manager of this kind has made."""
     if not message_token_bytes.startswith(b"MQGT"):
         raise MQError(mq.MQRC_MSG_TOKEN_ERROR, "MsgToken is not one this queue manager gave")
     return int.from_bytes(message_token_bytes[8:16], "big")
@@ -82,7 +82,7 @@ def token_of(message_token_bytes: bytes) -> int:
 
 @dataclass(slots=True)
 class Search:
-    """Finds messages on one queue for one handle. `expired` gathers what must be discarded afterwards."""
+    """Finds messages on one queue for one handle. The caller discards the expired ones it came across."""
 
     core: Core
     queue: LocalQueue
@@ -90,14 +90,14 @@ class Search:
     expired: list[Candidate] = field(default_factory=list)
 
     def at(self, token: int) -> Candidate | None:
-        """This message, if it is there and may be seen."""
+        """The message of this token, if it is on the queue and not locked by another owner."""
         if self.queue.locked.get(token, self.handle) is not self.handle:
             return None
         message = self.core.store.read(self.queue.name, b"", token)
-        return None if message is None else self._alive(message)
+        return None if message is None else self._unexpired(message)
 
     def first(self, criteria: Wanted, options: GetOptions, after: int | None = None) -> Candidate | None:
-        """The first message in the order of delivery that fits."""
+        """The first message in the order of delivery that is selected."""
         if criteria.token is not None:
             return self.at(criteria.token)
         state = self.handle.getting
@@ -106,7 +106,7 @@ class Search:
         return next((one for one in self._candidates(criteria, after) if self._fits(one, criteria, options)), None)
 
     def group(self, group_id: bytes) -> list[Candidate]:
-        """Everything of a group that is there, in logical order."""
+        """The messages of a group that are on the queue, in logical order."""
         found = (self.at(token) for token in self.core.store.find(self.queue.name, b"", None, None, group_id))
         return sorted((one for one in found if one is not None), key=lambda one: physical_key(one.md))
 
@@ -124,22 +124,22 @@ class Search:
         ids = criteria.msg_id, criteria.correl_id, criteria.group_id
         for token in self.core.store.find(self.queue.name, b"", *ids):
             if after is None or token > after:
-                found = self.at(token)
-                if found is not None:
-                    yield found
+                candidate = self.at(token)
+                if candidate is not None:
+                    yield candidate
 
     def _scan(self, after: int | None) -> Iterator[Candidate]:
         limit = 1
         while messages := self.core.store.fetch(self.queue.name, b"", limit, after):
             after = messages[-1].token
             for message in messages:
-                alive = self._alive(message)
-                if alive is not None:
-                    yield alive
+                candidate = self._unexpired(message)
+                if candidate is not None:
+                    yield candidate
             limit = CHUNK
 
-    def _alive(self, message: Message) -> Candidate | None:
-        found = Candidate(
+    def _unexpired(self, message: Message) -> Candidate | None:
+        candidate = Candidate(
             message.token,
             complete(message, self.core.name),
             message.head[MQMD_LENGTH:] + message.body,
@@ -147,9 +147,9 @@ class Search:
             message.expiry,
         )
         if 0 < message.expiry <= int(self.core.now() * 1_000_000):
-            self.expired.append(found)
+            self.expired.append(candidate)
             return None
-        return found
+        return candidate
 
     def _fits(self, one: Candidate, criteria: Wanted, options: GetOptions) -> bool:
         md = one.md
@@ -170,7 +170,7 @@ class Search:
         return token in self.handle.marks or (until is not None and until > self.core.scheduler.monotonic())
 
     def _in_order(self, one: Candidate, options: GetOptions) -> bool:
-        """Logical order and completeness."""
+        """Whether the options for groups and segments accept the message."""
         value = options.options
         flags = descriptor.integer(one.md, "flags")
         if value & mq.MQGMO_LOGICAL_ORDER and not _is_next(self.handle.getting, one.md, flags):
