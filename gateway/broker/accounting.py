@@ -89,7 +89,7 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
             qos = int(destination.address.persistent)
             _count_plain(counters, queue_manager, destination.policies[0][1].rule, qos, puts)
             continue
-        dead_letters = [row for row, mark in destination.marks.items() if mark.cause is not None]
+        dead_letters = destination.dead_letters
         if dead_letters:
             received(counters, batch, ((destination, row) for row in dead_letters))
             _count_dead_letters(counters, destination, dead_letters)

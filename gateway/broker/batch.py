@@ -150,6 +150,11 @@ class Destination:
         self._marks[row] = mark if known is None else known.updated(mark)
 
     @property
+    def dead_letters(self) -> list[int]:
+        """The rows that are dead letters; found without a mark for each row that releases a staged message."""
+        return [row for row, mark in self._marks.items() if mark.cause is not None]
+
+    @property
     def releases(self) -> int:
         """How many staged messages are released here."""
         count = sum(len(ids) for _, _, ids, _ in self.released_rows)
