@@ -1,4 +1,4 @@
-"""Named points at which a test ends the process, as a power cut or the kernel would: without any clean-up.
+"""Named points at which a test kills the process, as a power cut would: without any clean-up.
 
 `MQGATE_FAILPOINT=name` or `name:3` (the third time it is passed). `MQGATE_FAILPOINT_FILE` names a file that is created
 first, so that a point fires once over all processes of a run (Spark's planner, its workers and the driver).
@@ -39,7 +39,7 @@ _left = int(_count or "1")
 
 
 def failpoint(name: str) -> None:
-    """End this process here when the test asked for it."""
+    """Kill this process here if the test has named this point."""
     if name == _wanted:
         _fire()
 
@@ -53,7 +53,7 @@ def _fire() -> None:
 
 
 def _claim() -> bool:
-    """True for the first process that comes here."""
+    """True in the first process that passes."""
     marker = os.environ.get("MQGATE_FAILPOINT_FILE")
     if not marker:
         return True
@@ -65,7 +65,7 @@ def _claim() -> bool:
 
 
 def _kill() -> None:
-    """The whole group when the test made one (Spark is several processes), otherwise this process."""
+    """Kill the process group if the test made one (Spark is several processes), otherwise this process."""
     group = os.environ.get("MQGATE_FAILPOINT_GROUP_FILE")
     if group and Path(group).exists():
         os.killpg(int(Path(group).read_text()), signal.SIGKILL)

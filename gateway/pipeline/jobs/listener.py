@@ -1,8 +1,8 @@
-"""What Spark tells of a running query, taken over into a job's progress: rates, trigger time, backlog, its end.
+"""Spark's reports on a running query, copied into the job's progress: rates, trigger time, backlog.
 
-Called by Spark from a thread of its own. Imports pyspark: only a running job does so. Progress comes over as one text:
-pyspark's own way asks the JVM for each of its values by itself, which took a third of the JVM's time in a job with
-short triggers.
+Spark calls the listener from a thread of its own. The module imports pyspark, so only a running job imports it.
+Progress is transferred as one JSON text: pyspark's own classes ask the JVM for each value separately, which took a
+third of the JVM's time in a job with short triggers.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from gateway.pipeline.jobs.progress import JobProgress
 
 
 class _Calls(JStreamingQueryListener):
-    """What the JVM calls."""
+    """The object that the JVM calls."""
 
     def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802
-        """With the JSON that Spark also writes to its logs."""
+        """Parse the JSON that Spark also writes to its logs."""
         told = StreamingQueryProgress.fromJson(json.loads(jevent.progress().json()))
         self.pylistener.onQueryProgress(QueryProgressEvent(told))
 
 
 class ProgressListener(StreamingQueryListener):
-    """Of the query with this name; a session may have others."""
+    """Listens to the query with this name; a session may have others."""
 
-    def __init__(self, name: str, progress: JobProgress, tell: Callable[[], None]) -> None:
+    def __init__(self, name: str, progress: JobProgress, report: Callable[[], None]) -> None:
         self._name = name
         self._progress = progress
-        self._tell = tell
+        self._report = report
         self._mine: set[str] = set()
         self._proxy: Any = None
 
     @property
     def _jlistener(self) -> Any:
-        """Asked for by Spark when the listener is added and when it is removed."""
+        """Read by Spark when the listener is added and when it is removed."""
         if self._proxy is None:
             from pyspark import SparkContext
 
@@ -51,14 +51,14 @@ class ProgressListener(StreamingQueryListener):
         return self._proxy
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Its names are told once. It runs, though nothing may have come yet."""
+        """Remember the run's identifier, which later events have. The query runs, perhaps without messages yet."""
         if event.name == self._name:
             self._mine.add(str(event.runId))
             self._progress.state = "running"
-            self._tell()
+            self._report()
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """After each trigger that had data, and now and then without."""
+        """Called after each trigger that had data, and now and then after others."""
         told = event.progress
         if str(told.runId) not in self._mine:
             return
@@ -69,44 +69,44 @@ class ProgressListener(StreamingQueryListener):
         progress.input_rate = rate(told.inputRowsPerSecond) * each
         progress.processed_rate = rate(told.processedRowsPerSecond) * each
         progress.backlog = backlog_of(told.sources)
-        self._tell()
+        self._report()
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing has come for a while."""
+        """Called when there was no data for a while."""
         if str(event.runId) in self._mine:
             self._progress.input_rate = 0.0
             self._progress.backlog = 0
-            self._tell()
+            self._report()
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Whether it goes on is for the job to say."""
+        """Stop listening to this run. The job decides whether to start the query again."""
         self._mine.discard(str(event.runId))
 
 
 def rate(value: Any) -> float:
-    """Rows a second; Spark says nothing, NaN or infinite where no time has passed."""
+    """Rows a second; 0 for the missing, NaN or infinite values that Spark gives when no time has passed."""
     number = float(value or 0.0)
     return number if 0.0 <= number < 1e12 else 0.0
 
 
 def messages_of(sources: Any) -> int:
-    """Messages of the batch: Spark itself counts the rows it is handed, which are one for each file of messages."""
-    found = 0
+    """Messages of the batch. Spark itself counts the rows it is handed, one for each file of messages."""
+    total = 0
     for source in sources:
         start, end = _offset(source.startOffset), _offset(source.endOffset)
         if end is not None:
-            found += end["messages"] - (start["messages"] if start is not None else 0)
-    return found
+            total += end["messages"] - (start["messages"] if start is not None else 0)
+    return total
 
 
 def backlog_of(sources: Any) -> int | None:
-    """Messages behind the last batch; None when the source has not said."""
-    found = None
+    """Messages after the last batch; None when the source has not reported them."""
+    total = None
     for source in sources:
         latest, end = _offset(source.latestOffset), _offset(source.endOffset)
         if latest is not None and end is not None:
-            found = (found or 0) + max(0, latest["messages"] - end["messages"])
-    return found
+            total = (total or 0) + max(0, latest["messages"] - end["messages"])
+    return total
 
 
 def _offset(text: Any) -> dict[str, int] | None:

@@ -1,6 +1,5 @@
-"""One micro-batch through bronze, silver and gold, landed together. Each stage reads the files of the stage before.
-
-So the queue is read once, a decoder runs once, and all tables of a batch appear under one record of the manifest.
+"""Takes one micro-batch through bronze, silver and gold and lands them together. Each stage reads the files of the one
+before, so the queue is read once, a decoder runs once, and all tables of a batch appear with one manifest record.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ BRONZE_STATE = f"{STATE}/_bronze"
 
 
 class MicroBatchWriter:
-    """See the module."""
+    """Writes the micro-batches of a job."""
 
     def __init__(self, spark: Any, job: Job, landing: Landing) -> None:
         self.spark = spark
@@ -53,7 +52,7 @@ class MicroBatchWriter:
     # ---- stages
 
     def _bronze(self, batch: MicroBatch, messages: Any) -> Any:
-        """`messages` tells of the files that the tasks write when it is asked for: their rows stay out of Spark."""
+        """Stage bronze. Collecting `messages` runs the tasks, which write the files; the rows stay out of Spark."""
         table = self.job.bronze.table if self.job.bronze else BRONZE_STATE
         started = time.time()
         target = batch.stage(table)
@@ -65,11 +64,11 @@ class MicroBatchWriter:
                 take_files(files, target)
         batch.figures[f"seconds.{table}"] = time.time() - started
         if not (self.job.silver or self.job.gold):
-            return None  # nobody reads it, and a look at its files costs as much as a small batch
+            return None  # no stage reads it, and opening its files costs as much as a small batch
         return self.spark.read.schema(self._message_schema).parquet(str(batch.current(table)))
 
     def _take_missing(self, batch: MicroBatch, files: list[Path], target: Path) -> None:
-        """A part of what was read has landed before: the other rows."""
+        """Stage the rows that have not landed, when a part of the batch has."""
         target.mkdir(parents=True)
         if files and batch.pieces:
             rows = self.spark.read.schema(self._message_schema).parquet(*map(str, files))
@@ -79,7 +78,7 @@ class MicroBatchWriter:
         self._stage(batch, silver.table, silver_rows(bronze, silver), by=["status"])
 
     def _good(self, batch: MicroBatch, silver: Silver) -> Any:
-        """The rows of this batch that passed, or nothing with the same columns."""
+        """The rows of this batch that passed all checks; an empty frame with the same columns when none did."""
         schema = self._silver_schema(silver)
         folder = batch.current(silver.table) / f"status={OK}"
         if not folder.exists():
@@ -87,7 +86,7 @@ class MicroBatchWriter:
         return self.spark.read.schema(schema).parquet(str(folder))
 
     def _silver_schema(self, silver: Silver) -> Any:
-        """Found out once: asking Spark to analyse the same text for every table would cost more than the work."""
+        """The schema of a silver table, derived once: Spark takes longer to analyse the text than to do the work."""
         if silver.table not in self._schemas:
             empty = self.spark.createDataFrame([], spark_schema(COLUMNS))
             self._schemas[silver.table] = silver_rows(empty, silver).drop("status").schema
@@ -153,7 +152,7 @@ class MicroBatchWriter:
         batch.figures[f"seconds.{table}"] = time.time() - started
 
     def _counted(self, batch: MicroBatch) -> dict[str, float]:
-        """Rows by table, and quarantined ones, from the files' own ends."""
+        """Rows and quarantined rows by table, from the files' footers."""
         figures: dict[str, float] = {}
         for silver in self.job.silver:
             folder = batch.current(silver.table)
@@ -170,7 +169,7 @@ def includes_raw(job: Job) -> bool:
 
 
 def take_files(files: list[Path], target: Path) -> None:
-    """Files of tasks, and no others, become the folder of a table's part."""
+    """Move the files that tasks have reported, and no others, to the folder of a table's part."""
     target.mkdir(parents=True)  # a table without rows for this batch has a folder all the same
     for number, file in enumerate(files):
         try:
@@ -191,7 +190,7 @@ def _rows_below(folder: Path) -> int:
 
 
 def waits(bronze: Path, now: float) -> dict[str, float]:
-    """How long the rows of a batch have taken from their put to the table: median and 99th percentile, in seconds."""
+    """The time from put to table of the rows of a batch: median and 99th percentile, in seconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -205,7 +204,7 @@ def waits(bronze: Path, now: float) -> dict[str, float]:
 
 
 def rows_in(file: Path) -> int:
-    """Rows of a Parquet file, from its end."""
+    """The number of rows of a Parquet file, from its footer."""
     import pyarrow.parquet as pq
 
     return int(pq.read_metadata(file).num_rows)

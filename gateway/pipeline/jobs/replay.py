@@ -1,4 +1,4 @@
-"""Rows that failed back to a queue, through the data source's own writer: quarantine, or dead letters in bronze."""
+"""Puts quarantined rows, or dead letters in bronze, back on a queue with the data source's own writer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.pipeline.land.manifest import Manifest
 
 
 def replay_rows(job: Job, table: str, queue: str, where: str = "", txn: str = "") -> int:
-    """Put them; how many."""
+    """Put the rows of a table that meet a condition; how many were put."""
     spark = make_session(f"{job.name}-replay", job.spark)
     try:
         rows = selected(spark, job, table)

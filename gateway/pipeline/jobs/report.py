@@ -38,7 +38,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 
 
 def make_report(job: Job) -> str:
-    """The page."""
+    """The report of a job as HTML."""
     warehouse = Path(job.warehouse)
     manifest = Manifest(warehouse)
     records = manifest.records()
@@ -112,7 +112,7 @@ def _quarantined(records: list[ManifestRecord]) -> list[tuple[float, float]]:
 
 
 def _gold_plot(warehouse: Path, manifest: Manifest, gold: Gold) -> list[tuple[str, str]]:
-    """One plot for each kind of gold table that says something at a glance."""
+    """The plot of a gold table; none for kinds that a plot does not help with."""
     table = read_table(warehouse, manifest, gold.table)
     if gold.kind == "latency":
         series = {name: _over_time(table, f"{name}_ms") for name in ("p50", "p95", "p99")}
@@ -179,13 +179,13 @@ Series = Sequence[tuple[float, float]]
 
 
 def line_plot(title: str, series: Mapping[str, Series], unit: str = "", x_unit: str = "s") -> str:
-    """Lines over time; x in seconds from the start."""
+    """A plot of lines over time; x is in seconds from the start."""
     points = [point for each in series.values() for point in each]
     if not points:
         return empty_plot(title)
     right = max(x for x, _ in points) or 1.0
     top = nice(max(y for _, y in points))
-    parts = [_frame(title, top, unit), *_x_axis(right, x_unit)]
+    parts = [_frame(top, unit), *_x_axis(right, x_unit)]
     for number, (name, values) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{_x(x, right):.1f},{_y(y, top):.1f}" for x, y in values)
@@ -199,7 +199,7 @@ def line_plot(title: str, series: Mapping[str, Series], unit: str = "", x_unit: 
 
 
 def bar_plot(title: str, values: Sequence[tuple[str, float]], unit: str = "") -> str:
-    """Horizontal bars, as many as there are values."""
+    """A plot of horizontal bars, one for each value."""
     if not values:
         return empty_plot(title)
     most = max(value for _, value in values) or 1.0
@@ -224,7 +224,7 @@ def empty_plot(title: str) -> str:
 
 
 def short(value: float) -> str:
-    """A number as people write it: never with an exponent."""
+    """A number with separators or a unit, never with an exponent."""
     for size, name in ((1e9, "G"), (1e6, "M")):
         if abs(value) >= size:
             return f"{value / size:,.4g} {name}"
@@ -232,7 +232,7 @@ def short(value: float) -> str:
 
 
 def nice(most: float) -> float:
-    """The next 1, 2, 2.5 or 5 times a power of ten."""
+    """The end of an axis: the next 1, 2, 2.5 or 5 times a power of ten."""
     if most < 1e-12:
         return 1.0
     power = 10.0 ** math.floor(math.log10(most))
@@ -247,8 +247,7 @@ def _y(y: float, top: float) -> float:
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / top
 
 
-def _frame(title: str, top: float, unit: str) -> str:
-    del title
+def _frame(top: float, unit: str) -> str:
     lines = []
     for part in range(5):
         value = top * part / 4

@@ -1,7 +1,7 @@
-"""Runs a job: one streaming query, started again after failures, reported as it goes.
+"""Runs a job: one streaming query, started again after failures, with its progress reported.
 
 The ranges of a batch come from Spark's own offset log in the checkpoint, so they are what Spark will plan again after a
-crash; nothing about a batch is taken from the clock or from its number.
+crash. Nothing about a batch depends on the clock or on its number.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from gateway.pipeline.land.landing import TASKS, Landing
 from gateway.pipeline.land.ranges import Ranges
 
 FATAL = ("LeaseLost", "DataLost", "WrongOption", "ConfigurationError")
-"""Errors that starting again does not mend."""
+"""Errors that starting again does not repair, as Spark's report names them."""
 PROGRESS_FOR = 60.0
 TRIES_ONCE = 3
-"""With --once somebody waits for the end: after so many failures in a row it is told."""
+"""With --once the command gives up after this many failures in a row."""
 NAMED_ERROR = re.compile(r"[\w.]+(?:Error|Exception|Exit|Missing|Interrupt)\b.*:")
 HELD_FOR = 90.0
-"""Seconds: half as long again as a lease runs without being renewed."""
+"""Seconds to wait for another driver's lease: half as long again as a lease runs without being renewed."""
 
 
 class JobRun:
@@ -49,16 +49,16 @@ class JobRun:
         self.progress = JobProgress(job.name)
         self.checkpoint = Path(job.checkpoint_folder)
         self._held_since: float | None = None
-        self._telling = threading.Lock()
+        self._reporting = threading.Lock()
         self._listener: Any = None
 
     @property
     def stream(self) -> str:
-        """The name under which the manifest remembers ranges."""
+        """The name under which the manifest records ranges."""
         return f"{self.job.name}:{self.job.source.queue}"
 
     def start(self, *, once: bool) -> Any:
-        """The running query."""
+        """Start the query and return it."""
         self._listen()
         self.landing.restart()
         reader = self.spark.readStream.format("mqqueue").options(**self.source_options())
@@ -68,15 +68,15 @@ class JobRun:
         return writer.trigger(**trigger).start()
 
     def _listen(self) -> None:
-        """Spark's own figures of the query, from now on."""
+        """Receive Spark's figures of the query from now on."""
         from gateway.pipeline.jobs.listener import ProgressListener
 
         if self._listener is None:
-            self._listener = ProgressListener(self.job.name, self.progress, self._tell)
+            self._listener = ProgressListener(self.job.name, self.progress, self._report)
             self.spark.streams.addListener(self._listener)
 
     def close(self) -> None:
-        """Nothing is listened to any more."""
+        """Remove the listener."""
         if self._listener is not None:
             self.spark.streams.removeListener(self._listener)
             self._listener = None
@@ -106,14 +106,14 @@ class JobRun:
         if record is not None:
             self.progress.add(record)
         self.progress.state = "running"
-        self._tell()
+        self._report()
 
     def query_id(self) -> str:
         """Spark's name of the checkpoint."""
         return str((read_json(self.checkpoint / "metadata") or {}).get("id", ""))
 
     def pieces(self, number: int) -> Ranges:
-        """The range of a batch, from the offset log."""
+        """The range of a batch, from Spark's offset log."""
         end = self._offset(number)
         start = self._offset(number - 1) if number else None
         if end is None:
@@ -129,8 +129,8 @@ class JobRun:
         offset: dict[str, int] = json.loads(lines[-1])
         return offset
 
-    def _tell(self) -> None:
-        with self._telling:  # Spark's listener has a thread of its own
+    def _report(self) -> None:
+        with self._reporting:  # Spark's listener has a thread of its own
             shown = {name: getattr(self.progress, name) for name in JobProgress.__slots__}
             write_json(self.warehouse / STATUS / f"{self.job.name}.json", shown, durable=False)
             self.watch(self.progress)
@@ -138,7 +138,7 @@ class JobRun:
     # ---- from start to end
 
     def run(self, *, once: bool, wait: Callable[[float], None] = time.sleep) -> JobProgress:
-        """Until the queue is empty (`once`) or for ever. Failures are told and tried again with growing pauses."""
+        """Run until the queue is empty (`once`) or for ever. After failures it starts again, with growing pauses."""
         try:
             return self._run(once=once, wait=wait)
         finally:
@@ -152,21 +152,25 @@ class JobRun:
                 query = self.start(once=once)
                 query.awaitTermination()
                 self.progress.state = "done" if once else "stopped"
-                self._tell()
+                self._report()
                 return self.progress
             except Exception as error:
                 failures = 1 if time.time() - began > PROGRESS_FOR else failures + 1
                 self._failed(error)
-                if is_fatal(error) or self._gives_up(error, failures) or (once and self._in_vain(error, failures)):
+                if (
+                    is_fatal(error)
+                    or self._gives_up(error, failures)
+                    or (once and self._gives_up_once(error, failures))
+                ):
                     raise
                 wait(min(self.job.restart.longest, self.job.restart.first * 2 ** (failures - 1)))
 
     def _gives_up(self, error: Exception, failures: int) -> bool:
-        """After as many failures as the job allows. To wait for another driver's lease is none."""
+        """Whether there were more failures than the job allows. Waiting for another driver's lease is none."""
         return "LeaseHeld" not in str(error) and 0 < self.job.restart.times < failures
 
-    def _in_vain(self, error: Exception, failures: int) -> bool:
-        """Failing again and again, or another driver's lease is in the way for longer than a dead one's would be."""
+    def _gives_up_once(self, error: Exception, failures: int) -> bool:
+        """Whether `--once` gives up: too many failures in a row, or a lease held for longer than a dead driver's."""
         if "LeaseHeld" not in str(error):
             self._held_since = None
             return failures >= TRIES_ONCE
@@ -177,7 +181,7 @@ class JobRun:
         self.progress.restarts += 1
         self.progress.state = "failed" if is_fatal(error) else "restarting"
         self.progress.error = first_cause(str(error))
-        self._tell()
+        self._report()
 
 
 def is_fatal(error: Exception) -> bool:
@@ -186,7 +190,7 @@ def is_fatal(error: Exception) -> bool:
 
 
 def first_cause(text: str) -> str:
-    """The line inside Spark's report that says what happened: the last of ours, else the last that names an error."""
+    """The line of Spark's report that tells the cause: the last error of ours, or else the last that names an error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("gateway.")]
     named = [line for line in lines if NAMED_ERROR.match(line)]

@@ -19,17 +19,17 @@ OK, QUARANTINE = "ok", "quarantine"
 
 
 def quote(name: str) -> str:
-    """An identifier as Spark SQL wants it."""
+    """An identifier quoted for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """A string literal; r'' keeps backslashes of patterns."""
+    """A string literal for Spark SQL, with backslashes and quotes escaped."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def payload_fields(silver: Silver) -> list[tuple[tuple[str, ...], Column]]:
-    """The payload's fields in use, as paths."""
+    """The payload's fields that columns are read from, as paths."""
     return [
         (tuple(column.path.removeprefix("payload.").split(".")), column)
         for column in silver.columns
@@ -38,7 +38,7 @@ def payload_fields(silver: Silver) -> list[tuple[tuple[str, ...], Column]]:
 
 
 def payload_schema(silver: Silver) -> str:
-    """The DDL for `from_json`: only the fields in use, so that others cost nothing."""
+    """The DDL for `from_json`, of the fields in use only: others cost nothing."""
     tree: dict[str, Any] = {}
     for path, column in payload_fields(silver):
         at = tree
@@ -65,7 +65,7 @@ def wire_type(column: Column) -> str:
 
 
 def raw_value(column: Column) -> str:
-    """Where the value is read from, before conversion."""
+    """The expression of the value before conversion."""
     if column.path.startswith("payload."):
         steps = column.path.removeprefix("payload.").split(".")
         return ".".join([PARSED, *map(quote, steps)])
@@ -103,7 +103,7 @@ def checks(silver: Silver) -> list[tuple[str, str]]:
 
 
 def value_name(column: Column) -> str:
-    """The typed value while rows are checked: a column may have the name of the message column it is read from."""
+    """The name of the typed value while rows are checked; a column may be named like the one it is read from."""
     return f"_v_{column.name}"
 
 
@@ -142,7 +142,7 @@ def carried_columns(silver: Silver) -> list[str]:
 
 
 def silver_rows(bronze: Any, silver: Silver) -> Any:
-    """All messages this table is for. Quarantined rows keep their payload; good ones do not."""
+    """The rows of a silver table from those of bronze. Quarantined rows keep their payload, good ones do not."""
     from pyspark.sql import functions as f
 
     rows = bronze.where(silver.when) if silver.when else bronze
@@ -161,7 +161,7 @@ def silver_rows(bronze: Any, silver: Silver) -> Any:
 
 
 def _decoded(rows: Any, silver: Silver) -> Any:
-    """With the document as JSON text. JSON is left to Spark; other formats go through a function over Arrow columns."""
+    """Add the document as JSON text. Payloads other than JSON go through a function over Arrow columns."""
     from pyspark.sql import functions as f
 
     if silver.decode == "json":
@@ -184,7 +184,7 @@ def arrow_decoder(name: str) -> Any:
             [pa.array(documents, pa.string()), pa.array(errors, pa.string())], ["document", "error"]
         )
 
-    # Spark tells kinds of functions by real types; annotations of this module are text.
+    # Spark recognises the kind of a function by real types; annotations of this module are strings.
     decode.__annotations__ = {"payloads": pa.Array, "return": pa.Array}
     return arrow_udf(decode, "document string, error string")
 

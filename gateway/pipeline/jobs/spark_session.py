@@ -1,4 +1,4 @@
-"""A Spark session that fits: Java found, settings for long-running jobs, and our modules where executors find them.
+"""Makes Spark sessions: with Java found, settings for long-running jobs, and our modules where executors find them.
 
 `write_package` makes the file for `spark-submit --py-files`, so that executors need not have mqgate installed. It has
 Python modules only; what they import (pyarrow, numpy, xxhash, pydantic, pyyaml) must be on the hosts. The same sources
@@ -25,7 +25,7 @@ OLDEST = (4, 2)
 AUTOLOAD = Path(__file__).parents[1] / "autoload"
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default is read as nanoseconds by everybody else
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default is read as nanoseconds by other readers
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -74,7 +74,7 @@ def socket_settings() -> dict[str, str]:
 
 
 def check_spark() -> tuple[int, ...]:
-    """Whether the extra is installed and new enough; its version."""
+    """The version of pyspark; SparkMissing unless the extra is installed and new enough."""
     for name in ("pyspark", "pyarrow", "numpy"):
         if find_spec(name) is None:
             raise SparkMissing(f"{name} is not installed: pip install 'mqgate[spark]'")
@@ -129,7 +129,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_package(target: Path) -> int:
-    """Write the file; how many modules are in it."""
+    """Write the file for `--py-files`; how many modules are in it."""
     count = 0
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in modules():
@@ -141,7 +141,7 @@ def write_package(target: Path) -> int:
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """Names in the file, and sources: the package, and at the top the one by which Spark finds the data source."""
+    """Names in the file and their sources: `gateway`, and the package by which Spark finds the data source."""
     for root in (PACKAGE, AUTOLOAD):
         for path in sorted(root.rglob("*.py")):
             yield str(path.relative_to(root.parent if root is PACKAGE else root)), path

@@ -1,7 +1,7 @@
 """Delta tables over the files that have landed, through `deltalake`: no jar, one version for each batch.
 
-The files are the same; the log is written between their rename and the manifest's record, under the number of the
-record, so that a repeated batch adds no second version. State tables are ours and stay plain.
+The log is written between the files' rename and the manifest's record, under the number of the record, so that a
+repeated batch adds no second version. State tables get no log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.pipeline.land.manifest import LandedTable
 
 
 class DeltaLog:
-    """Called by the landing after the files have their names."""
+    """The Delta logs of a warehouse; `Landing` calls it after a batch's files were renamed."""
 
     def __init__(self, warehouse: Path, job: str, replaced: set[str]) -> None:
         try:
@@ -30,7 +30,7 @@ class DeltaLog:
         self.replaced = replaced
 
     def __call__(self, number: int, tables: dict[str, LandedTable]) -> None:
-        """One version for each table of a batch."""
+        """Add one version to each table of a batch."""
         for name, table in tables.items():
             if not name.startswith(f"{STATE}/") and table.files:
                 self._commit(name, table, number)
@@ -59,7 +59,7 @@ class DeltaLog:
 
 
 def add_action(folder: Path, root: Path, file: str) -> Any:
-    """One file for the log, with its partition values from its path."""
+    """The log's action for one file, with the partition values in its path."""
     from deltalake.transaction import AddAction
 
     path = (folder / file).relative_to(root)
@@ -69,7 +69,7 @@ def add_action(folder: Path, root: Path, file: str) -> Any:
 
 
 def partition_keys(actions: list[Any]) -> list[str]:
-    """batch, and status for silver tables."""
+    """The partition columns: batch, and status for silver tables."""
     return list(actions[0].partition_values)
 
 

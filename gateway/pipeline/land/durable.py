@@ -1,4 +1,4 @@
-"""Files that are there after a power loss: contents first, then the name, then the folder that holds the name."""
+"""Files that survive a power loss: sync the contents, then rename, then sync the folder that holds the name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def sync_file(path: Path) -> None:
-    """Contents of a file, or the names in a folder, to disk."""
+    """Sync the contents of a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -18,22 +18,21 @@ def sync_file(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Everything below `folder`, deepest first."""
+    """Sync everything below `folder`, deepest first."""
     for path in sorted(folder.rglob("*"), key=lambda each: len(each.parts), reverse=True):
         sync_file(path)
     sync_file(folder)
 
 
 def move_folder(source: Path, target: Path) -> None:
-    """Give a finished folder its name, durably."""
+    """Rename a finished folder and sync the folder above."""
     target.parent.mkdir(parents=True, exist_ok=True)
     source.rename(target)
     sync_file(target.parent)
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """Replace a small file in one step. `durable=False` for what only says how things are: it need not outlive a power
-    loss."""
+    """Replace a small file in one step. `durable=False` for a file that need not survive a power loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with beside.open("w", encoding="utf-8") as file:
@@ -47,7 +46,7 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value, or None when there is no such file."""
+    """The value in a JSON file; None when there is no such file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

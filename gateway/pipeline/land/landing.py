@@ -1,10 +1,11 @@
-"""Batches to tables exactly once: stage, sync, rename, record. Plain files on a folder that driver and executors share.
+"""Lands micro-batches in tables exactly once: stage, sync, rename, record. Plain files on a folder that driver and
+executors share.
 
 A batch is staged under `_staging/<id>/<table>`, each table's folder is renamed to `<table>/batch=<id>`, and the record
-in the manifest comes last. `<id>` names the sequences covered, so a repeated batch has the same name whatever number
-Spark gives it. After a crash a folder without a record is either the next batch's own (kept: a rename shows only whole
-folders) or was cut under a checkpoint that is gone (removed). So a plain listing of the files, by pyarrow or DuckDB, is
-as exact as the manifest.
+in the manifest comes last. `<id>` names the message numbers covered, so a repeated batch has the same name whatever
+number Spark gives it. After a crash a folder without a record either belongs to the next batch and is kept (a rename
+shows only whole folders), or was planned under a checkpoint that was lost and is removed. So a plain listing of the
+files, by pyarrow or DuckDB, is as exact as the manifest.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ from gateway.pipeline.land.ranges import Ranges, range_id
 
 STAGING = "_staging"
 TASKS = f"{STAGING}/tasks"
-"""Where tasks leave the files they have written."""
+"""Folder of the files that tasks have written."""
 STATE = "_state"
 
 
 class AfterRename(Protocol):
-    """What else must know of a batch's files before the record is written: a Delta log."""
+    """Called with a batch's files after their rename and before the record is written: a Delta log."""
 
     def __call__(self, number: int, tables: dict[str, LandedTable]) -> None:
-        """Must do nothing for a number it has seen."""
+        """Must do nothing for a number that it was called with before."""
 
 
 class RowCounter(Protocol):
-    """Rows of a data file; pyarrow knows it from the file's end."""
+    """Counts the rows of a data file, from its footer."""
 
     def __call__(self, file: Path) -> int:
-        """Rows in one Parquet file."""
+        """The number of rows in a Parquet file."""
 
 
 @dataclass(slots=True)
 class MicroBatch:
-    """A batch that is being landed."""
+    """A micro-batch that is being landed."""
 
     landing: Landing
     query: str
@@ -55,24 +56,24 @@ class MicroBatch:
 
     @property
     def id(self) -> str:
-        """The name of the range."""
+        """The name of the batch, from the ranges it covers."""
         return range_id(self.pieces)
 
     def final(self, table: str) -> Path:
-        """Where the table's part of this batch will lie."""
+        """The folder of the table's part of this batch once it has landed."""
         return self.landing.warehouse / table / f"batch={self.id}"
 
     def stage(self, table: str) -> Path | None:
-        """Where to write the table's part; None when it is in place already (a crash came after its rename)."""
+        """The folder to write the table's part to; None when it is in place already, renamed before a crash."""
         self.tables.append(table)
         return None if self.final(table).exists() else self.staging(table)
 
     def staging(self, table: str) -> Path:
-        """The table's folder among the staged ones."""
+        """The folder of the table's part while it is staged."""
         return self.landing.warehouse / STAGING / self.id / table
 
     def current(self, table: str) -> Path:
-        """Where the rows are now: for stages that read what an earlier stage of the same batch wrote."""
+        """The folder that has the rows now, for stages that read what an earlier stage of the same batch wrote."""
         return self.final(table) if self.final(table).exists() else self.staging(table)
 
     def land(self) -> ManifestRecord:
@@ -103,11 +104,11 @@ class Landing:
         self.manifest = Manifest(warehouse)
         self._first = True
         self.replaced: set[str] = set()
-        """Tables whose last batch is all of them: last values, totals."""
+        """Tables that each batch replaces: last values, totals."""
 
     def restart(self) -> None:
-        """A query begins. What others have landed meanwhile is looked at with its first batch: by then the lease is
-        this driver's, and nobody else lands any more."""
+        """A query begins. The manifest is read again with its first batch: by then this driver has the lease, and no
+        other driver lands any more."""
         self._first = True
         self.manifest.reload()
 
@@ -127,18 +128,18 @@ class Landing:
         return batch
 
     def clear(self, keep: str = "") -> list[Path]:
-        """Remove batch folders that no record names: they were cut under a checkpoint that is gone."""
+        """Remove batch folders that no record names: they were planned under a checkpoint that was lost."""
         known = {folder for folders in self.manifest.folders.values() for folder in folders}
-        gone = []
+        removed = []
         for folder in [*self.warehouse.glob("*/batch=*"), *self.warehouse.glob(f"{STATE}/*/batch=*")]:
             name = str(folder.relative_to(self.warehouse))
             if name not in known and folder.name != f"batch={keep}" and not name.startswith(STAGING):
                 shutil.rmtree(folder)
-                gone.append(folder)
-        return gone
+                removed.append(folder)
+        return removed
 
     def record(self, batch: MicroBatch) -> ManifestRecord:
-        """Write the manifest's record; drop state that nothing needs any more."""
+        """Write the manifest's record and delete the state of earlier batches."""
         tables = {table: self._describe(batch.final(table)) for table in batch.tables}
         number = self.manifest.next_number
         if self.after_rename:
@@ -154,7 +155,7 @@ class Landing:
         return record
 
     def latest(self, table: str) -> Path | None:
-        """What the last landed batch left in a state table, or in one that it replaces."""
+        """The folder of the last batch in a state table, or in a table that each batch replaces."""
         last = self.manifest.last
         return self.warehouse / last.tables[table].folder if last and table in last.tables else None
 
@@ -167,7 +168,7 @@ class Landing:
         )
 
     def _drop_state(self, now: ManifestRecord) -> None:
-        """State is needed from the last record only."""
+        """Delete the state of earlier batches: only the last record's is needed."""
         for table in now.tables:
             if not table.startswith(f"{STATE}/") and table not in self.replaced:
                 continue

@@ -1,7 +1,7 @@
-"""The record of what has landed: one small file for each batch, written last. Plain files; no Spark.
+"""The manifest: what has landed, one small file for each batch, written last. Plain files, no Spark.
 
-`<warehouse>/_manifest/000000000017-1f2e....json` says which sequences of which lanes are in which files. A batch is
-landed when its record is there; what is not in a record is left over from a crash and goes (landing.py).
+`<warehouse>/_manifest/000000000017-1f2e....json` says which message numbers are in which files. A batch has landed
+when its record exists; files that no record names are left over from a crash and removed (`landing.py`).
 Old records are folded into `summary.json`, so that a job that has run for a year starts in a second.
 """
 
@@ -23,7 +23,7 @@ FOLDER = "_manifest"
 SUMMARY = "summary.json"
 LOCK = ".lock"
 FOLD_AT, FOLD_KEEPS = 4096, 1024
-"""So many records are folded, down to so many; the report shows those."""
+"""At this many records all but so many are folded into the summary. The report shows the others."""
 
 
 @dataclass(slots=True)
@@ -51,11 +51,11 @@ class ManifestRecord:
     landed: float
     """Seconds since the epoch."""
     figures: dict[str, float] = field(default_factory=dict)
-    """What the run measured: rows, quarantined, latencies, seconds."""
+    """Measurements of the run: rows, quarantined rows, latencies, seconds."""
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ManifestRecord:
-        """What `write` wrote."""
+        """The record that `append` wrote."""
         tables = {
             name: LandedTable(table["folder"], table["rows"], [(file, size) for file, size in table["files"]])
             for name, table in value["tables"].items()
@@ -65,14 +65,14 @@ class ManifestRecord:
 
 
 class Manifest:
-    """All records of a warehouse. One job writes it at a time (its lease on the queue sees to that)."""
+    """All records of a warehouse. Its lease on the queue keeps it to one writing job at a time."""
 
     def __init__(self, warehouse: Path) -> None:
         self.folder = warehouse / FOLDER
         self.landed = Landed()
         self.last: ManifestRecord | None = None
         self.folders: dict[str, set[str]] = {}
-        """LandedTable to the batch folders that belong to it."""
+        """The batch folders of each table."""
         self._read()
 
     @property
@@ -87,7 +87,7 @@ class Manifest:
         self._add(record)
 
     def check_alone(self) -> None:
-        """LeaseLost when somebody else has landed here since: this driver was thought dead, or there are two."""
+        """LeaseLost when another driver has landed here since: it took this one for dead, or two run at once."""
         ahead = [path for path in self._files() if int(path.name.partition("-")[0]) >= self.next_number]
         if ahead:
             raise LeaseLost(
@@ -96,13 +96,13 @@ class Manifest:
             )
 
     def reload(self) -> None:
-        """As it is on disk now: compaction changes it, and so does another driver that had the lease before."""
+        """Read it from disk again: compaction changes it, and so did another driver that had the lease before."""
         self.landed, self.last, self.folders = Landed(), None, {}
         self._read()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """The summary is read, changed and written by one process at a time."""
+        """Lock the summary while it is read, changed and written."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -110,7 +110,7 @@ class Manifest:
             yield
 
     def records(self) -> list[ManifestRecord]:
-        """The records that were not folded yet, oldest first."""
+        """The records that are not folded, oldest first."""
         return [self._load(path) for path in self._files()]
 
     def fold(self, keep: int = FOLD_KEEPS) -> int:
@@ -125,12 +125,12 @@ class Manifest:
         return len(files)
 
     def fold_when_due(self) -> None:
-        """Looked at now and then, so that a job that has run for a year starts in a second."""
+        """Fold now and then, so that a job that has run for a year starts in a second."""
         if self.next_number % FOLD_KEEPS == 0 and len(self._files()) >= FOLD_AT:
             self.fold()
 
     def replace_folders(self, table: str, old: set[str], new: str | None) -> None:
-        """Compaction and retention: these batch folders of a table became that one, or went. Kept in the summary."""
+        """Record in the summary that compaction merged batch folders of a table, or that retention deleted them."""
         with self._changing():
             current = self.folders.setdefault(table, set())
             current -= old
