@@ -14,18 +14,18 @@ from gateway.ports.batch import BatchQueueManager
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
 NEEDED = ("numpy", "pyarrow")
-"""What messages are packed with; the extra `data`."""
+"""Libraries for sending messages as Arrow streams; the extra `data`."""
 
 
 def pipeline_of(queue_manager: BatchQueueManager, directory: Path) -> PipelineService | None:
-    """The service, where messages lie in a journal of ours; IBM MQ has its own way to read them."""
+    """The service, if the queue manager is embedded. Queues of IBM MQ are drained or browsed instead."""
     if not isinstance(queue_manager, EmbeddedQueueManager):
         return None
     return PipelineService(Owner(QueueManagerJournal(queue_manager.core)), directory)
 
 
 def pipeline_answers(service: PipelineService) -> Callable[[str, str, Mapping[str, str], bytes], Reply]:
-    """Its answers; without the libraries that messages are packed with, one that says what to install."""
+    """The service's request handler; without the libraries, one that answers what to install."""
 
     def answer(method: str, path: str, query: Mapping[str, str], body: bytes) -> Reply:
         missing = [name for name in NEEDED if find_spec(name) is None]

@@ -1,4 +1,4 @@
-"""`mqgate pipeline`: the jobs of gateway.pipeline.commands, and `drain`, which needs the settings of IBM MQ."""
+"""`mqgate pipeline`: the commands of `gateway.pipeline.commands`, and `drain`, which needs the settings of IBM MQ."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["pipeline"]
 @click.option("--key", type=click.Path(path_type=Path, dir_okay=False), help="The certificate's key.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def drain(queues: tuple[str, ...], config: str | None, journal: Path, once: bool, as_json: bool, **given: Any) -> None:
-    """Queues of IBM MQ into a journal, from which Spark reads: each message once, whatever is killed when."""
+    """Drain queues of IBM MQ into a journal that Spark reads, each message once even if processes are killed."""
     settings = read_settings(config, None)
     if settings.queue_manager.ibm is None:
         raise Refused("drain reads IBM MQ: give settings with queue_manager.ibm (-c FILE)", 2)
@@ -69,7 +69,7 @@ def _drain(
         queues,
         given["target"],
         given["batch"],
-        told=lambda text: click.echo(text, err=True),
+        report=lambda text: click.echo(text, err=True),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: draining.stopping.set())

@@ -1,4 +1,4 @@
-"""`mqgate pipeline ...`: run, check, status, report, replay, compact, groups. Spark is loaded where it is needed."""
+"""`mqgate pipeline ...`: run, check, status, report, compact, replay, groups. Spark is imported where it is used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pipeline() -> None:
 
 
 def job_of(file: Path) -> Job:
-    """The job in a file; its errors end the command with 1."""
+    """The job in a file. Its errors are printed and end the command with exit code 1."""
     from gateway.pipeline.jobs.job import read_job
 
     try:
@@ -35,7 +35,7 @@ def job_of(file: Path) -> Job:
 @pipeline.command()
 @FILE
 @click.option("--once", is_flag=True, help="Read what is there, then end.")
-@click.option("--metrics-port", type=int, help="Serve Prometheus figures on this port.")
+@click.option("--metrics-port", type=int, help="Serve Prometheus metrics on this port.")
 @click.option("--metrics-bind", default="127.0.0.1", show_default=True)
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report at the end.")
 def run(file: Path, once: bool, metrics_port: int | None, metrics_bind: str, report: Path | None) -> None:
@@ -80,22 +80,22 @@ def check(file: Path, sql: bool) -> None:
 @FILE
 @click.option("--json", "as_json", is_flag=True)
 def status(file: Path, as_json: bool) -> None:
-    """Cursors, lag, last batch, restarts of a job."""
+    """Show cursors, lag, last batch and restarts of a job."""
     from gateway.pipeline.jobs.status import job_status, status_lines
 
     try:
-        found = job_status(job_of(file))
+        shown = job_status(job_of(file))
     except MqgateError as error:
         click.echo(str(error), err=True)
         raise SystemExit(3) from error
-    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(status_lines(found)))
+    click.echo(json.dumps(shown, indent=2) if as_json else "\n".join(status_lines(shown)))
 
 
 @pipeline.command()
 @FILE
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("pipeline.html"), show_default=True)
 def report(file: Path, output: Path) -> None:
-    """An HTML page with plots of what has landed."""
+    """Write an HTML page with plots of what has landed."""
     _write_report(job_of(file), output)
 
 
@@ -125,9 +125,9 @@ def compact(file: Path) -> None:
 @click.option("--table", required=True, help="A silver table (its quarantine) or bronze (its dead letters).")
 @click.option("--queue", required=True, help="The queue to put them on.")
 @click.option("--where", default="", help="SQL condition on the rows.")
-@click.option("--txn", default="", help="A name: the same one again puts nothing twice.")
+@click.option("--txn", default="", help="Name of this replay; repeated under the same name it puts nothing twice.")
 def replay(file: Path, table: str, queue: str, where: str, txn: str) -> None:
-    """Quarantined rows or dead letters back to a queue."""
+    """Put quarantined rows or dead letters back on a queue."""
     from gateway.pipeline.jobs.replay import replay_rows
 
     try:
@@ -146,7 +146,7 @@ def groups() -> None:
 @FILE
 @click.argument("name")
 def remove_group(file: Path, name: str) -> None:
-    """Forget a group, so that it holds no messages back."""
+    """Delete a group, so that it keeps no messages on the queues."""
     click.echo("removed" if _on_groups(job_of(file), "remove", {"name": name})["removed"] else "there is no such group")
 
 
@@ -155,12 +155,12 @@ def remove_group(file: Path, name: str) -> None:
 @click.argument("name")
 @click.argument("cursor", type=int)
 def move_group(file: Path, name: str, cursor: int) -> None:
-    """Set a group's cursor, back or forth. Whoever reads for it is cut off."""
+    """Set a group's cursor, back or forth. Its current reader loses the lease."""
     click.echo(f"cursor of {name}: {_on_groups(job_of(file), 'cursor', {'name': name, 'cursor': cursor})['cursor']}")
 
 
 def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
-    """Through the gateway, or in its store when it does not run. The same code answers in both cases."""
+    """Call the pipeline's service: in the gateway, or on its store when it is stopped."""
     from gateway.pipeline.journal.owner import opened
     from gateway.pipeline.journal.service import PipelineService
     from gateway.pipeline.source.http_access import HttpAccess
@@ -173,19 +173,19 @@ def _on_groups(job: Job, call: str, body: dict[str, Any]) -> Any:
             return HttpAccess(options).address.call("POST", call, body=body)
         with opened(Path(source.path)) as owner:
             reply = PipelineService(owner, Path(source.path)).handle("POST", call, {}, json.dumps(body).encode())
-            told = json.loads(b"".join(reply.body))
+            answer = json.loads(b"".join(reply.body))
     except MqgateError as error:
         click.echo(str(error), err=True)
         raise SystemExit(3) from error
     if reply.status != 200:
-        raise click.ClickException(told["error"])
-    return told
+        raise click.ClickException(answer["error"])
+    return answer
 
 
 @pipeline.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("mqgate-pipeline.zip"), show_default=True)
 def package(output: Path) -> None:
-    """The data source as one file for spark-submit --py-files."""
+    """Write the data source as one file for spark-submit --py-files."""
     from gateway.pipeline.jobs.spark_session import write_package
 
     click.echo(f"wrote {output}: {write_package(output)} modules")
@@ -194,7 +194,7 @@ def package(output: Path) -> None:
 @pipeline.command()
 @click.option("--indent", default=2)
 def schema(indent: int) -> None:
-    """The JSON Schema of job files, for editors."""
+    """Print the JSON Schema of job files, for editors."""
     from gateway.pipeline.jobs.job import job_schema
 
     click.echo(json.dumps(json.loads(job_schema()), indent=indent))

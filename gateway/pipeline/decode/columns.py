@@ -60,7 +60,7 @@ COLUMNS = (
     MessageColumn("retain", "boolean", "head", "MQTT retain flag"),
     MessageColumn("recv_ts", "timestamp", "head", "when the gateway received it, if the mapping writes `received`"),
     MessageColumn("properties", "map", "head", "message properties: the usr folder by name, others as folder.name"),
-    MessageColumn("payload", "binary", "body", "what is behind all headers"),
+    MessageColumn("payload", "binary", "body", "the bytes after all headers"),
     MessageColumn("dlq_reason", "int", "head", "reason in the dead-letter header"),
     MessageColumn("dlq_dest_q", "string", "head", "queue it was meant for"),
     MessageColumn("dlq_dest_qmgr", "string", "head", "queue manager it was meant for"),

@@ -67,8 +67,8 @@ def decode_head(md: bytes, data: bytes) -> Head:
         body_at, body = header.offset + len(header.raw), header.follows
     if broken is None and len(walked.headers) == chain.MAX_HEADERS:
         broken = HeaderError("chain", "Format", body_at, f"more than {chain.MAX_HEADERS} headers")
-    told = str(broken)[:MAX_ERROR] if broken else None
-    return head_of(md, values | body_values(body) | {"header_error": told}, tuple(properties.items()), body_at)
+    error_text = str(broken)[:MAX_ERROR] if broken else None
+    return head_of(md, values | body_values(body) | {"header_error": error_text}, tuple(properties.items()), body_at)
 
 
 def body_values(body: Described) -> dict[str, Value]:

@@ -211,7 +211,7 @@ class QueueDrain:
     target: str = ""
     batch: int = 1000
     wait: float = 1.0
-    told: Callable[[str], None] = lambda _text: None
+    report: Callable[[str], None] = lambda _text: None
     done: dict[str, Drained] = field(default_factory=dict)
     connected: bool = False
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -231,7 +231,7 @@ class QueueDrain:
                 if not self._tries_again(error.reason, time.monotonic() - began if once else 0.0):
                     raise
                 pause = first if self.connected else min(longest, 2 * pause)
-                self.told(f"{error}: {explain(error.reason)}; again in {pause:.0f} s")
+                self.report(f"{error}: {explain(error.reason)}; again in {pause:.0f} s")
                 self.connected = False
             self.stopping.wait(pause)
 

@@ -67,10 +67,10 @@ def java_version(home: Path) -> int | None:
     if not os.access(java, os.X_OK):
         return None
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse_version(told.stderr + told.stdout)
+    return parse_version(printed.stderr + printed.stdout)
 
 
 def parse_version(text: str) -> int | None:

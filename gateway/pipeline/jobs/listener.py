@@ -26,8 +26,8 @@ class _Calls(JStreamingQueryListener):
 
     def onQueryProgress(self, jevent: Any) -> None:  # noqa: N802
         """Parse the JSON that Spark also writes to its logs."""
-        told = StreamingQueryProgress.fromJson(json.loads(jevent.progress().json()))
-        self.pylistener.onQueryProgress(QueryProgressEvent(told))
+        progress = StreamingQueryProgress.fromJson(json.loads(jevent.progress().json()))
+        self.pylistener.onQueryProgress(QueryProgressEvent(progress))
 
 
 class ProgressListener(StreamingQueryListener):
@@ -59,16 +59,16 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Called after each trigger that had data, and now and then after others."""
-        told = event.progress
-        if str(told.runId) not in self._mine:
+        trigger = event.progress
+        if str(trigger.runId) not in self._mine:
             return
         progress = self._progress
-        progress.batch = int(told.batchId)
-        progress.trigger_seconds = int(told.durationMs.get("triggerExecution", 0)) / 1000
-        each = messages_of(told.sources) / (told.numInputRows or 1)
-        progress.input_rate = rate(told.inputRowsPerSecond) * each
-        progress.processed_rate = rate(told.processedRowsPerSecond) * each
-        progress.backlog = backlog_of(told.sources)
+        progress.batch = int(trigger.batchId)
+        progress.trigger_seconds = int(trigger.durationMs.get("triggerExecution", 0)) / 1000
+        each = messages_of(trigger.sources) / (trigger.numInputRows or 1)
+        progress.input_rate = rate(trigger.inputRowsPerSecond) * each
+        progress.processed_rate = rate(trigger.processedRowsPerSecond) * each
+        progress.backlog = backlog_of(trigger.sources)
         self._report()
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802

@@ -72,7 +72,7 @@ class Owner:
         return self._save(groups.acquire(self.group(wanted.name), wanted, owner, ttl, self.clock()))
 
     def acknowledge(self, name: str, epoch: int, cursor: int, ttl: float) -> ConsumerGroup:
-        """Move the cursor and renew the lease. Nothing is written if neither has changed by much."""
+        """Move the cursor and renew the lease. The lease alone is renewed only when half of it has run."""
         known = self.group(name)
         now = self.clock()
         group = groups.acknowledge(known, epoch, cursor, ttl, now)

@@ -59,8 +59,8 @@ def _looked_up_again(
     missing = planned - sum(run.rows for run in now)
     if missing > 0:
         raise DataLost(
-            f"{missing} of {planned} planned messages are gone from {queues}: somebody else takes messages from these "
-            "queues, or they expired; give the pipeline queues of its own, or set failOnDataLoss to false"
+            f"{missing} of {planned} planned messages are gone from {queues}: another consumer takes messages from "
+            "these queues, or they expired; give the pipeline queues of its own, or set failOnDataLoss to false"
         )
     return now, follower.uses(now)
 

@@ -216,34 +216,34 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planned(self, start: Offset, limit: ReadLimit) -> Offset:
         rows, size = limits(limit, self.options)
-        found = self.access.extent(self.options.queue, start["next"], rows, size)
-        if not found.messages and self.options.idle_wait:
-            found = self._waited(start, rows, size)
-        if not found.messages:
+        extent = self.access.extent(self.options.queue, start["next"], rows, size)
+        if not extent.messages and self.options.idle_wait:
+            extent = self._wait_for_messages(start, rows, size)
+        if not extent.messages:
             return start
-        high = found.next
+        high = extent.next
         if self._until is not None and high > self._until.next:
             high = max(start["next"], self._until.next)
-            found = BatchExtent(high, self.access.count(self.options.queue, start["next"], high))
-            if not found.messages:
+            extent = BatchExtent(high, self.access.count(self.options.queue, start["next"], high))
+            if not extent.messages:
                 return start
-        return {"messages": start["messages"] + found.messages, "next": high}
+        return {"messages": start["messages"] + extent.messages, "next": high}
 
-    def _waited(self, start: Offset, rows: int | None, size: int | None) -> BatchExtent:
+    def _wait_for_messages(self, start: Offset, rows: int | None, size: int | None) -> BatchExtent:
         """Ask again for a bounded time, so that an idle query need not run empty triggers."""
         until = time.monotonic() + self.options.idle_wait
         while True:
-            found = self.access.extent(self.options.queue, start["next"], rows, size)
-            if found.messages or time.monotonic() >= until:
-                return found
+            extent = self.access.extent(self.options.queue, start["next"], rows, size)
+            if extent.messages or time.monotonic() >= until:
+                return extent
             time.sleep(0.02)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """For the backlog in the query's progress: the messages after the end of the last batch."""
         if self._end is None:
             return None
-        there = self.access.extent(self.options.queue, self._end["next"], None)
-        return {"messages": self._end["messages"] + there.messages, "next": there.next}
+        rest = self.access.extent(self.options.queue, self._end["next"], None)
+        return {"messages": self._end["messages"] + rest.messages, "next": rest.next}
 
     def partitions(self, start: Offset, end: Offset) -> list[QueuePartition]:
         """Cut a batch that Spark has logged into parts. All its messages must still be there. After a restart Spark
@@ -256,12 +256,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # a job that has landed it begins.
             return [QueuePartition(None)]
         pieces = self.access.pieces(self.options.queue, low, high, parts_for(self.options, planned))
-        found = self.access.count(self.options.queue, low, high)
-        if found < planned and self.options.fail_on_data_loss:
+        present = self.access.count(self.options.queue, low, high)
+        if present < planned and self.options.fail_on_data_loss:
             raise DataLost(
-                f"{planned - found} of {planned} messages between {low} and {high} are gone from {self.options.queue}: "
-                "somebody else takes messages from these queues, or they expired or were purged. Give the pipeline "
-                "queues of its own; to go on without them set failOnDataLoss to false"
+                f"{planned - present} of {planned} messages between {low} and {high} are gone from "
+                f"{self.options.queue}: another consumer takes messages from these queues, or they expired or were "
+                "purged. Give the pipeline queues of its own; to go on without them set failOnDataLoss to false"
             )
         return [QueuePartition(piece) for piece in pieces]
 
