@@ -81,8 +81,8 @@ class EmbeddedQueueManager:
         max_uncommitted: int | None = None,
         store_options: StoreOptions | None = None,
     ) -> EmbeddedQueueManager:
-        """Open the store in `path` (None: in memory) and define what the text says. StoreInUse, StoreCorrupt,
-        ConfigurationError."""
+        """Open the store in `path` (None: in memory) and run the MQSC commands of the text. Raises StoreInUse,
+        StoreCorrupt, ConfigurationError."""
         queue_manager = cls(name, open_store(path, name, scheduler, store_options), scheduler)
         try:
             queue_manager.start(objects_text, users or {}, verify, administrators)
@@ -99,7 +99,7 @@ class EmbeddedQueueManager:
         verify: Callable[[str, str], bool] | None = None,
         administrators: Iterable[str] = (),
     ) -> None:
-        """Define what is missing and what the settings ask for."""
+        """Define the default objects that are missing and those of the settings; start what runs in the background."""
         with self.core.entered():
             with self.core.saved_together():
                 self._define_missing()
@@ -108,7 +108,7 @@ class EmbeddedQueueManager:
             self._administration.in_use = self.connections.subscription_in_use
             self._mqsc.extensions.append(StatusCommands(self.core, self.topics, self.authority, self.connections))
             report = self._mqsc.run(objects_text)
-        wrong = [(line, what) for line, what in report.problems if not _left_alone(what, objects_text)]
+        wrong = [(line, what) for line, what in report.problems if not _exists_already(what, objects_text)]
         if not wrong:
             self._expirer = Expirer(self.core, self._placer, self.topics)
             Triggers(self.core, self._placer, partial(self._administration.alter, "QLOCAL"))
@@ -119,7 +119,7 @@ class EmbeddedQueueManager:
             raise ConfigurationError(findings)
 
     def apply_settings(self, check_client: str | None, max_uncommitted: int | None) -> None:
-        """What the gateway's settings say of the queue manager itself; None leaves what an administrator has set."""
+        """Set the queue manager's own attributes from the gateway's settings; None leaves them as they are."""
         changes = []
         queue_manager = self.core.catalogue.queue_manager
         name = queue_manager.text("CONNAUTH")
@@ -164,7 +164,7 @@ class EmbeddedQueueManager:
         connection_name: str = "",
         options: int = 0,
     ) -> MqiConnection:
-        """MQCONNX. Channel and connection name are labels; the options are the library's business."""
+        """MQCONNX. Channel and connection name are labels; the options concern only the MQI library."""
         del options
         core = self.core
         with core.entered():
@@ -188,7 +188,7 @@ class EmbeddedQueueManager:
         ))  # fmt: skip
 
     def quiesce(self) -> None:
-        """Calls that fail if quiescing do from now on; so do new connections."""
+        """Refuse new connections, and calls with a FAIL_IF_QUIESCING option, from now on."""
         core = self.core
         with core.entered():
             core.quiescing = True
@@ -201,7 +201,7 @@ class EmbeddedQueueManager:
             return self._mqsc.run(text)
 
     def close(self) -> None:
-        """Write what is left and give the store back."""
+        """Disconnect every program, write what has been submitted and close the store."""
         core = self.core
         with core.entered():
             if core.closed:
@@ -228,7 +228,7 @@ class EmbeddedQueueManager:
             return list(zip((key for key, _ in keyed), messages, strict=True))
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
-        """The next messages in order; they are the batch port's until it takes or moves them."""
+        """The next messages in order. They are locked for the batch port until it takes, moves or releases them."""
         core = self.core
         with core.entered():
             target = self._target(queue)
@@ -267,7 +267,7 @@ class EmbeddedQueueManager:
             return page.named(stored) if page is not None else stored
 
     def fetch_page(self, queue: str, key: bytes, limit: int) -> message_pages.Page | None:
-        """The next messages as columns, if there are some and nothing is special about the first."""
+        """The next messages as columns; None if there are none, or the first has to be fetched by `fetch`."""
         with self.core.entered():
             target = self._target(queue)
             if target.queue is None or queue.startswith(state_queues.PREFIX):
@@ -276,14 +276,14 @@ class EmbeddedQueueManager:
             return message_pages.next_page(self.core, target.queue, key, limit)
 
     def _hand_out(self, local: LocalQueue, found: list[Message], page: Page | None) -> None:
-        """Nobody else gets these messages; those that ask for it are confirmed when they are taken, one report each."""
+        """Lock fetched messages for the batch port. Those that ask for a COD are confirmed when they are taken."""
         parts = page.parts if page is not None else {}
         locked = [part for one in found for part in parts.get(one.token, (one.token,))]
         self.core.lock_messages(local, locked, BROKER)
         self._translator.confirm_taking(local.name, found)
 
     def release(self, queue: str) -> int:
-        """Give back what was fetched and neither taken nor moved: programs may get it again. How many messages."""
+        """Unlock messages that were fetched and neither taken nor moved; how many there were."""
         with self.core.entered():
             local = self._target(queue).queue
             tokens = [] if local is None else [token for token, owner in local.locked.items() if owner is BROKER]
@@ -293,13 +293,13 @@ class EmbeddedQueueManager:
             return len(tokens)
 
     def depth(self, queue: str, key: bytes = b"") -> int:
-        """How many messages are there."""
+        """How many messages the queue holds."""
         with self.core.entered():
             local = self._target(queue).queue
             return 0 if local is None else self.core.store.depth(local.name, key)
 
     def consume(self, queue: str, arrived: Callable[[], None]) -> None:
-        """Tell `arrived` when the queue may have something, now included."""
+        """Call `arrived` whenever the queue may have messages, and once now if it has."""
         with self.core.entered():
             local = self._target(queue).queue
             if local is None:
@@ -311,7 +311,7 @@ class EmbeddedQueueManager:
                 self.core.wake(local)
 
     def gather(self, queue: str, *, groups: bool) -> None:
-        """Give messages of a group only when it is whole, or as they come."""
+        """Fetch messages of a group only when the group is complete, or as they arrive."""
         with self.core.entered():
             local = self._target(queue).queue
             if local is not None and local.whole_groups != groups:
@@ -319,7 +319,7 @@ class EmbeddedQueueManager:
                 self.core.wake(local)
 
     def incomplete(self, queue: str) -> Incomplete:
-        """What stays on a consumed queue because parts of it are missing."""
+        """The groups and messages that stay on a consumed queue because parts of them are missing."""
         with self.core.entered():
             local = self._target(queue).queue
             return Incomplete() if local is None else self._logical_messages.incomplete(local.name)
@@ -343,7 +343,7 @@ class EmbeddedQueueManager:
     # What rules take messages from
 
     def backout(self, queue: str) -> Backout:
-        """BOTHRESH and BOQNAME of the local queue a name leads to."""
+        """BOTHRESH and BOQNAME of the local queue that a name resolves to."""
         with self.core.entered():
             local = self._target(queue).queue
             definition = None if local is None else self.core.catalogue.get("QUEUE", local.name)
@@ -352,7 +352,7 @@ class EmbeddedQueueManager:
             return Backout(definition.number("BOTHRESH"), definition.text("BOQNAME"))
 
     def subscribe(self, name: str, topic: str) -> Subscribed:
-        """A durable subscription with a managed queue; one that an administrator has defined is used as it is."""
+        """Make a durable subscription with a managed queue, or use the one of this name and topic."""
         with self.core.entered():
             known = self.core.catalogue.get("SUB", name)
             connection = self._connection("mqgate", OWN_USER)
@@ -375,9 +375,9 @@ class EmbeddedQueueManager:
         self._administration.define("QLOCAL", name, _STATE_ATTRIBUTES)
 
 
-def _left_alone(problem: str, text: str) -> bool:
-    """Whether an object of the text was there before, and is not to be replaced: it stays as its administrators have
-    altered it. An object that the same text defines twice is a mistake."""
+def _exists_already(problem: str, text: str) -> bool:
+    """Whether the problem is only that an object of the text exists: it stays as its administrators have altered it.
+    An object that is defined twice in the text is an error."""
     found = re.search(r"AMQ8150E: .* already exists: (\S+?)\.?$", problem)
     if found is None:
         return False

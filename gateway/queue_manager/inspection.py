@@ -1,6 +1,6 @@
-"""Looking at queues without getting anything from them, and the few acts an operator needs: put, remove, clear.
+"""Shows queues and messages without getting them, and lets an operator put, remove and clear.
 
-The same functions serve the command line (on a stopped queue manager) and the administration API (on a running one).
+Used by the command line, on a stopped queue manager, and by the administration API, on a running one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Inspection:
         self._core = queue_manager.core
 
     def close(self) -> None:
-        """It has nothing of its own."""
+        """Nothing to close."""
 
     @staticmethod
     def token(text: str) -> int:
@@ -53,7 +53,7 @@ class Inspection:
         raise MQError(mq.MQRC_UNKNOWN_OBJECT_NAME, f"there is no queue {name!r}")
 
     def oldest(self, name: str) -> float | None:
-        """When the oldest message of a local queue was put; None: there is no message or no such queue."""
+        """When the oldest message of a local queue was put; None if there is no message or no such queue."""
         with self._core.entered():
             local = self._core.queues.get(name)
             first = self._core.store.fetch(local.name, b"", 1, None, locked=True) if local is not None else ()
@@ -80,7 +80,8 @@ class Inspection:
         return local
 
     def browse(self, name: str, limit: int = 50, after: int | None = None) -> list[Seen]:
-        """The next messages in the order of delivery. Removes nothing, locks nothing. State queues: every key."""
+        """The next messages in the order of delivery, without removing or locking them. Of state queues those of every
+        key."""
         with self._core.entered():
             local = self._local(name)
             messages = self._core.store.fetch(local.name, b"", limit, after, locked=True)
@@ -99,12 +100,12 @@ class Inspection:
         return Seen(message.token, md, data, message.put_time / 1e6, message.backout, message.expiry / 1e6, locked)
 
     def message(self, name: str, token: int) -> Seen:
-        """One message; MQError 2033 if it is gone."""
+        """One message; MQError 2033 if it is no longer on the queue."""
         with self._core.entered():
             local = self._local(name)
             message = self._core.store.read(local.name, b"", token)
             if message is None:
-                raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the message is gone")
+                raise MQError(mq.MQRC_NO_MSG_AVAILABLE, "the message is no longer on the queue")
             return self._seen(local, message)
 
     def find(self, name: str, *, msg_id: bytes | None = None, correl_id: bytes | None = None) -> list[Seen]:
@@ -116,7 +117,7 @@ class Inspection:
             return [self._seen(local, message) for message in found if message is not None]
 
     def remove(self, name: str, tokens: list[int]) -> int:
-        """Take messages away for good; those in somebody's unit of work stay. How many went."""
+        """Remove messages, except those in a unit of work; how many were removed."""
         with self._core.entered():
             local = self._local(name)
             free = [token for token in tokens if token not in local.locked]
@@ -125,7 +126,7 @@ class Inspection:
             return before - self._core.depth(local)
 
     def clear(self, name: str) -> int:
-        """Remove every message that nobody has in a unit of work; how many."""
+        """Remove every message that is not in a unit of work; how many."""
         removed = 0
         while page := [seen.token for seen in self.browse(name, 1000) if not seen.locked]:
             count = self.remove(name, page)
@@ -146,14 +147,14 @@ class Inspection:
         return outcomes[0]
 
     def msg_id_of(self, token: object, head: bytes) -> str:
-        """The MsgId a message has that was put with `head`."""
+        """The MsgId of a message that was put with `head`."""
         if any(head[mqmd.MSG_ID]) or not isinstance(token, int):
             return hex_of(head, mqmd.MSG_ID)
         return hex_of(complete(Message(token, head, b"", 0, 0, 0), self._core.name), mqmd.MSG_ID)
 
 
 def hex_of(md: bytes, where: slice) -> str:
-    """An identifier of a descriptor as people read it."""
+    """An identifier of a descriptor in hexadecimal digits."""
     return md[where].hex().upper()
 
 

@@ -1,7 +1,7 @@
-"""The command server: PCF commands from SYSTEM.ADMIN.COMMAND.QUEUE are carried out and answered.
+"""The command server: carries out and answers the PCF commands on SYSTEM.ADMIN.COMMAND.QUEUE.
 
-One reply for each object, Control telling the last; an error is one reply with CompCode 2 and the reason. Section 5
-of the MQI reference.
+One reply for each object, the last with Control MQCFC_LAST; an error is one reply with CompCode 2 and the reason.
+Section 5 of the MQI reference.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHANGING = {38, 78, mq.MQCMD_SET_AUTH_REC, mq.MQCMD_SET_CHLAUTH_REC, mq.MQCMD_C
 
 
 class CommandServer:
-    """See the module. It has a connection of its own."""
+    """Reads and answers commands through a connection of its own."""
 
     def __init__(self, connection: MqiConnection, run_mqsc: Callable[[str], MqscReport]) -> None:
         self._connection = connection
@@ -53,7 +53,7 @@ class CommandServer:
         self._serve()
 
     def _serve(self) -> None:
-        """Every command that waits. The command stays got under syncpoint until it is answered."""
+        """Carry out every command on the queue. Each is got under syncpoint and committed when it has been answered."""
         core = self._state.core
         with core.entered():
             if self._busy or core.closed:
@@ -94,7 +94,7 @@ class CommandServer:
             self._reply(request, command, version, replies or [[]], comp_code, reason)
 
     def _run(self, message: pcf.Message, user: str) -> Iterable[Reply]:
-        """The command, with the authority of the user who sent it."""
+        """Carry out a command with the authority of the user who sent it."""
         connection = self._state
         connection.user = user
         handler = _COMMANDS.get(message.command)
@@ -114,7 +114,7 @@ class CommandServer:
     def _reply(
         self, request: Descriptor, command: int, version: int, replies: list[Reply], comp_code: int, reason: int
     ) -> None:
-        """Replies go outside the unit of work: the program waits for them while the command is still got."""
+        """Put replies outside the unit of work, in which the command itself is not committed yet."""
         to = ObjectDescriptor(text(request.reply_to_q), text(request.reply_to_qmgr))
         correl_id = request.correl_id if request.report & mq.MQRO_PASS_CORREL_ID else request.msg_id
         md = default_descriptor(
@@ -129,7 +129,7 @@ class CommandServer:
                 self._connection.put1(
                     to, md, PutOptions(mq.MQPMO_NO_SYNCPOINT | mq.MQPMO_NEW_MSG_ID), pcf.build(message)
                 )
-            except MQError:  # nobody is there any more to be told
+            except MQError:  # the reply queue cannot be put to
                 return
 
     # Commands about the queue manager
@@ -138,7 +138,7 @@ class CommandServer:
         return [[]]
 
     def _accept(self, _message: pcf.Message) -> Iterable[Reply]:
-        """Channels are labels here: rules about them are taken and change nothing."""
+        """Rules about channels are accepted and have no effect."""
         return [[]]
 
     def _change_queue_manager(self, message: pcf.Message) -> Iterable[Reply]:
@@ -172,9 +172,9 @@ class CommandServer:
         return replies
 
     def _escape(self, message: pcf.Message) -> Iterable[Reply]:
-        """MQSC inside PCF."""
+        """ESCAPE: MQSC commands in PCF."""
         report = self._run_mqsc(text_of(message, 3014))
-        answers = [line for line in report.lines if not line.startswith(" " * 5)]  # not the command itself
+        answers = [line for line in report.lines if not line.startswith(" " * 5)]  # without the command itself
         return [[pcf.integer(1017, 1), pcf.string(3014, line)] for line in answers]
 
     def _set_authority(self, message: pcf.Message) -> Iterable[Reply]:
@@ -248,7 +248,7 @@ def _queue_status(connection: ConnectionState, message: pcf.Message) -> Iterable
 
 
 def _fitting(replies: Iterable[Reply], accepts: Callable[[objects.Lookup], bool], pattern: str) -> list[Reply]:
-    """What a filter lets through; an error when nothing is left."""
+    """The replies that the filter accepts; an error if there are none."""
     found = []
     for reply in replies:
         values = {p.parameter: p.value if isinstance(p.value, int) else p.text() for p in reply}

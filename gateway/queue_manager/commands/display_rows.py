@@ -1,5 +1,4 @@
-"""What the queue manager says about itself while it runs: rows of keyword and value for DISPLAY, PCF and the command
-line."""
+"""Objects and their status as rows of keyword and value, for DISPLAY, PCF and the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ _QDT = {1: "PREDEFINED", 2: "PERMDYN", 3: "TEMPDYN"}
 
 
 def describe(core: Core, definition: Definition) -> Row:
-    """An object with every attribute in words, those it has only at run time included."""
+    """An object with every attribute in words, including those that no command sets."""
     table = BY_KEYWORD[definition.kind]
     row = _title(definition)
     row |= {word: in_words(table[word], value) for word, value in sorted(definition.attributes.items())}
@@ -46,7 +45,7 @@ def _title(definition: Definition) -> Row:
 
 
 def queue_manager_facts(core: Core) -> Row:
-    """What ALTER QMGR cannot change."""
+    """Attributes of the queue manager that ALTER QMGR cannot change."""
     return {
         "QMNAME": core.name,
         "CMDLEVEL": str(COMMAND_LEVEL),

@@ -1,6 +1,6 @@
-"""MQSC commands are carried out: what `mqgate mqsc` and the file of objects in the settings run.
+"""Carries out MQSC commands: those of `mqgate mqsc`, of the API and of the file of objects in the settings.
 
-Answers are lines in the words of runmqsc, with its message numbers, so that scripts that look for them keep working.
+Answers are lines as runmqsc prints them, with its message numbers, so that scripts that look for them keep working.
 """
 
 from __future__ import annotations
@@ -80,18 +80,18 @@ _COMPARE: dict[str, Callable[[Value, Value], bool]] = {
 
 @dataclass(slots=True)
 class MqscReport:
-    """What became of a text of commands."""
+    """The outcome of a text of commands."""
 
     lines: list[str] = field(default_factory=list)
     read: int = 0
     syntax_errors: int = 0
     failed: int = 0
     problems: list[tuple[int, str]] = field(default_factory=list)
-    """What went wrong, by the line the command begins on."""
+    """Errors, each with the line on which its command begins."""
 
     @property
     def ok(self) -> bool:
-        """Whether everything was carried out."""
+        """Whether every command was carried out."""
         return not self.syntax_errors and not self.failed
 
     def summary(self) -> list[str]:
@@ -116,8 +116,8 @@ def _like(value: str, pattern: str) -> bool:
 
 
 Extension = Callable[[Command], Iterable[str] | None]
-"""Carries out commands of a kind this module does not know (subscriptions' status, authority records); None: not
-mine."""
+"""Carries out commands that this module does not (status of subscriptions, authority records); returns None for every
+other."""
 
 
 class Mqsc:
@@ -129,7 +129,7 @@ class Mqsc:
         self.extensions: list[Extension] = extensions or []
 
     def run(self, text: str) -> MqscReport:
-        """Every command of the text; one that fails does not keep the next from running."""
+        """Run every command of the text, also after one that fails."""
         report = MqscReport()
         for line, command_text in commands(text):
             report.read += 1
@@ -152,7 +152,7 @@ class Mqsc:
         return report
 
     def execute(self, command: Command) -> Iterable[str]:
-        """One command; the lines of its answer."""
+        """Run one command; the lines of its answer."""
         command.verb = VERBS.get(command.verb, command.verb)
         command.object = OBJECTS.get(command.object, command.object)
         for extension in self.extensions:
@@ -226,7 +226,7 @@ class Mqsc:
         rows = []
         for definition in self._administration.select(kinds, pattern):
             row = describe(self._core, definition)
-            if (condition is None or condition(row)) and (kind != "SUB" or _only(command, row)):
+            if (condition is None or condition(row)) and (kind != "SUB" or _is_selected(command, row)):
                 rows.append(chosen(row, wanted, _titles(definition.kind)))
         return rows
 
@@ -260,7 +260,7 @@ def _named(command: Command) -> str:
 
 
 def syntax(command: Command, what: str) -> MqscSyntaxError:
-    """The command is not one that can be carried out."""
+    """Refuses a command that cannot be carried out as it is written."""
     return MqscSyntaxError(command.line, command.text, what)
 
 
@@ -268,7 +268,7 @@ _OPTIONS = frozenset({"REPLACE", "NOREPLACE", "LIKE", "FORCE", "ALL", "PURGE", "
 
 
 def _attributes(command: Command, kind: str) -> tuple[dict[str, Value], dict[str, str]]:
-    """The attributes given, as numbers and texts, and the command's other words."""
+    """The attributes given, as numbers and texts, and the command's other keywords."""
     given: dict[str, Value] = {}
     words: dict[str, str] = {}
     for parameter in command.parameters:
@@ -305,7 +305,7 @@ Condition = Callable[[Row], bool]
 
 
 def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Condition | None, tuple[str, ...]]:
-    """Which attributes to show, which objects, of which types."""
+    """The attributes to show, the condition on objects, and the types of objects."""
     wanted: set[str] = set()
     filtered: set[str] = set()
     condition: Condition | None = None
@@ -318,13 +318,13 @@ def _selection(command: Command, kinds: tuple[str, ...]) -> tuple[set[str], Cond
             kinds = kinds if kind in {"ALL", "QUEUE"} else (kind,)
         elif parameter.keyword != "ALL":
             wanted.add(parameter.keyword)
-    # What is filtered by is shown beside what is asked for.
+    # The attribute of WHERE is shown with those that are asked for.
     everything = not wanted or any(parameter.keyword == "ALL" for parameter in command.parameters)
     return set() if everything else wanted | filtered, condition, kinds
 
 
 def condition_of(command: Command, parts: list[str]) -> Condition:
-    """What WHERE lets through."""
+    """The condition of a WHERE."""
     if len(parts) < 3 or parts[1].upper() not in _COMPARE:
         raise syntax(command, "WHERE(attribute operator value), with LT GT EQ NE LE GE LK NL CT EX")
     keyword, operator, other = parts[0].upper(), parts[1].upper(), parts[2]
@@ -344,15 +344,15 @@ def condition_of(command: Command, parts: list[str]) -> Condition:
 _SUBTYPES = {"API": ("API",), "ADMIN": ("ADMIN",), "PROXY": ("PROXY",), "USER": ("API", "ADMIN")}
 
 
-def _only(command: Command, row: Row) -> bool:
-    """DISPLAY SUB: SUBTYPE and DURABLE with a value say which subscriptions are meant."""
+def _is_selected(command: Command, row: Row) -> bool:
+    """DISPLAY SUB: whether a subscription is of the SUBTYPE and DURABLE that are given with a value."""
     for parameter in command.parameters:
         value = (parameter.values or [""])[0].upper()
-        meant = _SUBTYPES.get(value, (value,))
+        accepted = _SUBTYPES.get(value, (value,))
         if (
             parameter.keyword in {"SUBTYPE", "DURABLE"}
             and value not in {"", "ALL"}
-            and row[parameter.keyword] not in meant
+            and row[parameter.keyword] not in accepted
         ):
             return False
     return True
@@ -365,14 +365,14 @@ def _titles(kind: str) -> tuple[str, ...]:
 
 
 def chosen(row: Row, wanted: set[str], titles: tuple[str, ...]) -> Row:
-    """What a DISPLAY shows of a row: its titles, and what was asked for."""
+    """The part of a row that a DISPLAY shows: its titles, and the attributes asked for."""
     keep = {word: row[word] for word in titles if word in row}
     asked = row if not wanted else {word: value for word, value in row.items() if word in wanted}
     return keep | asked
 
 
 def columns(row: Row) -> list[str]:
-    """Two attributes a line, the second at column 44, as runmqsc sets them."""
+    """Two attributes on a line, the second at column 44, as runmqsc prints them."""
     lines: list[str] = []
     left = ""
     for word, value in row.items():

@@ -1,6 +1,6 @@
-"""MQSC text into commands: lines, continuations, comments, quotes. Pure; knows no objects.
+"""Parses MQSC text into commands: lines, continuations, comments, quotes. Pure.
 
-A line that ends with `+` continues at the first character of the next that is no blank, one that ends with `-` in
+A line that ends with `+` continues at the first character of the next line that is no blank, one that ends with `-` in
 its first column. A `*` in the first column begins a comment. Names are folded to upper case unless they are in quotes.
 """
 
@@ -14,7 +14,7 @@ from gateway.errors import MqgateError
 
 
 class MqscSyntaxError(MqgateError):
-    """A command that cannot be read: the line it begins on, and where in its text."""
+    """A command that cannot be parsed: the line it begins on, and its text up to the error."""
 
     def __init__(self, line: int, text: str, what: str) -> None:
         super().__init__(
@@ -51,7 +51,7 @@ _QUOTED = re.compile(r"'((?:[^']|'')*)'|\"((?:[^\"]|\"\")*)\"")
 
 
 def commands(text: str) -> Iterator[tuple[int, str]]:
-    """Whole commands with the line they begin on."""
+    """Whole commands, each with the line on which it begins."""
     begin, parts, fold = 0, "", False
     for number, raw in enumerate(text.splitlines(), 1):
         if raw.startswith("*") or (not parts and not raw.strip()):
@@ -73,7 +73,7 @@ def commands(text: str) -> Iterator[tuple[int, str]]:
 
 
 def parse(line: int, text: str) -> Command:
-    """One command."""
+    """Parse one command."""
     reader = _Reader(line, text)
     verb = reader.word("a command").upper()
     kind = reader.word("a type of object", optional=True).upper()
@@ -116,7 +116,7 @@ class _Reader:
         return match.group(1)
 
     def values(self, *, filter_text: bool = False) -> list[str] | None:
-        """What stands in parentheses; None without them."""
+        """The values in parentheses; None without parentheses."""
         match = _OPEN.match(self._text, self._at)
         if match is None:
             return None

@@ -1,5 +1,5 @@
-"""MQSC commands about what runs and who may: connections, status of queue manager, topics and subscriptions,
-authority records."""
+"""MQSC commands on status and authority: connections, handles, queue manager, topics, subscriptions, authority
+records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _value(command: Command, keyword: str) -> str:
 
 
 class StatusCommands:
-    """An extension of `Mqsc`."""
+    """Carries out the MQSC commands that `Mqsc` leaves to extensions."""
 
     def __init__(self, core: Core, topics: Topics, authority: Authority, connections: Connections) -> None:
         self._core = core
@@ -47,7 +47,7 @@ class StatusCommands:
         self._started = core.now()
 
     def __call__(self, command: Command) -> Iterable[str] | None:
-        """Carry out the command if it is one of these."""
+        """The lines of the answer; None if the command is none of these."""
         handler = {
             ("DISPLAY", "QSTATUS"): self._queue_handles,
             ("DISPLAY", "CONN"): self._display_connections,
@@ -72,7 +72,7 @@ class StatusCommands:
     def _shown(self, command: Command, kind: str, rows: Iterable[Row]) -> list[str]:
         given = next((one.values for one in command.parameters if one.keyword == "WHERE"), None)
         holds = condition_of(command, given) if given is not None else None
-        # Keywords alone are attributes to show; those with a value say which rows are meant.
+        # Keywords without a value are attributes to show; those with one select rows.
         wanted = {one.keyword for one in command.parameters if one.values is None}
         asked = set() if "ALL" in wanted else wanted | ({given[0].upper()} if given and wanted else set())
         lines: list[str] = []
@@ -84,7 +84,7 @@ class StatusCommands:
         return lines
 
     def _queue_handles(self, command: Command) -> Iterable[str] | None:
-        """DISPLAY QSTATUS TYPE(HANDLE); that of the queue itself is not shown here."""
+        """DISPLAY QSTATUS TYPE(HANDLE); None for TYPE(QUEUE), which is shown by `Mqsc`."""
         if _value(command, "TYPE") != "HANDLE":
             return None
         definitions = self._core.catalogue.matching(("QLOCAL",), command.name)
@@ -123,7 +123,7 @@ class StatusCommands:
         raise not_found("CONN", command.name)
 
     def _channel_status(self, _command: Command) -> list[str]:
-        """Channels are labels: programs come through a local socket."""
+        """There are no channels: programs connect through a local socket."""
         raise AdministrationError(CHANNEL_STATUS_NOT_FOUND, "AMQ8420I: Channel Status not found.")
 
     def _publish_subscribe(self, command: Command) -> list[str]:
@@ -214,7 +214,7 @@ class StatusCommands:
         return self._shown(command, "AUTHREC", rows)
 
     def _entity(self, command: Command) -> list[str]:
-        """What a user may do with one object, whatever records that comes from."""
+        """The rights of a user on one object, from whichever record they come."""
         entity = _value(command, "PRINCIPAL") or _value(command, "GROUP")
         kind = OBJECT_TYPES.get(_value(command, "OBJTYPE"))
         name = _value(command, "OBJNAME") or (self._core.name if kind == "QMGR" else "")
@@ -225,10 +225,10 @@ class StatusCommands:
         row = {"OBJNAME": name, "ENTITY": entity, "ENTTYPE": by_group, "OBJTYPE": kind, "AUTHLIST": rights}
         return self._shown(command, "ENTAUTH", [row])
 
-    # The rest
+    # Other commands
 
     def _accept_channel_rule(self, _command: Command) -> list[str]:
-        """Channels are labels here: rules about them are taken, so that scripts run, and change nothing."""
+        """Rules about channels are accepted, so that scripts run, and have no effect."""
         return ["AMQ8877I: IBM MQ channel authentication record set."]
 
     def _clear_topic(self, command: Command) -> list[str]:

@@ -1,4 +1,4 @@
-"""What programs have open, row by row: for DISPLAY QSTATUS TYPE(HANDLE), DISPLAY CONN TYPE(HANDLE) and their PCF."""
+"""Open handles of programs as rows: for DISPLAY QSTATUS TYPE(HANDLE), DISPLAY CONN TYPE(HANDLE) and their PCF."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def handles_of(connections: Connections, queue: str) -> Iterator[tuple[Connectio
 
 
 def local_queue(handle: Handle) -> LocalQueue | None:
-    """The queue a handle reaches."""
+    """The local queue that a handle gets from or puts to."""
     return handle.queue or (handle.target.queue if handle.target is not None else None)
 
 
 def queue_handle(connection: ConnectionState, handle: Handle) -> Row:
-    """A line of DISPLAY QSTATUS TYPE(HANDLE)."""
+    """A row of DISPLAY QSTATUS TYPE(HANDLE)."""
     local = local_queue(handle)
-    taking = handle.options & INPUT
+    gets = handle.options & INPUT
     shared = "EXCL" if local is not None and local.exclusive else "SHARED"
     waits = any(get.handle is handle for get in connection.waiting)
     return {
         "QUEUE": "" if local is None else local.name, "TYPE": "HANDLE", "APPLTAG": connection.application,
         "APPLTYPE": "USER", "BROWSE": _yes(handle, mq.MQOO_BROWSE), "CHANNEL": connection.channel,
         "CONNAME": connection.connection_name, "HSTATE": "ACTIVE" if waits else "INACTIVE",
-        "INPUT": shared if taking else "NO", "INQUIRE": _yes(handle, mq.MQOO_INQUIRE),
+        "INPUT": shared if gets else "NO", "INQUIRE": _yes(handle, mq.MQOO_INQUIRE),
         "OUTPUT": _yes(handle, mq.MQOO_OUTPUT), "SET": _yes(handle, mq.MQOO_SET), "USERID": connection.user,
     }  # fmt: skip
 
 
 def open_objects(connection: ConnectionState, identifier: str) -> Iterator[Row]:
-    """The lines of DISPLAY CONN TYPE(HANDLE)."""
+    """The rows of DISPLAY CONN TYPE(HANDLE)."""
     for handle in connection.handles.values():
         local = local_queue(handle)
         name = handle.definition.name if handle.definition is not None else "" if local is None else local.name

@@ -1,4 +1,4 @@
-"""PCF on objects: create, change, copy, delete and inquire, for every type by one table of identifiers."""
+"""PCF commands on objects: create, change, copy, delete and inquire, for every type by one table of identifiers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MQRCCF_OBJECT_NAME_MISSING = 3019
 ALL = mq.MQIACF_ALL
 NAME_LENGTH = 48
 BYTE_STRINGS = {7015: 24, 7010: 32}
-"""Attributes of subscriptions that are bytes in PCF and hexadecimal in MQSC, with their lengths."""
+"""Attributes of subscriptions that are bytes in PCF and hexadecimal digits in MQSC, with their lengths."""
 MQBACF_SUB_ID = 7016
 _OPTIONS = frozenset({mq.MQIACF_REPLACE, 1005, mq.MQIACF_PURGE, 1007, mq.MQIA_Q_TYPE, 1304, 63})
 
 
 class ObjectType(NamedTuple):
-    """How PCF speaks of one type of object."""
+    """The PCF identifiers of one type of object."""
 
     kinds: tuple[str, ...]
     name: int
@@ -52,12 +52,12 @@ Handler = Callable[[ConnectionState, pcf.Message], Iterable[Reply]]
 
 
 def refuse(reason: int, text: str) -> AdministrationError:
-    """A command that cannot be carried out."""
+    """Refuses a command."""
     return AdministrationError(reason, text)
 
 
 def text_of(message: pcf.Message, identifier: int, default: str | None = None) -> str:
-    """A string parameter; 3228 when it is needed and not there."""
+    """A string parameter; 3228 when it is required and missing."""
     found = message.find(identifier)
     if found is None:
         if default is None:
@@ -73,13 +73,13 @@ def number_of(message: pcf.Message, identifier: int, default: int) -> int:
 
 
 def kind_of(message: pcf.Message, of: ObjectType, *, default: str = "") -> str:
-    """The type of queue a command is about; for other objects there is one."""
+    """The type of object that a command is about; for queues a parameter names it."""
     if of is not QUEUES:
         return of.kinds[0]
     number = number_of(message, mq.MQIA_Q_TYPE, 0)
     kind = KIND_OF_QUEUE.get(number, default)
     if not kind:
-        raise refuse(MQRCCF_PARM_VALUE_ERROR if number else MQRCCF_PARM_MISSING, "QType is missing or none of queues'")
+        raise refuse(MQRCCF_PARM_VALUE_ERROR if number else MQRCCF_PARM_MISSING, "QType is missing or unknown")
     return kind
 
 
@@ -108,7 +108,7 @@ def _value(parameter: Parameter) -> Value:
 
 
 def create(of: ObjectType) -> Handler:
-    """CREATE."""
+    """CREATE commands."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         kind, name = kind_of(message, of), text_of(message, of.name)
@@ -121,7 +121,7 @@ def create(of: ObjectType) -> Handler:
 
 
 def change(of: ObjectType) -> Handler:
-    """CHANGE."""
+    """CHANGE commands."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         name = name_of(connection, message, of)
@@ -135,7 +135,7 @@ def change(of: ObjectType) -> Handler:
 
 
 def copy(of: ObjectType) -> Handler:
-    """COPY: a new object like another, with what is said besides."""
+    """COPY commands: a new object with the attributes of another and those that are given."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         source, name = text_of(message, of.from_name), text_of(message, of.to_name)
@@ -150,7 +150,7 @@ def copy(of: ObjectType) -> Handler:
 
 
 def delete(of: ObjectType) -> Handler:
-    """DELETE."""
+    """DELETE commands."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         name = name_of(connection, message, of)
@@ -166,7 +166,7 @@ def delete(of: ObjectType) -> Handler:
 
 
 def inquire(of: ObjectType) -> Handler:
-    """INQUIRE: a reply for every object that fits."""
+    """INQUIRE commands: a reply for every object that fits."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         pattern = name_of(connection, message, of, "*")
@@ -188,7 +188,7 @@ def inquire(of: ObjectType) -> Handler:
 
 
 def _wanted(message: pcf.Message, of: ObjectType) -> list[int]:
-    """The attributes asked for; those filtered by are shown too."""
+    """The attributes asked for, and those of the filters."""
     wanted = message.find(of.attributes)
     chosen: Sequence[object] = (ALL,)
     if wanted is not None:
@@ -198,7 +198,7 @@ def _wanted(message: pcf.Message, of: ObjectType) -> list[int]:
 
 
 def name_of(connection: ConnectionState, message: pcf.Message, of: ObjectType, default: str | None = None) -> str:
-    """The object a command is about; a subscription may be named by its identifier."""
+    """The name of the object a command is about; a subscription may be named by its identifier."""
     given = message.find(MQBACF_SUB_ID) if of is SUBSCRIPTIONS else None
     if given is None or not isinstance(given.value, bytes) or not any(given.value):
         return text_of(message, of.name, default)
@@ -210,7 +210,7 @@ def name_of(connection: ConnectionState, message: pcf.Message, of: ObjectType, d
 
 
 def names(of: ObjectType) -> Handler:
-    """INQUIRE NAMES: one reply with a list."""
+    """INQUIRE NAMES commands: one reply with a list."""
 
     def run(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
         pattern = text_of(message, of.name, "*")
@@ -229,7 +229,7 @@ def names(of: ObjectType) -> Handler:
 
 
 def family(of: ObjectType) -> str:
-    """The type as authority records name it."""
+    """The type as authority records name it: QUEUE for all types of queue."""
     return "QUEUE" if of is QUEUES else of.kinds[0]
 
 
@@ -237,7 +237,7 @@ def family(of: ObjectType) -> str:
 
 
 def described(connection: ConnectionState, definition: Definition, wanted: Sequence[int]) -> Reply:
-    """Name, type and the attributes asked for."""
+    """A reply about an object: name, type and the attributes asked for."""
     everything = not wanted or ALL in wanted
     reply = _title(definition)
     known = {parameter.parameter for parameter in reply}
@@ -250,7 +250,7 @@ def described(connection: ConnectionState, definition: Definition, wanted: Seque
 
 
 def every_selector(definition: Definition) -> list[int]:
-    """The attributes of an object, those of its running state included."""
+    """Every attribute of an object, including those that no command sets."""
     selectors = [attribute.selector for attribute in TABLES[definition.kind]]
     if definition.kind in QUEUE_KINDS or definition.kind in {"TOPIC", "NAMELIST", "PROCESS", "AUTHINFO", "CHANNEL"}:
         selectors += [2027, 2028]
@@ -279,7 +279,7 @@ def _title(definition: Definition) -> Reply:
 
 
 def attribute_parameter(connection: ConnectionState, definition: Definition, selector: int) -> Parameter | None:
-    """One attribute as a parameter; None if the object has none of the kind."""
+    """One attribute as a parameter; None if the object does not have it."""
     if definition.kind == "NAMELIST" and selector == mq.MQCA_NAMES:
         return pcf.strings(selector, definition.names(), size=NAME_LENGTH)
     if selector in BYTE_STRINGS:
@@ -296,7 +296,7 @@ def attribute_parameter(connection: ConnectionState, definition: Definition, sel
 
 
 def attribute_value(connection: ConnectionState, definition: Definition, selector: int) -> Value | None:
-    """The plain value, for filters and replies."""
+    """The value of an attribute, for filters and replies."""
     try:
         if mq.MQIA_FIRST <= selector <= mq.MQIA_LAST:
             return mqinq.integer_attribute(connection, definition, selector)
@@ -316,7 +316,7 @@ _FILTERS = frozenset({pcf.INTEGER_FILTER, pcf.STRING_FILTER, pcf.BYTE_STRING_FIL
 
 
 def filter_of(message: pcf.Message) -> Callable[[Lookup], bool]:
-    """What the filter parameters of an INQUIRE let through."""
+    """The condition of the filter parameters of an INQUIRE."""
     filters = [parameter for parameter in message.parameters if parameter.type in _FILTERS]
     return lambda lookup: all(_holds(one, lookup(one.parameter)) for one in filters)
 
@@ -333,7 +333,7 @@ def _holds(given: Parameter, value: Value | None) -> bool:
     if given.operator in {mq.MQCFOP_LIKE, mq.MQCFOP_NOT_LIKE}:
         like = text.startswith(other[:-1]) if other.endswith("*") else text == other
         return like is (given.operator == mq.MQCFOP_LIKE)
-    if given.operator in {10, 13}:  # MQCFOP_CONTAINS, MQCFOP_EXCLUDES: of lists
+    if given.operator in {10, 13}:  # MQCFOP_CONTAINS, MQCFOP_EXCLUDES, on lists
         return (other in text.split(",")) is (given.operator == 10)
     if given.operator in {26, 29}:  # MQCFOP_CONTAINS_GEN, MQCFOP_EXCLUDES_GEN
         return any(each.startswith(other.rstrip("*")) for each in text.split(",")) is (given.operator == 26)

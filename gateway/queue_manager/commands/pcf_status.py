@@ -1,4 +1,4 @@
-"""PCF on what runs and who may: handles of queues, connections, topics, subscriptions, authority records."""
+"""PCF commands on status and authority: handles, connections, topics, subscriptions, authority records."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def stop_connection(connection: ConnectionState, message: pcf.Message) -> Iterab
 
 
 def topic_status(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """INQUIRE_TOPIC_STATUS: of the topic, or of its subscriptions."""
+    """INQUIRE_TOPIC_STATUS: status of topics, or the subscriptions of one."""
     topics = connection.topics
     pattern = text_of(message, 2094)
     if number_of(message, 1302, TOPIC_STATUS) == TOPIC_SUBSCRIPTIONS:
@@ -84,7 +84,7 @@ def topic_status(connection: ConnectionState, message: pcf.Message) -> Iterable[
             if pattern == "#" or matches(pattern, topic)
         ]  # fmt: skip
     if not found:
-        raise refuse(MQRCCF_TOPIC_STRING_NOT_FOUND, f"nothing is known of {pattern!r}")
+        raise refuse(MQRCCF_TOPIC_STRING_NOT_FOUND, f"{pattern!r} has no publications and no subscriptions")
     return found
 
 
@@ -117,7 +117,7 @@ def subscription_status(connection: ConnectionState, message: pcf.Message) -> It
 
 
 def clear_topic(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """CLEAR_TOPIC_STRING: the retained publication goes."""
+    """CLEAR_TOPIC_STRING: remove the retained publication."""
     topic = text_of(message, 2094)
     connection.authorise("TOPIC", "SYSTEM.BASE.TOPIC", "CLR")
     if topic not in connection.topics.retained:
@@ -136,11 +136,11 @@ def publish_subscribe_status(connection: ConnectionState, _message: pcf.Message)
     ]]  # fmt: skip
 
 
-def nothing_of(reason: int, what: str) -> Handler:
-    """Channels are labels here: their status and rules are asked for by every monitor, and there are none."""
+def always_empty(reason: int, what: str) -> Handler:
+    """Monitors ask for the status and rules of channels, of which there are none."""
 
     def run(_connection: ConnectionState, _message: pcf.Message) -> Iterable[Reply]:
-        raise refuse(reason, f"no {what}: programs come through a local socket")
+        raise refuse(reason, f"no {what}: programs connect through a local socket")
 
     return run
 
@@ -167,7 +167,7 @@ def authority_records(connection: ConnectionState, message: pcf.Message) -> Iter
 
 
 def entity_authority(connection: ConnectionState, message: pcf.Message) -> Iterable[Reply]:
-    """INQUIRE_ENTITY_AUTH: what a user may do with an object."""
+    """INQUIRE_ENTITY_AUTH: the rights of a user on an object."""
     kind = KIND_OF_MQOT.get(number_of(message, 1016, 0))
     if kind is None:
         raise refuse(3173, "ObjectType is missing")
@@ -200,7 +200,7 @@ def delete_authority(connection: ConnectionState, message: pcf.Message) -> Itera
 
 
 COMMANDS: dict[int, Handler] = {
-    42: nothing_of(MQRCCF_CHL_STATUS_NOT_FOUND, "channel runs"),
+    42: always_empty(MQRCCF_CHL_STATUS_NOT_FOUND, "channel runs"),
     86: stop_connection,
     87: authority_records,
     88: entity_authority,
@@ -209,5 +209,5 @@ COMMANDS: dict[int, Handler] = {
     183: topic_status,
     184: clear_topic,
     185: publish_subscribe_status,
-    204: nothing_of(MQRCCF_CHLAUTH_NOT_FOUND, "rule about channels is kept"),
+    204: always_empty(MQRCCF_CHLAUTH_NOT_FOUND, "rule about channels is kept"),
 }
