@@ -88,10 +88,6 @@ class Gatekeeper:
 
         return use
 
-    def reload(self, settings: Settings) -> None:
-        """Use these settings from now on. ConfigurationError: the old ones stay in force."""
-        self.prepare(settings)()
-
     # -- identity --
 
     def authenticate(self, connect: Connect, link: Link, done: Done) -> None:

@@ -79,8 +79,3 @@ def split_shared(filter_: str) -> tuple[str, str]:
         return "", filter_
     group, _, rest = filter_[len(SHARE_PREFIX) :].partition("/")
     return group, rest
-
-
-def split_levels(topic: str) -> list[str]:
-    """The levels of a name or filter; empty ones count. [MQTT-4.7.3-1]"""
-    return topic.split("/")

@@ -166,8 +166,3 @@ def _reason_body(record: Disconnect | Auth) -> bytes:
     if record.properties:
         return bytes((record.reason,)) + encode_properties(record.properties)
     return bytes((record.reason,)) if record.reason else b""
-
-
-def encode_pingresp() -> bytes:
-    """PINGRESP."""
-    return PINGRESP_BYTES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -19,7 +19,6 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from gateway.ports.counters import (
-    BY_NAME,
     CATALOGUE,
     MAX_ROUTES,
     OTHER_ROUTE,
@@ -169,9 +168,3 @@ def _allowed(label: Label, counters: Counters) -> tuple[frozenset[object] | None
         routes = counters.names.values(label)
         return (None if len(routes) <= MAX_ROUTES else frozenset((*routes[: MAX_ROUTES - 1], routes[-1]))), OTHER_ROUTE
     return (frozenset(label.values) if label.values else None), "other"
-
-
-def unknown_gauges() -> set[str]:
-    """Attributes of `Gauges` that the catalogue does not have, and the reverse: empty, as a test asserts."""
-    ours = {each.name for each in fields(Gauges)}
-    return ours ^ {name for name, metric in BY_NAME.items() if metric.kind == "gauge"}

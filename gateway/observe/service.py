@@ -1,14 +1,13 @@
-"""What systemd wants to be told: ready, reloading, stopping, alive. Without systemd (no NOTIFY_SOCKET) nothing is sent.
+"""Notifications to systemd: ready, stopping, alive. Without systemd (no NOTIFY_SOCKET) nothing is sent.
 
-The composition root calls `ready` when the listeners are bound, `reloading` and `ready` around a reload, `stopping`
-when the drain begins, and `alive` every `watchdog_seconds() / 2` while all workers' reactors tick.
+`Gateway` calls `ready` when the listeners are bound, `stopping` when the drain begins, and `alive` every
+`watchdog_seconds() / 2` while its reactor runs.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping
 
 
@@ -21,22 +20,13 @@ class ServiceManager:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._watchdog = _watchdog_of(environ)
 
-    @property
-    def present(self) -> bool:
-        """Whether there is a systemd to tell."""
-        return bool(self._address)
-
     def watchdog_seconds(self) -> float | None:
         """How often `alive` is expected at least; None without a watchdog for this process."""
         return self._watchdog
 
     def ready(self, status: str = "") -> None:
-        """READY=1: started, or a reload has ended."""
+        """Started; `status` is shown by `systemctl status`."""
         self._send("READY=1", status)
-
-    def reloading(self) -> None:
-        """A reload begins; `ready` ends it."""
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}", "reloading the configuration")
 
     def stopping(self, status: str = "") -> None:
         """The drain begins."""
@@ -45,10 +35,6 @@ class ServiceManager:
     def alive(self) -> None:
         """Feeds the watchdog."""
         self._send("WATCHDOG=1", "")
-
-    def status(self, text: str) -> None:
-        """A line for `systemctl status`."""
-        self._send("", text)
 
     def _send(self, state: str, status: str) -> None:
         if not self._address:

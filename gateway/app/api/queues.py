@@ -15,7 +15,7 @@ from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import chain, mqmd, rfh2
 from gateway.mq.rfh2_folder import folder
 from gateway.net.api import OPERATOR, READ_ONLY, Call, Endpoint, Problem, endpoint
-from gateway.ports.batch import Outcome, Puts, Unit
+from gateway.ports.batch import Puts, Unit
 from gateway.ports.inspection import Inspects, QueueRow, Seen
 from gateway.ports.state_queues import DEFAULT, PREFIX
 from gateway.queue_manager.inspection import correl_id_of, hex_of
@@ -295,10 +295,3 @@ def new_message(given: dict[str, Any]) -> tuple[bytes, bytes, bool, int]:
         put_date=now.strftime("%Y%m%d"), put_time=now.strftime("%H%M%S00"),
     )  # fmt: skip
     return md + front, body, persistent, priority
-
-
-def committed(outcome: Outcome) -> None:
-    """Problem if a unit was not committed."""
-    if outcome.failures:
-        failure = outcome.failures[0]
-        raise problem_of(MQError(failure.reason, failure.text))

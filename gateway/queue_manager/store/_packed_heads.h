@@ -2,6 +2,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
 extern PyTypeObject packing_type;
 PyObject *unpack_heads(PyObject *module, PyObject *const *args, Py_ssize_t count);
 

@@ -11,6 +11,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../built_from.h"
+
+BUILT_FROM_THIS_FILE;
+
 enum { ENTRIES = 1 << 14, PROBES = 8, MOST_GAPS = 48, MOST_HELD = 16 << 20, CACHE_LINE = 64, ADDRESS_SHIFT = 8 };
 enum { EXAMINED_A_COLUMN = 16 };
 

@@ -144,8 +144,8 @@ def test_a_listener_that_others_reach_is_not_opened_by_a_reload_that_waits_for_a
     access = Gatekeeper(load_settings(str(file), {}, {}), ManualScheduler())
     assert decide(access).reason == 0x87
     file.write_text(text.replace("0.0.0.0", "127.0.0.1"))
-    access.reload(load_settings(str(file), {}, {}))
+    access.prepare(load_settings(str(file), {}, {}))()
     assert decide(access).reason == 0x87, "it is still bound to all addresses"
     file.write_text(text.replace("0.0.0.0", "0.0.0.0, anonymous: true"))
-    access.reload(load_settings(str(file), {}, {}))
+    access.prepare(load_settings(str(file), {}, {}))()
     assert decide(access).reason == 0

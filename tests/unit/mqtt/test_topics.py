@@ -66,7 +66,6 @@ def test_levels_are_limited_only_where_asked():
     assert topics.name_error(deep, 200) is None
     assert "199" in (topics.name_error(deep, 199) or "")
     assert "at most 3 levels" in (topics.filter_error("$share/g/a/b/c/+", 3) or "")
-    assert topics.split_levels("/a/") == ["", "a", ""]
 
 
 def test_length_counts_bytes_mqtt_4_7_3_3():

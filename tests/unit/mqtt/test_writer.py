@@ -98,4 +98,4 @@ def test_disconnect_auth_pingresp():
     assert writer.encode_disconnect(5, p.Disconnect(0x8E)) == bytes.fromhex("E0 01 8E")
     assert writer.encode_disconnect(5, p.Disconnect(0x9C, {0x1C: "s"})) == bytes.fromhex("E0 06 9C 04 1C 00 01 73")
     assert writer.encode_auth(p.Auth(0x18, {0x15: "X"})) == bytes.fromhex("F0 06 18 04 15 00 01 58")
-    assert writer.encode_pingresp() == bytes.fromhex("D0 00")
+    assert writer.PINGRESP_BYTES.hex() == "d000"
