@@ -17,8 +17,8 @@ from gateway.backends.buffer.spool import ADOPTED, COPIED
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
-from gateway.backends.ibm.examining import Problem
 from gateway.backends.ibm.identifiers import NewId, message_ids
+from gateway.backends.ibm.requirements import Problem
 from gateway.backends.ibm.worker import Backoff
 from gateway.broker.engine import Engine
 from gateway.broker.publish.router import policy_in

@@ -9,7 +9,7 @@ from gateway.app import log_lines
 from gateway.backends.ibm.client import IbmQueueManager
 from gateway.backends.ibm.connection import TOPIC_PREFIX
 from gateway.backends.ibm.driver import ConnectSettings
-from gateway.backends.ibm.examining import SUBSCRIPTION_TO, Problem
+from gateway.backends.ibm.requirements import SUBSCRIPTION_TO, Problem
 from gateway.backends.ibm.worker import Backoff
 from gateway.config.model import Settings
 from gateway.config.queue_manager import Ibm

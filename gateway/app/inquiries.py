@@ -1,4 +1,4 @@
-"""Questions of the page, the API and the commands to a queue manager that may hang: see `backends.ibm.patience`.
+"""Questions of the page, the API and the commands to a queue manager that may hang: see `backends.ibm.bounded_calls`.
 
 Each gets an answer in any case: the result, or for how long the queue manager has been silent and whether what was
 asked for may still be done.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from gateway.backends.ibm.patience import Patience, Unanswered
+from gateway.backends.ibm.bounded_calls import BoundedCalls, Unanswered
 from gateway.net.api import Answered, Endpoint, Later, Problem
 from gateway.ports.batch import Scheduler
 
@@ -23,25 +23,25 @@ class Inquiries:
 
     def __init__(self, scheduler: Scheduler, patience: float, close: Callable[[], None] = lambda: None) -> None:
         """`patience`: seconds a queue manager may be silent; `close` is called in the thread at the end."""
-        self._patience = Patience(scheduler, patience, close=close, name="mq-inquiries")
-        self.thread = self._patience.thread
-        self.heard = self._patience.heard
+        self._calls = BoundedCalls(scheduler, patience, close=close, name="mq-inquiries")
+        self.thread = self._calls.thread
+        self.heard = self._calls.heard
         """To be called when the queue manager has answered a call: one that is slow is waited for while it answers
         some."""
-        self.silent = self._patience.silence
+        self.silent = self._calls.silence
         """Seconds since a question has been waiting for the queue manager."""
 
     def ask(self, question: Callable[[], tuple[int, object]], answered: Answered, *, changes: bool = False) -> None:
         """Ask in the thread. `changes`: it is not only a look, so that the answer says whether it may have been
         done."""
-        if len(self._patience) > MOST:
+        if len(self._calls) > MOST:
             answered(Problem(503, "Too many at a time", f"{MOST} questions wait for the queue manager; try again"))
             return
 
         def told(found: tuple[int, object] | Exception) -> None:
             answered(self._problem(found, changes=changes) if isinstance(found, Unanswered) else found)
 
-        self._patience.ask(question, told)
+        self._calls.ask(question, told)
 
     def apart(self, endpoint: Endpoint) -> Endpoint:
         """The same endpoint, answered from the thread."""
@@ -54,7 +54,7 @@ class Inquiries:
 
     def close(self) -> None:
         """End the thread; a call that hangs is not waited for."""
-        self._patience.close(CLOSE_SECONDS)
+        self._calls.close(CLOSE_SECONDS)
 
     def _problem(self, left: Unanswered, *, changes: bool) -> Problem:
         if left.stopping:

@@ -142,7 +142,7 @@ def _queue_manager(settings: Settings, ibm: Ibm) -> Iterator[Found]:
     """Whether IBM MQ has the objects that the gateway and its rules need (deploy/mq defines them)."""
     from gateway.app.ibm import connect_settings, queues_of, rule_of, short_of
     from gateway.app.mappings import read_table
-    from gateway.backends.ibm.examining import look
+    from gateway.backends.ibm.requirements import look
     from gateway.mq.reason_policy import Action, action_for
 
     what = f"queue manager {ibm.name}"

@@ -180,7 +180,7 @@ def test_a_batch_of_n_puts_costs_n_calls_and_a_constant(rig: BatchRig) -> None:
 
 def _calls(rig: BatchRig) -> int:
     return sum(
-        w.calls + (w._connection.calls if w._connection else 0) + (w._posting.calls if w._posting else 0)
+        w.calls + (w._connection.calls if w._connection else 0) + (w._posted_units.calls if w._posted_units else 0)
         for w in rig.queue_manager._workers
     )
 

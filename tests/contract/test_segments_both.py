@@ -88,7 +88,7 @@ PLAIN = (mqmd.build(persistence=1), b"plain")
 
 @pytest.fixture(params=["embedded", "ibmmq", "pymqi"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchRig]:
-    monkeypatch.setattr("gateway.backends.ibm.watching.WAIT_MILLISECONDS", 100)  # stopping waits for one
+    monkeypatch.setattr("gateway.backends.ibm.watcher.WAIT_MILLISECONDS", 100)  # stopping waits for one
     if request.param == "embedded":
         made: BatchRig = EmbeddedRig(tmp_path / "data")
         made.queue_manager.mqsc(TEXT)  # type: ignore[attr-defined]
@@ -184,7 +184,7 @@ def test_many_of_both(rig: BatchRig) -> None:
 
 @on_mq
 def test_what_stays_incomplete_is_counted(rig: BatchRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.backends.ibm.gathering._STAYS_SECONDS", 1.0)
+    monkeypatch.setattr("gateway.backends.ibm.gatherer._STAYS_SECONDS", 1.0)
     consumer = Consumer(rig)
     parts = segments(b"x" * 64, 16)
     put(rig, *parts[1:])
@@ -204,7 +204,7 @@ def test_what_stays_incomplete_is_counted(rig: BatchRig, monkeypatch: pytest.Mon
 @on_mq
 def test_a_message_that_is_too_long_says_so(rig: BatchRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is cut to what a queue manager takes, and tells its length; it leaves with all its segments."""
-    monkeypatch.setattr("gateway.backends.ibm.watching._HEADERS", -4_000_000)
+    monkeypatch.setattr("gateway.backends.ibm.watcher._HEADERS", -4_000_000)
     consumer = Consumer(rig)
     put(rig, *segments(b"x" * 300_000, 65_536))
     [cut] = consumer.messages(1)

@@ -103,7 +103,7 @@ def test_a_network_that_is_cut_silently_is_an_outage_like_another(
 ) -> None:
     """No connection breaks: calls hang. What hung and then went through after all counts."""
     mqi_clients.load_bindings()
-    monkeypatch.setattr(attempt_queue, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(attempt_queue, "ANSWER_SECONDS", 0.5)
     open_, cut = threading.Event(), threading.Event()
     open_.set()
 

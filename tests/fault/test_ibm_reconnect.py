@@ -13,7 +13,7 @@ import pytest
 from frame_proxy import CUT_AFTER, CUT_BEFORE, at_call
 from ibm_rig import HEAD, Rig, ServingProcess, behind_proxy, served
 
-from gateway.backends.ibm.work import Marker
+from gateway.backends.ibm.unit_of_work import Marker
 from gateway.mqi.wire import Verb
 from gateway.ports.batch import Outcome, Puts, Replace, Takes, Unit
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from gateway.backends.ibm import reading
+from gateway.backends.ibm import reader
 from gateway.cli.main import main
 
-reading.PATIENCE_SECONDS = 120.0
+reader.ANSWER_SECONDS = 120.0
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -20,7 +20,7 @@ from gateways import RunningGateway
 
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, load
-from gateway.backends.ibm.reading import Reader
+from gateway.backends.ibm.reader import Reader
 from gateway.bridge.message import Message, read_message
 from gateway.errors import MQError
 from gateway.mq import constants as mq

@@ -14,7 +14,7 @@ from gateway.backends.buffer.link import Link, Verdict
 from gateway.backends.buffer.progress import Progress
 from gateway.ports.batch import Scheduler, Unit
 
-PATIENCE_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
 """A queue manager that has not answered for so long is away, whatever its connection says."""
 Advance = Callable[[Progress], Progress]
 Told = Callable[[Verdict], None]
@@ -57,11 +57,11 @@ class AttemptQueue:
             return
         self._running = attempt
         progress = attempt.advance(self.progress)
-        self._cancel = self._scheduler.later(PATIENCE_SECONDS, lambda: self._silent(attempt, progress))
+        self._cancel = self._scheduler.later(ANSWER_SECONDS, lambda: self._silent(attempt, progress))
         self._link.commit(attempt.unit, progress.encode(), lambda verdict: self._answered(attempt, progress, verdict))
 
     def _silent(self, attempt: _Attempt, progress: Progress) -> None:
-        self.on_silent(f"IBM MQ has not answered for {PATIENCE_SECONDS:.0f} s")
+        self.on_silent(f"IBM MQ has not answered for {ANSWER_SECONDS:.0f} s")
         self._answered(attempt, progress, Verdict(lost=True))
 
     def _answered(self, attempt: _Attempt, progress: Progress, verdict: Verdict) -> None:

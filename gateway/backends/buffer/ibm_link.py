@@ -16,10 +16,10 @@ from contextlib import suppress
 from gateway.backends.buffer.link import Found, Verdict
 from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.examining import dead_letter_queue
 from gateway.backends.ibm.identifiers import NewId
+from gateway.backends.ibm.requirements import dead_letter_queue
 from gateway.backends.ibm.structures import get_options, match_md
-from gateway.backends.ibm.work import PutFailed, apply, has_volatile_puts
+from gateway.backends.ibm.unit_of_work import PutFailed, apply, has_volatile_puts
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq

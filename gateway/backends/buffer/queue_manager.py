@@ -18,9 +18,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gateway.backends.buffer.attempt_queue import AttemptQueue
+from gateway.backends.buffer.bounded_reads import BoundedReads
 from gateway.backends.buffer.drain import Drain
 from gateway.backends.buffer.link import Found, Link, Reads, Verdict
-from gateway.backends.buffer.patient import PatientReads
 from gateway.backends.buffer.progress import Progress, decode
 from gateway.backends.buffer.refusal_policy import PolicyOf
 from gateway.backends.buffer.spool import Identity, Spool
@@ -65,7 +65,7 @@ class BufferedQueueManager:
         self.store = store
         """The embedded queue manager underneath."""
         self._link = link
-        self._reads = PatientReads(reads, scheduler, self._silent)
+        self._reads = BoundedReads(reads, scheduler, self._silent)
         self._scheduler = scheduler
         self._counters = counters
         self._told = told

@@ -18,14 +18,14 @@ from typing import Any
 from gateway.backends.ibm.calls import LEFT, THROUGH
 from gateway.backends.ibm.connection import Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver, load
-from gateway.backends.ibm.examining import Problem, dead_letter_queue, look, require
 from gateway.backends.ibm.identifiers import message_ids
 from gateway.backends.ibm.membership import Membership
-from gateway.backends.ibm.ordering import Queue, Submission
-from gateway.backends.ibm.reading import PatientReader, Reader
-from gateway.backends.ibm.splitting import Division, largest
-from gateway.backends.ibm.watching import Watcher
-from gateway.backends.ibm.work import Marker, marker_key, rows_of
+from gateway.backends.ibm.reader import BoundedReader, Reader
+from gateway.backends.ibm.requirements import Problem, dead_letter_queue, look, require
+from gateway.backends.ibm.submission_queue import Queue, Submission
+from gateway.backends.ibm.unit_of_work import Marker, marker_key, rows_of
+from gateway.backends.ibm.unit_parts import DividedUnit, largest
+from gateway.backends.ibm.watcher import Watcher
 from gateway.backends.ibm.worker import Backoff, Worker
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -86,7 +86,7 @@ class IbmQueueManager:
         self._under_way: dict[int, Submission] = {}
         self._workers = [self._worker(number, instance.hex()) for number in range(connections)]
         self._reader = (
-            PatientReader(self._driver, settings, self._new_id, scheduler, told)
+            BoundedReader(self._driver, settings, self._new_id, scheduler, told)
             if patient
             else Reader(self._driver, settings, self._new_id)
         )
@@ -212,7 +212,7 @@ class IbmQueueManager:
     def submit(self, unit: Unit, done: Done) -> None:
         """Commit the unit; `done` is called in the reactor's thread."""
         if rows_of(unit) > self.most_rows:
-            Division(unit, done, self.most_rows, self._begin).begin()
+            DividedUnit(unit, done, self.most_rows, self._begin).begin()
         else:
             self._begin(unit, done)
 
@@ -293,15 +293,15 @@ class IbmQueueManager:
 
     def ask(self, read: Callable[[], Any], answered: Answer) -> None:
         """See `ports.asking.Asks`."""
-        if isinstance(self._reader, PatientReader):
-            self._reader.patience.ask(read, answered)
+        if isinstance(self._reader, BoundedReader):
+            self._reader.calls.ask(read, answered)
         else:
             self._scheduler.soon(partial(answered, found_or_raised(read)))
 
     def briefly(self, read: Callable[[], Any]) -> Any:
         """See `ports.asking.Asks`."""
         reader = self._reader
-        return reader.patience.call(read, _BRIEF_SECONDS) if isinstance(reader, PatientReader) else read()
+        return reader.calls.call(read, _BRIEF_SECONDS) if isinstance(reader, BoundedReader) else read()
 
     def depth(self, queue: str, key: bytes = b"") -> int:
         """How many messages are there."""

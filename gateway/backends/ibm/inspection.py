@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
-from gateway.backends.ibm.reading import Reader
+from gateway.backends.ibm.reader import Reader
 from gateway.backends.ibm.structures import MSG_ID, get_options, match_md, object_descriptor, put_options
 from gateway.errors import MQError
 from gateway.mq import constants as mq

@@ -21,7 +21,7 @@ from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
 from gateway.backends.ibm.leases import RENEWALS, Entry, Lease, Roster, decode, decode_message, encode
 from gateway.backends.ibm.structures import get_options, key_of, match_md, msg_id_of
-from gateway.backends.ibm.work import Superseded, marker_key
+from gateway.backends.ibm.unit_of_work import Superseded, marker_key
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError
 from gateway.mq import constants as mq

@@ -18,9 +18,9 @@ from gateway.backends.ibm.calls import Carried
 from gateway.backends.ibm.connection import STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId
-from gateway.backends.ibm.placing import Placing
-from gateway.backends.ibm.posting import AROUND, Posting
-from gateway.backends.ibm.work import (
+from gateway.backends.ibm.no_syncpoint_puts import NoSyncpointPuts
+from gateway.backends.ibm.posted_units import AROUND, PostedUnits
+from gateway.backends.ibm.unit_of_work import (
     TAKEN_OVER,
     Marker,
     PutFailed,
@@ -81,7 +81,7 @@ class Worker:
         self._marker = marker
         self._new_id = new_id
         self._finished = finished
-        self._placing = Placing(finished, can_status=driver.can_status)
+        self._no_syncpoint_puts = NoSyncpointPuts(finished, can_status=driver.can_status)
         self._backoff = backoff or Backoff()
         self._told = told
         self._attempted = attempted
@@ -90,7 +90,7 @@ class Worker:
         self._ahead: Unit | None = None
         """Taken from the queue and too large for the batch before it."""
         self._carrier = found = calls.carrier(driver)
-        self._posting = None if found is None else Posting(found, marker, can_status=driver.can_status)
+        self._posted_units = None if found is None else PostedUnits(found, marker, can_status=driver.can_status)
         self.outstanding = 0
         """Units that were submitted and not concluded; the reactor's alone."""
         self._stopping = threading.Event()
@@ -110,9 +110,9 @@ class Worker:
     def post(self, unit: Unit) -> int:
         """In the reactor's thread: commit the unit without Python if nothing is before it. POSTED: collect its outcome;
         THROUGH: it is committed; LEFT: submit it."""
-        if self.outstanding or self._posting is None:
+        if self.outstanding or self._posted_units is None:
             return calls.LEFT
-        posted = self._posting.post(unit, self._connection)
+        posted = self._posted_units.post(unit, self._connection)
         self.outstanding += posted != calls.LEFT
         return posted
 
@@ -120,8 +120,8 @@ class Worker:
         """Commit the unit some time soon; called in the reactor's thread."""
         self.outstanding += 1
         self._units.put(unit)
-        if self._posting is not None:
-            self._posting.wake()
+        if self._posted_units is not None:
+            self._posted_units.wake()
 
     def concluded(self) -> None:
         """The outcome of a unit has reached the reactor's thread."""
@@ -129,25 +129,25 @@ class Worker:
 
     def tell(self, descriptor: int) -> None:
         """From now on outcomes may be told by writing to this; `collect` is called then."""
-        if self._posting is not None:
-            self._posting.tell(descriptor)
+        if self._posted_units is not None:
+            self._posted_units.tell(descriptor)
 
     def collect(self) -> Unit | None:
         """In the reactor's thread: what went without Python, if it is committed."""
-        return None if self._posting is None else self._posting.collect()
+        return None if self._posted_units is None else self._posted_units.collect()
 
     def stop(self) -> None:
         """Commit what waits if the queue manager answers, then end; the caller joins the thread."""
         self._stopping.set()
         self._units.put(None)
-        if self._posting is not None:
-            self._posting.wake()
+        if self._posted_units is not None:
+            self._posted_units.wake()
 
     # The thread
 
     def _run(self) -> None:
-        if self._posting is not None:
-            self._posting.begin()
+        if self._posted_units is not None:
+            self._posted_units.begin()
         try:
             while (batch := self._next()) is not None:
                 self._commit_batch(batch)
@@ -185,12 +185,12 @@ class Worker:
 
     def _wait(self) -> Unit | None:
         """The next unit; None to end. Empty when the marker is due."""
-        if self._posting is None:
+        if self._posted_units is None:
             return self._units.get(timeout=RENEW_SECONDS)
         while True:
             with suppress(Empty):
                 return self._units.get_nowait()
-            late, unit, carried = self._posting.wait(RENEW_SECONDS)
+            late, unit, carried = self._posted_units.wait(RENEW_SECONDS)
             if unit is not None and carried is None:
                 self._finished(unit, Outcome())
             elif unit is not None:
@@ -209,8 +209,8 @@ class Worker:
         try:
             connection = self._ready()
             if carried is None:
-                connection = self._undoubted(connection)
-                if self._placing.place(connection, batch) and not batch:
+                connection = self._resolve_in_doubt(connection)
+                if self._no_syncpoint_puts.place(connection, batch) and not batch:
                     return []
             done = self._try_together(connection, batch, carried)
             if done is not None:
@@ -228,7 +228,7 @@ class Worker:
             self._marker.settle(committed=False)
             return self._refuse(batch, error)
 
-    def _undoubted(self, connection: Connection) -> Connection:
+    def _resolve_in_doubt(self, connection: Connection) -> Connection:
         """The last connection may have broken inside a unit. Until its queue manager has let go of it, messages the
         unit had taken cannot be seen, and would be mistaken for gone."""
         if self._marker.offered is None:
@@ -244,8 +244,8 @@ class Worker:
     def _try_together(self, connection: Connection, batch: list[Unit], carried: Carried | None) -> list[Unit] | None:
         """All units in one commit; None when the queue manager refuses and each has to be tried alone."""
         try:
-            if carried is None and self._posting is not None:
-                carried = self._posting.carry(connection, batch)
+            if carried is None and self._posted_units is not None:
+                carried = self._posted_units.carry(connection, batch)
             if carried is None:
                 tokens = self._apply(connection, batch, asynchronous=True)
             else:

@@ -15,7 +15,7 @@ from buffer_rig import HEAD, VOLATILE, Killed, Mq, Rig, puts
 from gateway.backends.buffer.progress import Progress
 from gateway.backends.buffer.queue_manager import ABSENT_SECONDS, STATE_QUEUES
 from gateway.backends.buffer.spool import ASIDE, ENTRIES, INTENT
-from gateway.backends.ibm.examining import STATE_QUEUES as ALL_STATE_QUEUES
+from gateway.backends.ibm.requirements import STATE_QUEUES as ALL_STATE_QUEUES
 from gateway.errors import MQError
 from gateway.mq import dlh, mqmd
 from gateway.ports.batch import Moves, Puts, Replace, Takes, Unit
@@ -512,7 +512,7 @@ def test_a_queue_is_not_watched_before_what_was_taken_from_it_has_left(rig: Rig)
 
 def test_a_read_that_hangs_holds_up_nobody(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = rig.queue_manager._reads
-    monkeypatch.setattr(reads._patience, "seconds", 0.05)
+    monkeypatch.setattr(reads._calls, "seconds", 0.05)
     going = threading.Event()
     monkeypatch.setattr(rig.mq, "depth", lambda *_: going.wait(20))
     with pytest.raises(MQError, match="not answered"):
@@ -525,7 +525,7 @@ def test_a_read_that_hangs_holds_up_nobody(rig: Rig, monkeypatch: pytest.MonkeyP
     assert rig.queue_manager.state == "connected"  # the link has looked: it is only the reads that hang
     going.set()
     until = time.monotonic() + 20
-    while reads._patience.silence() and time.monotonic() < until:
+    while reads._calls.silence() and time.monotonic() < until:
         time.sleep(0.01)
     assert rig.queue_manager.depth("APP.Q") is True
 

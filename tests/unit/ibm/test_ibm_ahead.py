@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.backends.ibm.watching import AHEAD, AHEAD_BYTES, Ahead
+from gateway.backends.ibm.watcher import AHEAD, AHEAD_BYTES, Ahead
 from gateway.mq import mqmd
 from gateway.ports.batch import Stored
 

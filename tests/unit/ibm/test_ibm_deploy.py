@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from schedulers import ManualScheduler
 
-from gateway.backends.ibm.examining import STATE_QUEUES
+from gateway.backends.ibm.requirements import STATE_QUEUES
 from gateway.ports.state_queues import DEAD_LETTERS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.backends.ibm import driver
-from gateway.backends.ibm.examining import STATE_QUEUES
 from gateway.backends.ibm.identifiers import is_ours, message_ids
-from gateway.backends.ibm.ordering import Partition, Queue, Submission, lanes_of
+from gateway.backends.ibm.requirements import STATE_QUEUES
 from gateway.backends.ibm.structures import (
     fresh,
     get_options,
@@ -25,7 +24,8 @@ from gateway.backends.ibm.structures import (
     plain_md,
     put_options,
 )
-from gateway.backends.ibm.work import rows_of
+from gateway.backends.ibm.submission_queue import Partition, Queue, Submission, lanes_of
+from gateway.backends.ibm.unit_of_work import rows_of
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import DriverUnavailable
 from gateway.mq import mqmd

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.work import Marker, marker_key
+from gateway.backends.ibm.unit_of_work import Marker, marker_key
 from gateway.backends.ibm.worker import Worker
 from gateway.ports.batch import Unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.backends.ibm.gathering import Gatherer, same_group, token_of
+from gateway.backends.ibm.gatherer import Gatherer, same_group, token_of
 from gateway.mq import mqmd
 
 NO_MSG, OK = (2, 2033), (0, 0)

@@ -1,4 +1,4 @@
-"""Reading from IBM MQ without ever holding up the reactor for long: see `backends.ibm.patience`.
+"""Reading from IBM MQ without ever holding up the reactor for long: see `backends.ibm.bounded_calls`.
 
 What the broker reads of its own state lies in the buffer and is there at once. Of IBM MQ it wants to know where
 messages come from and how long they may be; whoever asks for that while devices are served waits for a fraction of a
@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from gateway.backends.buffer.link import Reads
-from gateway.backends.ibm.patience import Patience, Unanswered
+from gateway.backends.ibm.bounded_calls import BoundedCalls, Unanswered
 from gateway.errors import MQError
 from gateway.ports.asking import found_or_raised
 from gateway.ports.batch import Scheduler, Stored, Token
@@ -23,14 +23,14 @@ LATE_SECONDS = 60.0
 _T = TypeVar("_T")
 
 
-class PatientReads:
+class BoundedReads:
     """Implements `Reads` over another one."""
 
     def __init__(self, reads: Reads, scheduler: Scheduler, silent: Callable[[str], None] = lambda _why: None) -> None:
         """`silent` hears of a call that has not come back, in the caller's thread."""
         self._reads = reads
-        self._patience = Patience(scheduler, silent=silent)
-        self._call = self._patience.call
+        self._calls = BoundedCalls(scheduler, silent=silent)
+        self._call = self._calls.call
         self._scheduler = scheduler
         self._late: dict[Hashable, tuple[float, object]] = {}
         """Answers, and when they came, that nobody has waited for."""
@@ -39,11 +39,11 @@ class PatientReads:
     @property
     def silent(self) -> Callable[[str], None]:
         """Who hears of a call that has not come back."""
-        return self._patience.silent
+        return self._calls.silent
 
     @silent.setter
     def silent(self, silent: Callable[[str], None]) -> None:
-        self._patience.silent = silent
+        self._calls.silent = silent
 
     def _briefly(self, what: Hashable, read: Callable[[], _T]) -> _T:
         """What is read. Unanswered after a moment; the call goes on, and `what` names its answer."""
@@ -68,14 +68,14 @@ class PatientReads:
     def _look_later(self) -> None:
         if not self._looking:
             self._looking = True
-            self._scheduler.later(self._patience.seconds, self._look)
+            self._scheduler.later(self._calls.seconds, self._look)
 
     def _look(self) -> None:
         """A call that was not waited for: has it come back?"""
         self._looking = False
-        silence = self._patience.silence()
-        if silence >= self._patience.seconds:
-            self._patience.silent(f"the queue manager has not answered for {silence:.0f} s")
+        silence = self._calls.silence()
+        if silence >= self._calls.seconds:
+            self._calls.silent(f"the queue manager has not answered for {silence:.0f} s")
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """See `Reads`."""
@@ -123,7 +123,7 @@ class PatientReads:
 
     def close(self) -> None:
         """See `Reads`."""
-        silent = self._patience.silence() >= self._patience.seconds
-        self._patience.close()
+        silent = self._calls.silence() >= self._calls.seconds
+        self._calls.close()
         if not silent:
             self._reads.close()

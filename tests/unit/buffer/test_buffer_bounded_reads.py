@@ -10,9 +10,9 @@ import pytest
 from buffer_rig import Mq
 from schedulers import ManualScheduler
 
-from gateway.backends.buffer import patient
-from gateway.backends.buffer.patient import PatientReads
-from gateway.backends.ibm.patience import Unanswered
+from gateway.backends.buffer import bounded_reads
+from gateway.backends.buffer.bounded_reads import BoundedReads
+from gateway.backends.ibm.bounded_calls import Unanswered
 from gateway.errors import MQError
 from gateway.ports.sources import Backout, Subscribed
 
@@ -37,22 +37,22 @@ class Rig:
         self.mq = Slow()
         self.scheduler = ManualScheduler()
         self.silent: list[str] = []
-        self.reads = PatientReads(self.mq, self.scheduler, self.silent.append)
+        self.reads = BoundedReads(self.mq, self.scheduler, self.silent.append)
 
     def hangs(self, read: Callable[[], object]) -> None:
         """From now on; and this read is not waited for. It is made once: one whose call has not begun is dropped."""
         self.mq.open.clear()
         begun = False
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(patient, "BRIEF_SECONDS", 0.05)
+            patched.setattr(bounded_reads, "BRIEF_SECONDS", 0.05)
             while not begun:
                 with pytest.raises(Unanswered):
                     read()
-                begun = self.reads._patience.silence() > 0
+                begun = self.reads._calls.silence() > 0
 
     def comes_back(self) -> None:
         self.mq.open.set()
-        self.until(lambda: bool(self.reads._late) and not self.reads._patience.silence())
+        self.until(lambda: bool(self.reads._late) and not self.reads._calls.silence())
 
     def until(self, condition: Callable[[], bool]) -> None:
         end = time.monotonic() + 60
@@ -63,7 +63,7 @@ class Rig:
 
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    monkeypatch.setattr(patient, "BRIEF_SECONDS", 60.0)
+    monkeypatch.setattr(bounded_reads, "BRIEF_SECONDS", 60.0)
     rig = Rig()
     yield rig
     rig.mq.open.set()
@@ -85,7 +85,7 @@ def test_one_that_is_old_is_not_taken(rig: Rig) -> None:
     rig.hangs(lambda: rig.reads.max_length("APP.Q"))
     rig.comes_back()
     rig.mq.queue_manager.mqsc("ALTER QLOCAL(APP.Q) MAXMSGL(1000)")
-    rig.scheduler.advance(patient.LATE_SECONDS + 1)
+    rig.scheduler.advance(bounded_reads.LATE_SECONDS + 1)
     assert rig.reads.max_length("APP.Q") == 1000
 
 
@@ -100,15 +100,15 @@ def test_a_late_refusal_is_one_for_who_asks_again(rig: Rig) -> None:
 
 
 def test_one_that_goes_on_hanging_is_told(rig: Rig) -> None:
-    rig.reads._patience.seconds = 0.1
+    rig.reads._calls.seconds = 0.1
     rig.hangs(lambda: rig.reads.backout("APP.Q"))
-    rig.until(lambda: rig.reads._patience.silence() >= 0.1)
+    rig.until(lambda: rig.reads._calls.silence() >= 0.1)
     assert not rig.silent
     rig.scheduler.advance(1.0)
     assert len(rig.silent) == 1
     assert "has not answered" in rig.silent[0]
     rig.mq.open.set()
-    rig.until(lambda: not rig.reads._patience.silence())
+    rig.until(lambda: not rig.reads._calls.silence())
     rig.scheduler.advance(10.0)
     assert len(rig.silent) == 1
 
@@ -116,6 +116,6 @@ def test_one_that_goes_on_hanging_is_told(rig: Rig) -> None:
 def test_one_that_came_back_meanwhile_is_not(rig: Rig) -> None:
     rig.hangs(lambda: rig.reads.backout("APP.Q"))
     rig.mq.open.set()
-    rig.until(lambda: not rig.reads._patience.silence())
+    rig.until(lambda: not rig.reads._calls.silence())
     rig.scheduler.advance(10.0)
     assert not rig.silent

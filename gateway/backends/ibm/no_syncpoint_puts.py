@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.backends.ibm.connection import STALE_HANDLES, TOPIC_PREFIX, Connection
-from gateway.backends.ibm.work import is_placed, waits
+from gateway.backends.ibm.unit_of_work import is_placed, waits
 from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.mq.reason_policy import Action, action_for, explain
@@ -14,7 +14,7 @@ from gateway.ports.batch import MQMD_LENGTH, Failure, Outcome, Puts, Unit
 _UNKNOWN = 1 << 40
 
 
-class Placing:
+class NoSyncpointPuts:
     """Used by one worker, in its thread."""
 
     def __init__(self, finished: Callable[[Unit, Outcome], None], *, can_status: bool) -> None:

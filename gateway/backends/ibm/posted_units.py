@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gateway.backends.ibm import calls
 from gateway.backends.ibm.calls import LEFT, THROUGH, Carried
 from gateway.backends.ibm.connection import Connection
-from gateway.backends.ibm.work import Marker, at_one_go
+from gateway.backends.ibm.unit_of_work import Marker, at_one_go
 from gateway.ports.batch import Unit
 from gateway.ports.state_queues import MARKERS
 
@@ -28,7 +28,7 @@ AROUND = 3
 """MQI calls besides the puts of units that are committed together: two for the marker, MQCMIT."""
 
 
-class Posting:
+class PostedUnits:
     """Between one worker and the reactor."""
 
     def __init__(self, carrier: Carrier, marker: Marker, *, can_status: bool) -> None:

@@ -17,7 +17,7 @@ from time import monotonic
 
 from gateway.backends.ibm.connection import FIRST_LENGTH, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
-from gateway.backends.ibm.gathering import Gatherer, same_group
+from gateway.backends.ibm.gatherer import Gatherer, same_group
 from gateway.backends.ibm.structures import NO_ID, correl_id_of, get_options, match_md, msg_id_of
 from gateway.backends.ibm.worker import Backoff
 from gateway.errors import MQError

@@ -22,7 +22,7 @@ from gateway.errors import MQError
 from gateway.mq import constants as mq
 from gateway.ports.batch import Scheduler
 
-PATIENCE_SECONDS = 2.0
+ANSWER_SECONDS = 2.0
 _LOOK_SECONDS = 0.5
 _T = TypeVar("_T")
 
@@ -51,13 +51,13 @@ class _Question:
         self.begun = self.told = False
 
 
-class Patience:
+class BoundedCalls:
     """See the module. `ask` is called in the reactor, and so is the `answered` that was given to it."""
 
     def __init__(
         self,
         scheduler: Scheduler,
-        seconds: float = PATIENCE_SECONDS,
+        seconds: float = ANSWER_SECONDS,
         *,
         silent: Callable[[str], None] = lambda _why: None,
         close: Callable[[], None] = lambda: None,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar
 
+from gateway.backends.ibm.bounded_calls import ANSWER_SECONDS, BoundedCalls
 from gateway.backends.ibm.connection import FIRST_LENGTH, STALE_HANDLES, Connection
 from gateway.backends.ibm.driver import ConnectSettings, Driver
 from gateway.backends.ibm.identifiers import NewId, is_ours
-from gateway.backends.ibm.patience import PATIENCE_SECONDS, Patience
 from gateway.backends.ibm.structures import NO_ID, get_options, key_of, match_md, msg_id_of
 from gateway.errors import MQError
 from gateway.mq import constants as mq
@@ -147,7 +147,7 @@ class Reader:
             return Stored(msg_id_of(answer[1]), answer[1], answer[0])
 
 
-class PatientReader(Reader):
+class BoundedReader(Reader):
     """One whose caller, the reactor, is not held up by a queue manager that does not answer: it asks, or waits for a
     moment."""
 
@@ -159,18 +159,18 @@ class PatientReader(Reader):
         scheduler: Scheduler,
         told: Callable[[str], None],
     ) -> None:
-        self.patience = Patience(scheduler, PATIENCE_SECONDS, silent=told)
-        super().__init__(driver.noting(self.patience.heard), settings, new_id)
+        self.calls = BoundedCalls(scheduler, ANSWER_SECONDS, silent=told)
+        super().__init__(driver.noting(self.calls.heard), settings, new_id)
 
     def _again(self, call: Callable[[Connection], _T]) -> _T:
         again = super()._again
-        return self.patience.call(lambda: again(call))
+        return self.calls.call(lambda: again(call))
 
     def close(self) -> None:
         """Disconnect; a call that hangs is left behind."""
         with suppress(MQError):
-            self.patience.call(super().close)
-        self.patience.close()
+            self.calls.call(super().close)
+        self.calls.close()
 
 
 def _subscribe(connection: Connection, name: str, topic: str, queue: str, correl_id: bytes) -> None:

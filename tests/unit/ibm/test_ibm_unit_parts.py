@@ -7,8 +7,8 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.backends.ibm.splitting import Division, largest, parts_of
-from gateway.backends.ibm.work import rows_of
+from gateway.backends.ibm.unit_of_work import rows_of
+from gateway.backends.ibm.unit_parts import DividedUnit, largest, parts_of
 from gateway.ports.batch import Done, Failure, Moves, Outcome, Puts, Replace, Takes, Unit
 
 
@@ -84,7 +84,7 @@ class _Backend:
 
 def test_parts_go_one_after_the_other_and_tokens_come_together() -> None:
     unit, told, backend = _unit([5, 3], [], [4], 0), [], _Backend()
-    Division(unit, lambda _unit, outcome: told.append(outcome), 4, backend.submit).begin()
+    DividedUnit(unit, lambda _unit, outcome: told.append(outcome), 4, backend.submit).begin()
     for _ in range(2):
         assert not told
         backend.answer()
@@ -95,7 +95,7 @@ def test_parts_go_one_after_the_other_and_tokens_come_together() -> None:
 
 def test_nothing_is_begun_behind_a_refused_part() -> None:
     unit, told, backend = _unit([2, 5], [], [4], 0), [], _Backend()
-    Division(unit, lambda _unit, outcome: told.append(outcome), 4, backend.submit).begin()
+    DividedUnit(unit, lambda _unit, outcome: told.append(outcome), 4, backend.submit).begin()
     backend.answer()
     count = len(backend.begun)
     backend.answer(Failure(0, 2053, "full"))

@@ -87,7 +87,7 @@ def _cut_moves(moves: Moves, limit: int) -> Iterator[Moves]:
         yield replace(moves, tokens=moves.tokens[rows], heads=heads)
 
 
-class Division:
+class DividedUnit:
     """The parts of one unit under way, one at a time: what follows a refused part is not begun."""
 
     def __init__(self, unit: Unit, done: Done, limit: int, submit: Callable[[Unit, Done], None]) -> None:
