@@ -167,7 +167,7 @@ def join_buffer(engine: Engine, buffer: BufferedQueueManager, declare_names: Cal
 
     def rule_of(puts: Puts) -> str:
         destination = engine.running.destinations.get(Address.of(puts))
-        return destination.policy(0).rule if destination is not None and destination.policies else NO_ROUTE
+        return NO_ROUTE if destination is None else destination.policy(0).rule
 
     def policy_of(name: str) -> Policy | None:
         rules = (route.rule for route in engine.router.table.routes)

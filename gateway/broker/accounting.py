@@ -82,7 +82,7 @@ def committed(counters: Counters, queue_manager: str, batch: Batch) -> int:
     bridged = 0
     for destination in batch.destinations.values():
         puts = destination.puts
-        if not destination.policies or not puts.heads:
+        if not puts.heads:
             continue
         bridged += destination.rows
         if destination.plain and not puts.lost and batch.parked is None:  # nearly always

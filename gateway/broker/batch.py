@@ -78,13 +78,13 @@ class Destination:
         "_marks", "address", "contributors", "policies", "puts", "released_rows", "segmented", "unanswered",
     )  # fmt: skip
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, policy: Policy) -> None:
         self.address = address
-        queue, queue_manager, priority, persistent, key, syncpoint, retain = address
-        self.puts = Puts(queue, queue_manager, key, priority, persistent, syncpoint=syncpoint, retain=retain)
+        queue, queue_manager, priority, persistent, syncpoint, retain = address
+        self.puts = Puts(queue, queue_manager, b"", priority, persistent, syncpoint=syncpoint, retain=retain)
         """Fast and plain lane append to its columns directly."""
-        self.policies: list[tuple[int, Policy]] = []
-        """The policies of the rules that put here, each with its first row; none: it is a state queue."""
+        self.policies = [(0, policy)]
+        """The policies of the rules that put here, each with its first row."""
         self.contributors: set[Connection] = set()
         """Who has a publication of QoS 1 or 2 here, and waits if the queue refuses."""
         self.unanswered: set[Connection] = set()
@@ -104,9 +104,6 @@ class Destination:
 
     def aim(self, policy: Policy) -> None:
         """What is appended from now on is put by the rule with this policy."""
-        if not self.policies:
-            self.policies.append((0, policy))
-            return
         last = self.policies[-1][1]
         if last is not policy and last != policy:
             self.policies.append((len(self.puts.heads), policy))
@@ -249,11 +246,13 @@ class Batch:
 
     __slots__ = (
         "after", "answered", "deliveries", "destinations", "fanned", "linked", "moves", "opened", "parked", "pending",
-        "queued_after", "replaces", "replies", "rows", "run_changes", "staged", "started", "takes",
+        "queued_after", "replaces", "replies", "rows", "run_changes", "staged", "started", "state", "takes",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.destinations: dict[Address, Destination] = {}
+        self.state: dict[tuple[str, bytes, int], Puts] = {}
+        """What is put to the gateway's own state, by queue, key and priority: always with this batch, or it waits."""
         self.takes: dict[tuple[str, bytes], Takes] = {}
         self.moves: list[Moves] = []
         self.replaces: dict[tuple[str, bytes], Replace] = {}
@@ -289,6 +288,7 @@ class Batch:
         return bool(
             self.replies
             or self.destinations
+            or self.state
             or self.deliveries
             or self.after
             or self.takes
@@ -303,17 +303,16 @@ class Batch:
         """The destination with an address, for messages of a rule with this policy."""
         destination = self.destinations.get(address)
         if destination is None:
-            destination = self.destinations[address] = Destination(address)
-        destination.aim(policy)
+            destination = self.destinations[address] = Destination(address, policy)
+        else:
+            destination.aim(policy)
         return destination
 
     def state_puts(self, queue: str, key: bytes, priority: int = 0) -> Puts:
-        """The puts to a queue of the gateway's own state. An address is only made for the first of them."""
-        destination = self.destinations.get((queue, "", priority, True, key, True, False))  # type: ignore[call-overload]
-        if destination is None:
-            address = Address.state(queue, key, priority)
-            destination = self.destinations[address] = Destination(address)
-        puts: Puts = destination.puts
+        """The puts to a queue of the gateway's own state, to be added to."""
+        puts = self.state.get((queue, key, priority))
+        if puts is None:
+            puts = self.state[queue, key, priority] = Puts(queue, "", key, priority)
         return puts
 
     def put(self, address: Address, policy: Policy, head: bytes, body: bytes) -> Row:
@@ -475,8 +474,10 @@ class Batch:
 
     def unit(self) -> Unit:
         """What the queue manager is asked to commit."""
+        puts = [destination.puts for destination in self.destinations.values() if destination.puts.heads]
+        puts += [puts for puts in self.state.values() if puts.heads]
         unit = Unit(
-            [destination.puts for destination in self.destinations.values() if destination.puts.heads],
+            puts,
             [takes for takes in self.takes.values() if takes.tokens] if self.takes else [],
             list(self.moves),
             list(self.replaces.values()),

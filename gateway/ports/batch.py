@@ -51,26 +51,19 @@ class Puts:
 
 
 class Address(NamedTuple):
-    """Where messages are put, and how: what `Puts` to one destination have in common."""
+    """Where messages are put, and how: what all of some `Puts` to a queue of the application have in common."""
 
     queue: str
     queue_manager: str = ""
     priority: int = 0
     persistent: bool = True
-    key: bytes = b""
     syncpoint: bool = True
     retain: bool = False
 
     @classmethod
-    def state(cls, queue: str, key: bytes, priority: int = 0) -> Address:
-        """A queue of the gateway's own state."""
-        return cls(queue, priority=priority, key=key)
-
-    @classmethod
     def of(cls, puts: Puts) -> Address:
         """Where these puts go."""
-        where = (puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.key)
-        return cls(*where, puts.syncpoint, puts.retain)
+        return cls(puts.queue, puts.queue_manager, puts.priority, puts.persistent, puts.syncpoint, puts.retain)
 
     @property
     def name(self) -> str:

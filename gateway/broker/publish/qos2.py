@@ -322,8 +322,8 @@ def read_staged(stored: Stored) -> tuple[Publication, int]:
 def _can_be_staged_as_message(route: Route) -> bool:
     """Whether it is enough to stage the messages of a route: a restart finds topic, packet identifier and payload in
     them, no report is due when they are put, and they do not expire while they are staged."""
-    queue, _, _, persistent, key, syncpoint, retain = route.address
-    if not (persistent and syncpoint) or key or retain or queue.startswith(_TOPIC):
+    queue, _, _, persistent, syncpoint, retain = route.address
+    if not (persistent and syncpoint) or retain or queue.startswith(_TOPIC):
         return False
     head = route.head
     if any(head[_REPORT]) or head[_EXPIRY] != _NEVER or route.first & 1:

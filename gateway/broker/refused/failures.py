@@ -93,13 +93,11 @@ class Failures:
     def destination_failed(self, batch: Batch, puts: Puts, failure: Failure) -> float:
         """The puts to one destination were refused: seconds to wait before the next attempt, 0 when the batch was
         changed."""
+        if puts.key or not concerns_destination(failure.reason):
+            return self.hold()  # a key: it is the gateway's own state, without which it can promise nothing
         destination = batch.destinations.get(Address.of(puts))
         if destination is None:
             return 0.0  # it went with another one
-        if not destination.policies:  # a state queue: without it nothing can be promised
-            return self.hold()
-        if not concerns_destination(failure.reason):
-            return self.hold()
         if self.settle(batch, destination, failure, 0):
             self.engine.parking.park(batch, destination)
         return 0.0
@@ -124,7 +122,7 @@ class Failures:
         destination, policy = None, parked.policy
         if failure.puts >= 0:
             destination = batch.destinations.get(Address.of(unit.puts[failure.puts]))
-        if destination is not None and destination.policies:
+        if destination is not None:
             judged = concerns_destination(failure.reason)
             if destination.address != parked.address:
                 policy = destination.policies[0][1]

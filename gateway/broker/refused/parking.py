@@ -214,7 +214,7 @@ class Parking:
             return
         batch = engine.batch
         for destination in list(batch.destinations.values()):
-            if destination.policies and batch.destinations.get(destination.address) is destination:
+            if batch.destinations.get(destination.address) is destination:
                 self.shed(batch, destination, 0)
 
     # -- trying again --
