@@ -18,14 +18,14 @@ import pyarrow as pa
 from gateway.pipeline.decode.arrays import Array, head_column, repeated, single
 from gateway.pipeline.decode.columns import MessageColumn
 from gateway.pipeline.decode.heads import Head, decode_head
-from gateway.pipeline.journal.chunks import Chunk, Numbered, added, seen_heads
+from gateway.pipeline.journal.chunks import Chunk, NumberedHeads, places_of, seen_heads
 from gateway.ports.batch import MQMD_LENGTH
 from gateway.queue_manager.store.head_numbers import new_head_numbers
 
-REMEMBERED = 32_768
+MOST_DECODED = 32_768
 """Decoded heads kept from chunk to chunk, and in a worker from task to task."""
-KNOWN = 2 * REMEMBERED
-KNOWN_BYTES = 64 * 1024 * 1024
+MOST_HEADS = 2 * MOST_DECODED
+MOST_HEAD_BYTES = 64 * 1024 * 1024
 """Bounds for the heads that are numbered, decoded or not."""
 PACKET_ID_TAIL = re.compile(rb"[0-9]{1,5}</msgId></mqtt> *")
 UNDECODED = -1
@@ -50,7 +50,7 @@ class HeadTable:
     def __init__(self, columns: Sequence[MessageColumn]) -> None:
         self._columns = [column for column in columns if column.part == "head"]
         self._raw = {"mqmd", "headers"} & {column.name for column in columns}
-        self.known = new_head_numbers()
+        self.head_numbers = new_head_numbers()
         self.plans: list[HeadPlan] = []
         self._plan_of = np.empty(0, dtype=np.int32)
         self._kept_for = UNDECODED
@@ -58,7 +58,7 @@ class HeadTable:
 
     def _clear(self) -> None:
         self.plans = []
-        self._plan_of = np.full(len(self.known), UNDECODED, dtype=np.int32)
+        self._plan_of = np.full(len(self.head_numbers), UNDECODED, dtype=np.int32)
         self._arrays: dict[str, Any] = {}
         self._whole: dict[str, Any] = {}
         self._repeated: dict[str, Any] = {}
@@ -66,25 +66,25 @@ class HeadTable:
     # ---- numbers
 
     @property
-    def known_before(self) -> tuple[int, int]:
+    def seen_before(self) -> tuple[int, int]:
         """How many heads earlier chunks had, and how many of these were not decoded."""
         return len(self._plan_of), len(self._plan_of) - len(self.plans)
 
     def numbers(self, chunk: Chunk) -> Array:
         """The numbers of the chunk's heads: as its reader gave them, otherwise looked up here."""
         numbered = chunk.numbered
-        if numbered is None or not numbered.still(self.known):
+        if numbered is None or not numbered.valid_for(self.head_numbers):
             numbered = self._number(chunk.heads)
-        new = len(self.known) - len(self._plan_of)
+        new = len(self.head_numbers) - len(self._plan_of)
         if new:
             self._plan_of = np.concatenate((self._plan_of, np.full(new, UNDECODED, dtype=np.int32)))
         return numbered.numbers
 
-    def _number(self, heads: pa.BinaryArray) -> Numbered:
-        self.known.begin()
-        places = np.frombuffer(added(self.known, heads), dtype=np.uint32)
-        _heads, numbered = seen_heads(self.known)
-        return Numbered(numbered.among, numbered.generation, numbered.numbers[places])
+    def _number(self, heads: pa.BinaryArray) -> NumberedHeads:
+        self.head_numbers.begin()
+        places = np.frombuffer(places_of(self.head_numbers, heads), dtype=np.uint32)
+        _heads, numbered = seen_heads(self.head_numbers)
+        return NumberedHeads(numbered.head_numbers, numbered.generation, numbered.numbers[places])
 
     def undecoded(self, numbers: Array) -> Array:
         """The numbers of heads that have not been decoded."""
@@ -155,16 +155,22 @@ class HeadTable:
 
     def forget(self) -> None:
         """Forget heads that were not decoded when there are too many heads; all heads when too many were decoded."""
-        if len(self.known) <= KNOWN and self.known.size <= KNOWN_BYTES and len(self.plans) <= REMEMBERED:
+        if (
+            len(self.head_numbers) <= MOST_HEADS
+            and self.head_numbers.size <= MOST_HEAD_BYTES
+            and len(self.plans) <= MOST_DECODED
+        ):
             return
         kept = (
-            np.flatnonzero(self._plan_of != UNDECODED) if len(self.plans) <= REMEMBERED else np.empty(0, dtype=np.int64)
+            np.flatnonzero(self._plan_of != UNDECODED)
+            if len(self.plans) <= MOST_DECODED
+            else np.empty(0, dtype=np.int64)
         )
-        self.known.keep(kept.astype(np.uint32).tobytes())
-        if len(kept) and self.known.size <= KNOWN_BYTES // 2:
+        self.head_numbers.keep(kept.astype(np.uint32).tobytes())
+        if len(kept) and self.head_numbers.size <= MOST_HEAD_BYTES // 2:
             self._plan_of = self._plan_of[kept]
             return
-        self.known.keep(b"")
+        self.head_numbers.keep(b"")
         self._clear()
 
 

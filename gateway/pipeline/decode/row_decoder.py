@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from gateway.pipeline.decode.arrays import WHOLE, Array, front, groups, identifiers, in_place, override, whole_data
 from gateway.pipeline.decode.columns import MessageColumn, arrow_schema, arrow_type, columns_of
-from gateway.pipeline.decode.head_table import REMEMBERED, UNDECODED, HeadTable, identity_columns, said_by_any
+from gateway.pipeline.decode.head_table import MOST_DECODED, UNDECODED, HeadTable, identity_columns, said_by_any
 from gateway.pipeline.decode.varying_headers import decode_varying
 from gateway.pipeline.decode.volatile_values import VolatileValues, restored
 from gateway.pipeline.journal.chunks import Chunk
@@ -45,12 +45,12 @@ class RowDecoder:
         self.queue_manager = queue_manager
         self._prefix = np.frombuffer(id_prefix(queue_manager), dtype=np.uint8)
         self._table = HeadTable(self.columns)
-        self._masks = VolatileValues()
-        self._cut_out = False
+        self._volatile = VolatileValues()
+        self._masking = False
         self._names = {column.name for column in self.columns}
         self._raw = bool({"mqmd", "headers"} & self._names)
         self._looks_inside = any(column.part != "place" for column in self.columns)
-        self.heads = self._table.known
+        self.heads = self._table.head_numbers
         self.keep = self._table.keep
 
     def batch(self, chunk: Chunk) -> pa.RecordBatch:
@@ -63,14 +63,14 @@ class RowDecoder:
         return made
 
     def _found(self, chunk: Chunk) -> Found:
-        known, waiting = self._table.known_before
+        seen, undecoded = self._table.seen_before
         numbers = self._table.numbers(chunk)
         new = self._table.undecoded(numbers)
         if len(new) > max(FEW_HEADS, chunk.rows // 4):
-            found = self._masked(chunk) if self._cut_out else None
-            if found is None and not few_distinct_heads(len(new), int((new < known).sum()), waiting, REMEMBERED):
-                found = self._masked(chunk) if not self._cut_out else None
-                self._cut_out = found is not None
+            found = self._masked(chunk) if self._masking else None
+            if found is None and not few_distinct_heads(len(new), int((new < seen).sum()), undecoded, MOST_DECODED):
+                found = self._masked(chunk) if not self._masking else None
+                self._masking = found is not None
                 return found or self._varying(chunk)
             if found is not None:
                 return found
@@ -78,7 +78,7 @@ class RowDecoder:
 
     def _masked(self, chunk: Chunk) -> Found | None:
         """The columns when heads differ only in values that can be cut out; None when they do not."""
-        masked = self._masks.apply(chunk)
+        masked = self._volatile.apply(chunk)
         if masked is None:
             return None
         numbers = self._table.numbers(masked.chunk)

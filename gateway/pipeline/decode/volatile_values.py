@@ -77,14 +77,14 @@ class VolatileValues:
     """The volatile values that were learnt so far."""
 
     def __init__(self) -> None:
-        self._known: list[VolatileValue] = []
+        self._learnt: list[VolatileValue] = []
 
     def apply(self, chunk: Chunk) -> Masked | None:
         """The chunk with fewer heads; None when cutting values out does not make them fewer."""
-        found = _masked(chunk, self._known) if self._known else None
+        found = _masked(chunk, self._learnt) if self._learnt else None
         if found is None:
-            self._known = find_volatile(chunk)
-            found = _masked(chunk, self._known) if self._known else None
+            self._learnt = find_volatile(chunk)
+            found = _masked(chunk, self._learnt) if self._learnt else None
         return found
 
 
@@ -132,11 +132,11 @@ def _masked(chunk: Chunk, volatile: Sequence[VolatileValue]) -> Masked | None:
     cuts = [cut for each in volatile if (cut := _cut_out(folders, offsets, data, each)) is not None]
     if not cuts:
         return None
-    among = new_head_numbers()
-    places = np.frombuffer(among.add(memoryview(offsets).cast("B"), memoryview(data)), dtype=np.uint32)
-    if len(among) * 2 > len(chunk.heads):
+    head_numbers = new_head_numbers()
+    places = np.frombuffer(head_numbers.add(memoryview(offsets).cast("B"), memoryview(data)), dtype=np.uint32)
+    if len(head_numbers) * 2 > len(chunk.heads):
         return None
-    heads, _numbers = seen_heads(among)
+    heads, _numbers = seen_heads(head_numbers)
     head_of = places[chunk.head_of].astype(np.int64)
     return Masked(replace(chunk, heads=heads, head_of=head_of, numbered=None), _of_rows(chunk, cuts))
 

@@ -35,16 +35,16 @@ _INDEX_TYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.ui
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedHeads:
     """The numbers of a chunk's heads among all that a reader has seen."""
 
-    among: HeadNumbers
+    head_numbers: HeadNumbers
     generation: int
     numbers: np.ndarray[Any, Any]
 
-    def still(self, among: HeadNumbers) -> bool:
+    def valid_for(self, head_numbers: HeadNumbers) -> bool:
         """Whether the numbers are of this reader and still valid."""
-        return self.among is among and self.generation == among.generation
+        return self.head_numbers is head_numbers and self.generation == head_numbers.generation
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Chunk:
     """rows x 24 bytes; NUL where the identifier is in the head or follows from the number."""
     correl_ids: np.ndarray[Any, Any] | None
     backouts: dict[int, int]
-    numbered: Numbered | None = None
+    numbered: NumberedHeads | None = None
 
     @property
     def rows(self) -> int:
@@ -124,11 +124,11 @@ def _parts(segments: Segments, runs: Iterable[MessageRun], uses: dict[int, Segme
             yield _Part(piece, row + begin, frame, sections)
 
 
-def _joined(parts: list[_Part], backouts: dict[int, int], among: HeadNumbers) -> Chunk:
+def _joined(parts: list[_Part], backouts: dict[int, int], head_numbers: HeadNumbers) -> Chunk:
     counts = np.array([part.run.rows for part in parts])
-    among.begin()
-    head_of = _heads(parts, among)
-    heads, numbered = seen_heads(among)
+    head_numbers.begin()
+    head_of = _heads(parts, head_numbers)
+    heads, numbered = seen_heads(head_numbers)
     return Chunk(
         [(part.run.queue, part.run.priority, part.run.rows) for part in parts],
         _numbers(parts, counts),
@@ -166,45 +166,47 @@ def _put_times(parts: list[_Part], counts: np.ndarray[Any, Any]) -> np.ndarray[A
     return times
 
 
-def _heads(parts: list[_Part], among: HeadNumbers) -> np.ndarray[Any, Any]:
+def _heads(parts: list[_Part], head_numbers: HeadNumbers) -> np.ndarray[Any, Any]:
     """The place of each row's head among the heads of the chunk."""
     indexes: list[np.ndarray[Any, Any]] = []
     last = -1
     places: np.ndarray[Any, Any]
     for part in parts:
         if part.frame.sequence != last:
-            places = np.frombuffer(_places(part, among), dtype=np.uint32)
+            places = np.frombuffer(_places(part, head_numbers), dtype=np.uint32)
             last = part.frame.sequence
         indexes.append(places[_index(part, Kind.HEAD_INDEX)])
     return np.concatenate(indexes).astype(np.int64)
 
 
-def _places(part: _Part, among: HeadNumbers) -> bytes:
+def _places(part: _Part, head_numbers: HeadNumbers) -> bytes:
     """The place of each head of a frame."""
     form, content = part.sections[Kind.HEADS]
     try:
         if form == PACKED:
-            return among.add_packed(content, MOST_TOGETHER)
+            return head_numbers.add_packed(content, MOST_TOGETHER)
         width, bounds = part.sections[Kind.HEAD_OFFSETS]
         if width == 4:
-            return among.add(bounds, content)
-        return added(among, _binary(part.sections, Kind.HEAD_OFFSETS, Kind.HEADS))
+            return head_numbers.add(bounds, content)
+        return places_of(head_numbers, _binary(part.sections, Kind.HEAD_OFFSETS, Kind.HEADS))
     except ValueError as error:
         raise StoreCorrupt(f"frame {part.frame.sequence}: {error}") from error
 
 
-def added(among: HeadNumbers, heads: pa.BinaryArray) -> bytes:
+def places_of(head_numbers: HeadNumbers, heads: pa.BinaryArray) -> bytes:
     """The place of each value of a column."""
     _valid, bounds, data = heads.buffers()
     mine = memoryview(bounds)[4 * heads.offset : 4 * (heads.offset + len(heads) + 1)]
-    return among.add(mine, memoryview(data) if data is not None else b"")
+    return head_numbers.add(mine, memoryview(data) if data is not None else b"")
 
 
-def seen_heads(among: HeadNumbers) -> tuple[pa.BinaryArray, Numbered]:
+def seen_heads(head_numbers: HeadNumbers) -> tuple[pa.BinaryArray, NumberedHeads]:
     """The heads of the chunk that was added last, by their places."""
-    bounds, data = among.values()
+    bounds, data = head_numbers.values()
     heads = pa.Array.from_buffers(pa.binary(), len(bounds) // 4 - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-    return heads, Numbered(among, among.generation, np.frombuffer(among.numbers(), dtype=np.uint32))
+    return heads, NumberedHeads(
+        head_numbers, head_numbers.generation, np.frombuffer(head_numbers.numbers(), dtype=np.uint32)
+    )
 
 
 def _index(part: _Part, kind: Kind) -> np.ndarray[Any, Any]:

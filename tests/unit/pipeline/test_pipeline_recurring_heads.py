@@ -8,7 +8,7 @@ import pytest
 
 from gateway.pipeline.decode.row_decoder import few_distinct_heads
 
-REMEMBERED = 32_768
+MOST_DECODED = 32_768
 
 
 def told(chunks: list[set[int]]) -> list[bool]:
@@ -16,7 +16,7 @@ def told(chunks: list[set[int]]) -> list[bool]:
     seen: set[int] = set()
     found = []
     for chunk in chunks:
-        found.append(few_distinct_heads(len(chunk), len(chunk & seen), len(seen), REMEMBERED))
+        found.append(few_distinct_heads(len(chunk), len(chunk & seen), len(seen), MOST_DECODED))
         seen |= chunk
     return found
 

@@ -274,8 +274,8 @@ def test_heads_are_known_from_task_to_task(
 
 @pytest.mark.parametrize("varying", [False, True])
 def test_what_is_forgotten_is_met_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, varying: bool) -> None:
-    monkeypatch.setattr("gateway.pipeline.decode.head_table.KNOWN", 120)
-    monkeypatch.setattr("gateway.pipeline.decode.head_table.REMEMBERED", 60)
+    monkeypatch.setattr("gateway.pipeline.decode.head_table.MOST_HEADS", 120)
+    monkeypatch.setattr("gateway.pipeline.decode.head_table.MOST_DECODED", 60)
     monkeypatch.setattr("gateway.pipeline.decode.row_decoder.FEW_HEADS", 20)
     few, many = Fleet(devices=5).batch(200), Fleet(devices=150, varying=varying).batch(600)
     heads, bodies = few[0] + many[0] + few[0], few[1] + many[1] + few[1]
@@ -288,7 +288,7 @@ def test_what_is_forgotten_is_met_anew(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_chunks_read_ahead_of_the_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their numbers mean nothing any more when the decoder has forgotten some heads meanwhile."""
-    monkeypatch.setattr("gateway.pipeline.decode.head_table.KNOWN", 10)
+    monkeypatch.setattr("gateway.pipeline.decode.head_table.MOST_HEADS", 10)
     heads, bodies = Fleet(devices=40).batch(400)
     stored(tmp_path, heads, bodies)
     decoder, access = RowDecoder("MQGATE", ALL), JournalAccess(tmp_path)
