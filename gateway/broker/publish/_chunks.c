@@ -30,7 +30,7 @@ enum { STAGED_ID = 2 }; /* bytes of the packet identifier before the payload in 
 
 BUILT_FROM_THIS_FILE;
 
-/* -- routes: instances of one class with slots, read where they lie -- */
+/* -- routes: instances of one class with slots, read in place -- */
 
 static PyTypeObject *route_type;
 static long path_direct, path_staged; /* FastPath.DIRECT and FastPath.STAGED, from configure() */
@@ -253,8 +253,8 @@ static int append(PyObject *list, PyObject *stolen)
 /* -- packets -- */
 
 /*
- * Where the frame at `at` ends, and in *start where its body begins; 0: not whole, longer than allowed, or malformed.
- * At most four bytes of remaining length, the shortest form only: the rest is for those who word the errors.
+ * Where the frame at `at` ends, and in *start where its body begins; 0: incomplete, longer than allowed, or malformed.
+ * At most four bytes of remaining length, in the shortest form only: the plain lane words the errors of others.
  */
 static Py_ssize_t frame(const unsigned char *data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t longest, Py_ssize_t *start)
 {
@@ -284,7 +284,7 @@ typedef struct {
     unsigned packet_id;
 } publication;
 
-/* Whether a plain publication lies at `at`. */
+/* Whether there is an ordinary publication at `at`. */
 static int read_publication(const reading *from, Py_ssize_t at, publication *found)
 {
     const unsigned char *data = from->data;
@@ -393,7 +393,7 @@ static void forget_ahead(upcoming *ahead, int begin, int end)
 
 /* Read the next packets, and prefetch the entries of their topics. */
 static int read_ahead(const reading *from, Py_ssize_t at, const publication *before, const topic_cache *topics,
-                        upcoming *ahead)
+                      upcoming *ahead)
 {
     int count = 0;
     for (; count < AHEAD && read_publication(from, at, &ahead[count].one); count++) {
@@ -411,10 +411,10 @@ static int read_ahead(const reading *from, Py_ssize_t at, const publication *bef
     return count;
 }
 
-static void ask_for_route(PyObject *route, const void *head)
+static void prefetch_route(PyObject *route, const void *head)
 {
     prefetch(route);
-    prefetch((const char *)route + field_offsets[AT_TAILS]); /* the last of what take() reads */
+    prefetch((const char *)route + field_offsets[AT_VERSION]); /* the last slot that take() reads */
     prefetch(head);
 }
 
@@ -424,7 +424,7 @@ static PyObject *route_in(PyObject *cache, topic_cache *topics, const upcoming *
     const publication *one = &next->one;
     entry *found = topics != NULL ? find_entry(topics, next->hash, one->topic, one->topic_length) : NULL;
     if (found != NULL) {
-        ask_for_route(found->route, found->head);
+        prefetch_route(found->route, found->head);
         return found->route;
     }
     PyObject *key = PyBytes_FromStringAndSize((const char *)one->topic, one->topic_length);
@@ -432,12 +432,12 @@ static PyObject *route_in(PyObject *cache, topic_cache *topics, const upcoming *
     Py_XDECREF(key);
     if (route == NULL || route_type == NULL || !Py_IS_TYPE(route, route_type)) return route;
     const void *head = *(const void **)((char *)route + field_offsets[AT_HEAD]);
-    ask_for_route(route, head);
+    prefetch_route(route, head);
     if (topics != NULL) keep_entry(topics, next->hash, one->topic, one->topic_length, route, head);
     return route;
 }
 
-/* How many there are; -1: an error is set. */
+/* Read and look up the next packets: how many they are; -1: an error is set. */
 static int look_ahead(const reading *from, Py_ssize_t at, const publication *before, PyObject *cache, upcoming *ahead)
 {
     topic_cache *topics = as_topic_cache(cache);
@@ -447,7 +447,7 @@ static int look_ahead(const reading *from, Py_ssize_t at, const publication *bef
     for (int i = 0; i < count; i++)
         if ((found[i] = ahead[i].is_other ? route_in(cache, topics, &ahead[i]) : NULL) == NULL && PyErr_Occurred())
             return -1;
-    for (int i = 0; i < count; i++) ahead[i].route = Py_XNewRef(found[i]); /* only now: counting references touches the routes */
+    for (int i = 0; i < count; i++) ahead[i].route = Py_XNewRef(found[i]); /* now, as this touches the prefetched routes */
     return count;
 }
 
@@ -457,10 +457,10 @@ static int take_one(const reading *from, upcoming *next, PyObject *cache, PyObje
 {
     const publication *one = &next->one;
     if (next->is_other) {
-        PyObject *known = next->route;
+        PyObject *cached = next->route;
         next->route = NULL;
-        int found = known != NULL ? use_route(known, path_direct, route)
-                                  : look_up(cache, missing, from->first, one->topic, one->topic_length, path_direct, route);
+        int found = cached != NULL ? use_route(cached, path_direct, route)
+                                   : look_up(cache, missing, from->first, one->topic, one->topic_length, path_direct, route);
         if (found != 1) return found;
         PyObject *address = field(*route, AT_ADDRESS), *tails = field(*route, AT_TAILS);
         if (address == NULL || tails == NULL) return -1;
@@ -610,7 +610,7 @@ static PyObject *stage_records(PyObject *Py_UNUSED(self), PyObject *const *args,
 
 /* -- QoS 2: released at PUBREL -- */
 
-/* What a packet identifier stands for. */
+/* The staged record of a packet identifier. */
 typedef struct {
     PyObject *number, *kept, *token; /* references are held */
 } staged;
@@ -622,7 +622,7 @@ static void forget_staged(staged *one)
     Py_CLEAR(one->token);
 }
 
-/* 1: a plain publication that is stored; 0: something else; -1: an error is set. */
+/* 1: a publication that is stored as a record; 0: something else; -1: an error is set. */
 static int find_staged(unsigned packet_id, PyObject *inbound, PyObject *tokens, staged *one)
 {
     if ((one->number = PyLong_FromLong((long)packet_id)) == NULL) return -1;
@@ -882,7 +882,7 @@ static PyObject *release_run(PyObject *Py_UNUSED(self), PyObject *const *args, P
     return more < 0 ? NULL : Py_BuildValue("nnn", at, rows, first < 0 ? 0 : first);
 }
 
-/* -- columns -- */
+/* -- whole columns, for columns.py -- */
 
 /* The first of tokens that are numbers counting up, as a store gives them; 0: they are something else. */
 static int counts_up(PyObject *tokens, unsigned long long *first)
@@ -965,7 +965,7 @@ static PyObject *length(PyObject *Py_UNUSED(self), PyObject *column)
 
 PyDoc_STRVAR(topic_doc,
 "topic(data, offset, max_packet) -> bytes | None\n\n"
-"The topic of the PUBLISH at offset; None if that packet is not whole or not well-formed so far.");
+"The topic of the PUBLISH at offset; None if that packet is incomplete or malformed up to there.");
 
 static PyObject *topic(PyObject *Py_UNUSED(self), PyObject *args)
 {
