@@ -88,7 +88,7 @@ def play(actions: list[tuple[str, int, int]]) -> None:
             if place >= 0:
                 assert all(oracle.places[number + at] == place + at for at in range(count))
             else:
-                assert lane.gone or list(lane.live(number - 1))[:1] != [(number, count, lane.place(number))]
+                assert lane.removed or list(lane.live(number - 1))[:1] != [(number, count, lane.place(number))]
         after = sorted(number for number in oracle.places if number > where + 90)
         assert [first + at for first, length, _p in lane.live(where + 90) for at in range(length)] == after
         first_run = lane.first()

@@ -133,7 +133,7 @@ class Committer:
         self.seconds = 0.0
         """The mean commit time just measured."""
         self.times: deque[float] = deque(maxlen=10_000)
-        """What the last commits took, for whoever counts them."""
+        """Seconds that the last commits took, for metrics."""
         self.frames = 0
         self.slowest = 0.0
 
@@ -261,7 +261,7 @@ class Committer:
         return spent
 
     def _tell(self, batch: Batch, error: StoreError | None) -> None:
-        """The batch is durable and applied, or refused: whoever asked for it is told."""
+        """The batch is durable and applied, or refused: tell those who asked for it."""
         if batch.finished is not None:
             batch.finished(error)
         if batch.submissions:
@@ -299,7 +299,7 @@ class Committer:
 
     @property
     def slow(self) -> bool:
-        """Whether the disk is slow: then nobody writes with the lock held."""
+        """Whether the disk is slow: then frames are not written with the lock held."""
         self._threaded = self.seconds > (INLINE_BELOW if self._threaded else THREAD_ABOVE)
         return self._threaded
 
@@ -370,7 +370,7 @@ class Committer:
 
     def settle(self) -> None:
         """Wait for the frame that is on its way, and apply it."""
-        while self._writing is not None:  # whoever is told may have sent the next one
+        while self._writing is not None:  # `done` may have submitted the next one
             writing = self._writing
             writing.written.wait()
             self._complete(writing)

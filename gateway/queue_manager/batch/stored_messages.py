@@ -33,13 +33,13 @@ def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) ->
     """
     found: list[Stored] = []
     prefix = descriptor.message_id(queue_manager, 0)[:16]
-    head = before = between = behind = data = b""
+    head = before = between = after = data = b""
     shared, put_time, date = False, -1, b""
     for token, own, body, time, backout, expiry in messages:
         if own is not head:
             head = own
             shared = head[MSG_ID] == NO_ID and head[304:312] in _NO_DATE
-            before, between, behind, data = head[:48], head[72:304], head[320:MQMD_LENGTH], head[MQMD_LENGTH:]
+            before, between, after, data = head[:48], head[72:304], head[320:MQMD_LENGTH], head[MQMD_LENGTH:]
         if not shared or backout or (expiry and now):
             md = complete(Message(token, own, body, time, backout, 0), queue_manager)
             if expiry and now:
@@ -48,6 +48,6 @@ def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) ->
             if time != put_time:
                 put_time, date = time, descriptor.date_and_time(time // 10_000)
             identifier = (token & NUMBER_MASK).to_bytes(8, "big")
-            md = b"".join((before, prefix, identifier, between, date, behind))
+            md = b"".join((before, prefix, identifier, between, date, after))
         found.append(Stored(token, md, data + body))
     return found

@@ -20,7 +20,7 @@ FRAME = Struct("<Q4sHHQQQQIIHHI")
 """checksum, magic, version, flags, salt, sequence, time, first number, rows, length, sections, 0, 0"""
 FRAME_LENGTH = FRAME.size
 CHECKED_FROM = 8
-"""The checksum (XXH3-64, seeded with the salt) covers everything of a frame or header behind itself."""
+"""The checksum (XXH3-64, seeded with the salt) covers everything of a frame or header that follows it."""
 
 SECTION = Struct("<HHI")
 """kind, form, length"""

@@ -25,6 +25,7 @@ from gateway.queue_manager.store.under_way import UnderWay
 from gateway.queue_manager.store.unit import NO_ID, LaneMoves, LanePuts, StoreUnit
 
 T = TypeVar("T")
+NO_COLUMNS = Columns((), ())
 TOO_LARGE = "a unit of work may have at most {limit} {what}, this one has {found}: split it"
 
 
@@ -34,7 +35,7 @@ class Plan:
 
     first_number: int
     links: Links
-    columns: Columns = field(default_factory=lambda: Columns([], []))
+    columns: Columns = NO_COLUMNS
     rows: int = 0
     volatile_groups: list[tuple[LaneName, int]] = field(default_factory=list)
     volatile_takes: list[TokenRun] = field(default_factory=list)

@@ -183,7 +183,7 @@ def refuse_frames_beyond(data: memoryview, segment: Segment, header: SegmentHead
                 raise StoreCorrupt(
                     f"{segment.path}: damaged at byte {segment.end}: frame {segment.last_sequence + 1} "
                     "is not whole but frame "
-                    f"{frame.sequence} behind it is; `mqgate journal salvage` reads what is left"
+                    f"{frame.sequence} after it is; `mqgate journal salvage` reads what is left"
                 )
 
 

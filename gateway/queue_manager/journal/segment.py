@@ -169,7 +169,7 @@ def write_header(file: DurableFile, header: SegmentHeader, buffers: Buffers) -> 
 
 
 def read_header(data: memoryview, size: int) -> tuple[SegmentHeader | None, bool]:
-    """The valid copy (the younger of two), and whether the copies are damaged beyond what a power cut leaves behind."""
+    """The valid copy (the younger of two), and whether the copies are damaged in a way that no power cut explains."""
     area = header_area(size)
     copies = [bytes(data[at : at + area]) for at in (0, area)]
     headers = [decode_header(copy) for copy in copies]

@@ -20,7 +20,7 @@
 BUILT_FROM_THIS_FILE;
 
 enum { PATTERN = 0, REFERENCE = 1, PLAIN = 2, FIRST_FAMILY = 3 };
-enum { MOST_FAMILIES = 8, MOST_RUNS = 32, SHORTEST = 4, REACH = 256, SHIFT = 96, MOST_MISSED = 4, MOST_LEARNT = 64 };
+enum { MOST_FAMILIES = 8, MOST_RUNS = 32, SHORTEST = 4, REACH = 256, SHIFT = 96, MOST_MISSED = 4, MOST_NARROWED = 64 };
 enum { LONGEST = 1 << 16, MOST_TOGETHER = 16 << 20, MOST_COLUMNS = 1024, MOST_ROOM = 1 << 18 };
 enum { AHEAD = 4, FAR_AHEAD = 24, LINES = 11 }; /* rows ahead whose memory is prefetched: values lie anywhere */
 
@@ -134,24 +134,24 @@ static int next_common(const unsigned char *text, Py_ssize_t end, Py_ssize_t *on
 }
 
 /* A pattern with the runs of `of` as far as the value has them too; returns how many bytes these are. */
-static Py_ssize_t learn(const family *of, const unsigned char *value, Py_ssize_t length, family *learnt)
+static Py_ssize_t narrow(const family *of, const unsigned char *value, Py_ssize_t length, family *narrowed)
 {
     Py_ssize_t other = 0, kept = 0;
     int missed = 0;
-    learnt->text = of->text;
-    learnt->length = of->length;
-    learnt->runs = 0;
+    narrowed->text = of->text;
+    narrowed->length = of->length;
+    narrowed->runs = 0;
     for (int k = 0; k < of->runs && missed < MOST_MISSED; k++) {
         Py_ssize_t one = of->run[k].at, end = one + of->run[k].length;
-        while (learnt->runs < MOST_RUNS && end - one >= SHORTEST) {
+        while (narrowed->runs < MOST_RUNS && end - one >= SHORTEST) {
             if (!next_common(of->text, end, &one, value, length, &other)) {
                 missed++;
                 break;
             }
             Py_ssize_t same = SHORTEST;
             while (one + same < end && other + same < length && of->text[one + same] == value[other + same]) same++;
-            learnt->run[learnt->runs].at = (uint32_t)one;
-            learnt->run[learnt->runs++].length = (uint32_t)same;
+            narrowed->run[narrowed->runs].at = (uint32_t)one;
+            narrowed->run[narrowed->runs++].length = (uint32_t)same;
             one += same;
             other += same;
             kept += same;
@@ -184,7 +184,7 @@ typedef struct {
     family of[MOST_FAMILIES], better;
     PyObject *reference[MOST_FAMILIES]; /* the value whose text it is: held */
     int families, recent, columns;
-    int opened, learnt;              /* of this column: families with a reference, and values that patterns were narrowed for */
+    int opened, narrowings;          /* of this column: families with a reference, attempts to narrow a pattern */
     int number[MOST_FAMILIES];       /* the family's in this column; -1: it has no reference yet */
     int is_announced[MOST_FAMILIES]; /* whether its pattern has been written in this column */
     uint32_t patterns;               /* how often a pattern has changed */
@@ -203,7 +203,7 @@ static void begin_column(packing *all)
 {
     if (all->columns == MOST_COLUMNS) forget_families(all);
     all->columns++;
-    all->opened = all->learnt = 0;
+    all->opened = all->narrowings = 0;
     for (int n = 0; n < MOST_FAMILIES; n++) all->number[n] = -1;
     evict_unused(&all->remembered);
 }
@@ -211,12 +211,12 @@ static void begin_column(packing *all)
 /* The family that a value is similar enough to belong to, with its new pattern in `better`; -1: none. */
 static int similar_family(packing *all, const unsigned char *value, Py_ssize_t length)
 {
-    for (int n = 0; n < all->families && all->learnt < MOST_LEARNT; n++) {
+    for (int n = 0; n < all->families && all->narrowings < MOST_NARROWED; n++) {
         int number = (all->recent + n) % all->families;
         const family *of = &all->of[number];
         Py_ssize_t longer = of->length > length ? of->length : length;
-        all->learnt++;
-        Py_ssize_t kept = learn(of, value, length, &all->better);
+        all->narrowings++;
+        Py_ssize_t kept = narrow(of, value, length, &all->better);
         if (all->families < MOST_FAMILIES ? 8 * kept >= 7 * longer : 2 * kept >= longer) return number;
     }
     return -1;

@@ -40,7 +40,7 @@ class Lane:
     priority.
     """
 
-    __slots__ = ("depth", "gone", "key", "lower", "queue", "rank", "runs", "skip", "start")
+    __slots__ = ("depth", "key", "lower", "queue", "rank", "removed", "runs", "skip", "start")
 
     def __init__(self, queue: Queue, key: bytes, rank: int) -> None:
         self.queue = queue
@@ -50,7 +50,7 @@ class Lane:
         self.runs = EMPTY
         self.start = 0
         self.depth = 0
-        self.gone: set[int] | None = None
+        self.removed: set[int] | None = None
         self.skip = 0
         """Every number below this one is removed or locked: gets begin here."""
 
@@ -70,9 +70,9 @@ class Lane:
         """Add messages at the position their numbers say (carried forward or moved before a restart); none of them is
         in the lane.
         """
-        if self.gone and not self.gone.isdisjoint(range(first, first + count)):
+        if self.removed and not self.removed.isdisjoint(range(first, first + count)):
             self._fold()  # their old runs are still here
-        at = self._behind(first)
+        at = self._first_after(first)
         if not self.runs:
             self.runs = array("Q")
         self.runs[at:at] = array("Q", (first, count, place))
@@ -81,19 +81,19 @@ class Lane:
 
     def locate(self, number: int) -> int:
         """Index in `runs` of the run that `number` belongs to, or -1. The message itself may have been removed."""
-        at = self._behind(number) - 3
+        at = self._first_after(number) - 3
         if at >= self.start and number < self.runs[at] + self.runs[at + 1]:
             return at
         return -1
 
     def holds(self, number: int) -> bool:
         """Whether the message is in the lane."""
-        return self.locate(number) >= 0 and not (self.gone and number in self.gone)
+        return self.locate(number) >= 0 and not (self.removed and number in self.removed)
 
     def place(self, number: int) -> int:
         """The place of a message; -1 if it is not in the lane."""
         at = self.locate(number)
-        if at < 0 or (self.gone and number in self.gone):
+        if at < 0 or (self.removed and number in self.removed):
             return -1
         return self.runs[at + 2] + number - self.runs[at]
 
@@ -101,12 +101,12 @@ class Lane:
         """The place of the first of these messages, if all are known to be there in one run; otherwise -1, and `live`
         tells which are.
         """
-        at = -1 if self.gone else self.locate(first)
+        at = -1 if self.removed else self.locate(first)
         if at < 0 or first + count > self.runs[at] + self.runs[at + 1]:
             return -1
         return self.runs[at + 2] + first - self.runs[at]
 
-    def _behind(self, number: int) -> int:
+    def _first_after(self, number: int) -> int:
         """Index of the first run that begins after `number`."""
         runs, start = self.runs, self.start
         if start >= len(runs) or number < runs[start]:
@@ -128,7 +128,7 @@ class Lane:
         while first < end:
             at = self.locate(first)
             if at < 0:
-                at = self._behind(first)
+                at = self._first_after(first)
                 if at >= len(self.runs) or self.runs[at] >= end:
                     break
                 first = self.runs[at]
@@ -142,7 +142,7 @@ class Lane:
     def shift(self, first: int, count: int) -> int:
         """Remove `count` messages from `first` if they are the first run of the lane; their place, or -1."""
         runs, at = self.runs, self.start
-        if self.gone or at >= len(runs) or runs[at] != first or runs[at + 1] != count:
+        if self.removed or at >= len(runs) or runs[at] != first or runs[at + 1] != count:
             return -1
         place = runs[at + 2]
         self._advance(count)
@@ -151,30 +151,30 @@ class Lane:
         return place
 
     def _take_in_run(self, at: int, first: int, stop: int, released: Released) -> int:
-        runs, gone = self.runs, self.gone
+        runs, removed = self.runs, self.removed
         place = runs[at + 2] + first - runs[at]
-        if not gone:
+        if not removed:
             released.append((place, stop - first))
             taken = stop - first
         else:
-            fresh = [number for number in range(first, stop) if number not in gone]
+            fresh = [number for number in range(first, stop) if number not in removed]
             released.extend((place + number - first, 1) for number in fresh)
             taken = len(fresh)
         if at == self.start and first == runs[at]:
             self._advance(stop - first)
             return taken
-        if gone is None:
-            gone = self.gone = set()
-        gone.update(range(first, stop))
-        if len(gone) >= FOLD_AT and len(gone) * 4 > self.depth:
+        if removed is None:
+            removed = self.removed = set()
+        removed.update(range(first, stop))
+        if len(removed) >= FOLD_AT and len(removed) * 4 > self.depth:
             self._fold()
         return taken
 
     def _advance(self, count: int) -> None:
         """Drop `count` numbers at the front of the first run, and removed ones that follow."""
-        runs, gone, start = self.runs, self.gone, self.start
-        if gone:
-            gone.difference_update(range(runs[start], runs[start] + count))
+        runs, removed, start = self.runs, self.removed, self.start
+        if removed:
+            removed.difference_update(range(runs[start], runs[start] + count))
         while True:
             if count == runs[start + 1]:
                 start += 3
@@ -182,9 +182,9 @@ class Lane:
                 runs[start] += count
                 runs[start + 1] -= count
                 runs[start + 2] += count
-            if not gone or start >= len(runs) or runs[start] not in gone:
+            if not removed or start >= len(runs) or runs[start] not in removed:
                 break
-            gone.discard(runs[start])
+            removed.discard(runs[start])
             count = 1
         if start >= TRIM_AT and start * 2 >= len(runs):
             del runs[:start]
@@ -199,7 +199,7 @@ class Lane:
         folded = array("Q")
         for run in self.live():
             folded.extend(run)
-        self.runs, self.start, self.gone = folded, 0, None
+        self.runs, self.start, self.removed = folded, 0, None
 
     def relocate(self, first: int, count: int, place: int, released: Released) -> None:
         """`count` messages from `first`, which are one part of a run, have their rows at `place` from now on."""
@@ -210,18 +210,18 @@ class Lane:
         if first > begin:
             pieces.extend((begin, first - begin, old))
         pieces.extend((first, count, place))
-        behind = begin + length - (first + count)
-        if behind > 0:
-            pieces.extend((first + count, behind, old + first + count - begin))
+        rest = begin + length - (first + count)
+        if rest > 0:
+            pieces.extend((first + count, rest, old + first + count - begin))
         runs[at : at + 3] = pieces
         released.append((old + first - begin, count))
 
     def live(self, after: int = -1) -> Iterator[Run]:
         """The runs of the messages after number `after`, without removed ones. The lane must not change meanwhile."""
-        runs, gone = self.runs, self.gone
+        runs, removed = self.runs, self.removed
         at = self.start
         if after >= 0:
-            at = max(self._behind(after) - 3, at)
+            at = max(self._first_after(after) - 3, at)
         for index in range(at, len(runs), 3):
             first, count, place = runs[index], runs[index + 1], runs[index + 2]
             if first <= after:
@@ -229,8 +229,8 @@ class Lane:
                 if cut >= count:
                     continue
                 first, count, place = first + cut, count - cut, place + cut
-            if gone:
-                yield from cut_run((first, count, place), gone)
+            if removed:
+                yield from cut_run((first, count, place), removed)
             else:
                 yield first, count, place
 

@@ -68,8 +68,8 @@ class Numbers:
         if not asked:
             return True
         low, high = min(asked), max(asked)
-        near = [run for run in self._runs if run.start <= high and low < run.stop]
-        return self._single.isdisjoint(asked) and all(asked.isdisjoint(run) for run in near)
+        close = [run for run in self._runs if run.start <= high and low < run.stop]
+        return self._single.isdisjoint(asked) and all(asked.isdisjoint(run) for run in close)
 
     def cut(self, run: Run) -> Iterator[Run]:
         """The parts of a run of messages that are not in the set."""

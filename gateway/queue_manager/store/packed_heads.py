@@ -101,11 +101,11 @@ def _next_common(text: bytes, one: int, end: int, value: bytes, other: int) -> t
 
 def _narrowed(family: Family, value: bytes) -> Family:
     """The family's runs as far as the value has them too."""
-    text, learnt = family.text, Family(family.text, [])
+    text, narrowed = family.text, Family(family.text, [])
     other = missed = 0
     for at, length in family.runs:
         one, end = at, at + length
-        while missed < MOST_MISSED and len(learnt.runs) < MOST_RUNS and end - one >= SHORTEST:
+        while missed < MOST_MISSED and len(narrowed.runs) < MOST_RUNS and end - one >= SHORTEST:
             common = _next_common(text, one, end, value, other)
             if common is None:
                 missed += 1
@@ -114,10 +114,10 @@ def _narrowed(family: Family, value: bytes) -> Family:
             same = SHORTEST
             while one + same < end and other + same < len(value) and text[one + same] == value[other + same]:
                 same += 1
-            learnt.runs.append((one, same))
+            narrowed.runs.append((one, same))
             one += same
             other += same
-    return learnt
+    return narrowed
 
 
 class PackingInPython:
