@@ -1,4 +1,4 @@
-"""Compiles the MQI library with the system's C compiler: `mqgate mqi build`, and what tests link against.
+"""Compiles the MQI library with the system's C compiler, for `mqgate mqi build`.
 
 A build is named by the hash of everything that goes into it, so that asking twice compiles once. The result is laid out
 as client sources expect an MQ installation: `inc/*.h`, `lib64/libmqm_r.so` and the link `lib64/libmqic_r.so`.
@@ -26,15 +26,15 @@ _LINK = ("-shared", f"-Wl,-soname,{LIBRARY}", "-Wl,-z,defs,-z,relro,-z,now", "-p
 
 
 class BuildFailed(MqgateError):
-    """There is no C compiler, or it refused."""
+    """There is no C compiler, or it reported errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Where a built library lies."""
+    """A built library with its headers."""
 
     root: Path
-    """What `MQ_FILE_PATH` names when pymqi is built against it."""
+    """The value of `MQ_FILE_PATH` for building pymqi."""
 
     @property
     def library(self) -> Path:
@@ -48,7 +48,7 @@ class Installation:
 
 
 def build(out: Path | None = None, *, flags: Sequence[str] = ("-O2",)) -> Installation:
-    """Build into `out` (or the cache) unless it already holds this very build."""
+    """Build into `out` (or the cache) unless the same build is there already."""
     generated = {**headers(), "assertions.c": assertions(), "bags.c": bag_stubs()}
     sources = {path.name: path.read_text() for path in sorted(SOURCES.iterdir()) if path.suffix in {".c", ".h"}}
     compiler = os.environ.get("CC", "cc")
@@ -96,11 +96,11 @@ def _run(command: list[str]) -> None:
     except FileNotFoundError:
         raise BuildFailed(f"no C compiler `{command[0]}`: install one (Debian: gcc libc6-dev) or set CC") from None
     if done.returncode:
-        raise BuildFailed(f"{command[0]} refused the MQI library:\n{done.stderr.strip()}")
+        raise BuildFailed(f"{command[0]} could not compile the MQI library:\n{done.stderr.strip()}")
 
 
 def _install(made: Path, root: Path) -> None:
-    """Put the finished build in place; whoever builds the same at the same time gets the same files."""
+    """Move the finished build into place. Another process may install the same files at the same time."""
     if not root.exists():
         try:
             made.rename(root)
@@ -119,7 +119,7 @@ def _install(made: Path, root: Path) -> None:
 
 
 def instructions(built: Installation) -> str:
-    """What to tell the user after `mqgate mqi build`."""
+    """How to use the library, as `mqgate mqi build` prints it."""
     folder = built.library.parent
     return f"""\
 The MQI library is in {folder}

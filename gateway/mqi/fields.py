@@ -18,9 +18,9 @@ _PUT_SAME = struct.Struct("<4i")
 _PUT_MD = _PUT_SAME.size
 _PUT_PROPERTIES = _PUT_MD + MD_LENGTH
 _PUT_DATA = _PUT_PROPERTIES + 8
-"""Of a put: where the descriptor begins, the two lengths (of the properties and of the data) and the data."""
+"""In a put: the offsets of the descriptor, of the lengths of properties and data, and of the data."""
 _CHARACTER_LENGTHS = {mq.MQCA_Q_DESC: 64, mq.MQCA_Q_MGR_DESC: 64, 2023: 64}
-"""Lengths of the character attributes MQSET may change (2023: trigger data); every other name has 48."""
+"""Lengths of the character attributes that MQSET may change (2023: trigger data); every other has 48."""
 
 
 class PutRun:
@@ -38,11 +38,11 @@ class PutRun:
 
     @property
     def fields(self) -> tuple[int, int, int, int]:
-        """Handle, options, context, level."""
+        """Handle, options, context handle and publication level of the puts."""
         return _PUT_SAME.unpack(self._start)
 
     def add(self, body: bytes) -> bool:
-        """Whether this frame belongs to the run."""
+        """Add the put of a frame's body; False if it does not belong to the run."""
         start = body[:_PUT_MD]
         if start != self._start:
             if self.bodies:
@@ -56,7 +56,7 @@ class PutRun:
 
 
 def read_descriptor(reader: FieldReader) -> ObjectDescriptor:
-    """What MQOPEN and MQPUT1 name."""
+    """Read the object descriptor of an MQOPEN or MQPUT1."""
     kind = reader.number()
     name, queue_manager, dynamic = reader.text(), reader.text(), reader.text()
     alternate, string, selection = reader.text(), reader.text(), reader.text()
@@ -64,13 +64,13 @@ def read_descriptor(reader: FieldReader) -> ObjectDescriptor:
 
 
 def read_numbers(reader: FieldReader) -> list[int]:
-    """A counted list of MQLONGs."""
+    """Read a counted list of MQLONGs."""
     count = reader.number()
     return list(struct.unpack(f"<{max(count, 0)}i", reader.fixed(4 * count)))
 
 
 def read_put(reader: FieldReader) -> tuple[bytes, PutOptions, bytes]:
-    """The rest of a put behind its target: descriptor, options, data."""
+    """Read the fields of a put after its target: descriptor, options and data."""
     flags, context, level = reader.numbers(_PUT_FIELDS)
     md, packed, data = reader.fixed(MD_LENGTH), reader.blob(), reader.blob()
     reader.end()
@@ -94,7 +94,7 @@ def get_reply(tag: int, got: Got) -> FieldWriter:
 
 
 def cut_characters(selectors: list[int], characters: bytes) -> list[bytes]:
-    """The character attributes of MQSET, one for each selector of one."""
+    """Split the character attributes of MQSET, one for each selector of a character attribute."""
     found, at = [], 0
     for selector in selectors:
         if mq.MQCA_FIRST <= selector <= mq.MQCA_LAST:

@@ -70,7 +70,7 @@ def headers() -> dict[str, str]:
 
 
 def assertions() -> str:
-    """A C file that compiles only where every offset and length is that of the table."""
+    """A C file that compiles only if every offset and length is the one in the table."""
     lines = [f'#include "{name}"' for name in ("cmqc.h", "cmqxc.h", "cmqcfc.h")] + ["#include <stddef.h>"]
     for structure in STRUCTURES.values():
         if structure.name != "MQPMR":
@@ -148,7 +148,7 @@ def _parenthesised(value: int) -> str:
 
 
 def _string(value: bytes) -> str:
-    """Text as text; binary constants (MQMI_NONE) with every byte escaped."""
+    """A C string literal; in binary constants (MQMI_NONE) every byte is escaped."""
     if value.isascii() and value.decode().isprintable():
         return f'"{value.decode()}"'
     return '"' + "".join(f"\\{byte:03o}" for byte in value) + '"'

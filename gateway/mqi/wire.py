@@ -1,6 +1,6 @@
-"""Frames of the MQI socket: cut from a stream of chunks, read with every bound checked, written into one buffer.
+"""Frames of the MQI socket: split from a stream of chunks, their fields read with every bound checked and written.
 
-Described in docs/reference/mqi-socket.md; the C side is `c/socket_wire.c`. Knows fields, not calls. Does no I/O.
+The protocol is described in docs/reference/mqi-socket.md; the C side is `c/socket_wire.c`. Does no I/O.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MAGIC = b"MQGI"
 PROTOCOL_VERSION = 1
 NO_REPLY = 1
 LONGEST_FRAME = 112 << 20
-"""Bytes behind the length field: the longest message data (100 MiB), its properties and the fields around it."""
+"""Bytes after the length field: the longest message data (100 MiB), its properties and the other fields."""
 HEADER = struct.Struct("<IBBH")
 _I4 = struct.Struct("<i")
 _U4 = struct.Struct("<I")
 
 
 class Verb(IntEnum):
-    """What a frame asks for."""
+    """The call that a frame is about."""
 
     CONNECT = 1
     DISCONNECT = 2
@@ -45,7 +45,7 @@ class Verb(IntEnum):
 
 
 class FrameError(MqgateError):
-    """The peer sent what is not a frame of this protocol; the connection cannot go on."""
+    """The peer sent something that is not a frame of this protocol; the connection has to be closed."""
 
 
 class Frames:
@@ -54,7 +54,7 @@ class Frames:
     def __init__(self) -> None:
         self._pending = bytearray()
         self._whole = b""
-        """Frames that are complete and those of them that have been taken, as far as `_at`."""
+        """Complete frames; those before `_at` have been taken."""
         self._at = 0
 
     def add(self, chunk: bytes) -> None:
@@ -62,7 +62,7 @@ class Frames:
         self._pending += chunk
 
     def waiting(self) -> int:
-        """Bytes not taken yet."""
+        """Bytes that have not been taken."""
         return len(self._pending) + len(self._whole) - self._at
 
     def take(self) -> Iterator[tuple[int, int, int, bytes]]:
@@ -83,7 +83,7 @@ class Frames:
         return end > 0
 
     def _complete(self) -> int:
-        """Where the last whole frame ends, or just behind a header that cannot be one."""
+        """The end of the last complete frame, or of a header that cannot be one."""
         pending, at, size = self._pending, 0, len(self._pending)
         while at + HEADER.size <= size:
             (length,) = _U4.unpack_from(pending, at)
@@ -133,7 +133,7 @@ class FieldReader:
         return self.fixed(self.number())
 
     def text(self) -> str:
-        """A counted field of characters. What is not UTF-8 is taken byte by byte: names are checked further on."""
+        """A counted field of characters. What is not UTF-8 is read as Latin-1: names are checked later."""
         data = self.blob()
         try:
             return data.decode()
@@ -145,13 +145,13 @@ class FieldReader:
         return self._at == len(self._body)
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """FrameError unless everything has been read."""
         if self._at != len(self._body):
             raise FrameError(f"{len(self._body) - self._at} bytes too many in a frame")
 
 
 class FieldWriter:
-    """One answer."""
+    """The fields of one answer, in order."""
 
     __slots__ = ("_parts", "_verb_tag")
 
@@ -204,7 +204,7 @@ _DESCRIPTOR = struct.Struct("<4i")
 
 
 def decode_properties(data: bytes) -> list[Property]:
-    """What a message handle held."""
+    """Unpack the properties of a message handle."""
     reader, found = FieldReader(data), []
     while not reader.at_end():
         name = reader.text()
@@ -230,15 +230,15 @@ def _decode_value(kind: int, data: bytes) -> PropertyValue:
 
 
 def encode_properties(properties: Sequence[Property]) -> bytes:
-    """What a message handle is to hold."""
+    """Pack properties for a message handle."""
     parts: list[bytes] = []
-    for one in properties:
-        name = one.name.removeprefix("usr.").encode()
-        value = _encode_value(one.type, one.value)
+    for held in properties:
+        name = held.name.removeprefix("usr.").encode()
+        value = _encode_value(held.type, held.value)
         parts += (
             _I4.pack(len(name)),
             name,
-            _DESCRIPTOR.pack(one.type, one.support, one.context, one.copy),
+            _DESCRIPTOR.pack(held.type, held.support, held.context, held.copy),
             _I4.pack(len(value)),
             value,
         )

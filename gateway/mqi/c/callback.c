@@ -1,7 +1,7 @@
-/* MQCB and MQCTL: one consumer thread per connection that gets in turn for every registered consumer and calls it.
+/* MQCB and MQCTL: one thread for each connection gets messages for its registered consumers in turn and calls them.
 
-   The connection's lock is never held while a callback runs. A consumer that goes away while the thread runs is only marked;
-   the thread frees it between two rounds, so that a callback may deregister itself. */
+   The connection's lock is never held while a callback runs. A consumer that is deregistered while the thread runs is only
+   marked; the thread frees it between two rounds, so that a callback may deregister itself. */
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -85,7 +85,7 @@ static bool waited_long_enough(const consumer *k) {
     return waited >= k->gmo.WaitInterval;
 }
 
-/* 2033 is told once per idle spell, another failure once per reason; a broken connection goes to the event handler. */
+/* 2033 is reported once until a message arrives, another failure once for each reason; a broken connection to the event handler. */
 static void tell_failure(connection *c, consumer *k, outcome why) {
     if (why.rc == RC_NO_MSG) {
         if (k->told_empty || !waited_long_enough(k)) return;
@@ -136,7 +136,7 @@ static bool deliver(connection *c, consumer *k, MQLONG wait) {
         if (!k->gone) tell_failure(c, k, o);
         return k->gone;
     }
-    /* Deregistered while the message was on its way: it has left the queue, so it is delivered all the same. */
+    /* The consumer may have been deregistered meanwhile: the message has left the queue, so it is delivered all the same. */
     bool removed = o.rc != RC_TRUNCATED_FAILED && !(d.gmo.Options & (MQGMO_BROWSE_FIRST | MQGMO_BROWSE_NEXT));
     MQLONG fits = d.data_length < (MQLONG)k->room.capacity ? d.data_length : (MQLONG)k->room.capacity;
     if (k->longest != MQCBD_FULL_MSG_LENGTH && fits > k->longest) fits = k->longest;
@@ -228,7 +228,7 @@ static outcome start(connection *c, bool here) {
     return failed(RC_RESOURCE);
 }
 
-/* Waits until the consuming has ended, unless it is a callback that asks. */
+/* Waits until the thread has stopped, unless the caller is a callback in that thread. */
 static void stop(connection *c) {
     if (!c->consuming) return;
     c->stopping = true;

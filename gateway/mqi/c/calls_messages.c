@@ -1,5 +1,5 @@
-/* MQPUT, MQPUT1, MQGET. The descriptor travels as version 2 whatever the caller sent; only what the caller's versions have is
-   written back. A message handle's properties are packed here: the queue manager never sees a handle. */
+/* MQPUT, MQPUT1, MQGET. The descriptor is sent as version 2 whatever the caller gave; only fields of the caller's version are
+   written back. The properties of a message handle are packed here: the queue manager is sent no handles. */
 #include "mqm.h"
 
 outcome open_in(const MQOD *od, MQLONG options, open_call *call);

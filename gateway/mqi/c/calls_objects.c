@@ -1,4 +1,5 @@
-/* MQOPEN, MQCLOSE, MQINQ, MQSET, MQSUB, MQSUBRQ: descriptors resolved on the way in, filled on the way out. */
+/* MQOPEN, MQCLOSE, MQINQ, MQSET, MQSUB, MQSUBRQ: pointers in descriptors are resolved before the call, and results written to
+   them after it. */
 #include "mqm.h"
 
 outcome open_in(const MQOD *od, MQLONG options, open_call *call);

@@ -52,7 +52,7 @@ static outcome take_slot(connection **out) {
     for (int i = 0; i < SLOTS; i++) {
         connection *c = slot_of(i);
         if (!c) return failed(RC_STORAGE);
-        if (c->handle || pthread_mutex_trylock(&c->lock)) continue;  /* somebody may still look at it through an old handle */
+        if (c->handle || pthread_mutex_trylock(&c->lock)) continue;  /* a call with an old handle may still hold the lock */
         c->generation = c->generation % (GENERATIONS - 1) + 1;
         c->handle = (c->generation << SLOT_BITS) | i;
         *out = c;
@@ -103,7 +103,7 @@ outcome enter_any(MQHCONN hconn, connection **out) {
     return o;
 }
 
-/* While messages are being consumed only the callbacks themselves may use the connection. */
+/* While messages are being consumed only callbacks may use the connection. */
 outcome enter(MQHCONN hconn, connection **out) {
     outcome o = enter_any(hconn, out);
     if (is_failed(o) || (*out)->consuming != 1 || pthread_equal((*out)->consumer_thread, pthread_self())) return o;
@@ -248,7 +248,7 @@ EXPORT void MQDISC(PMQHCONN hconn, PMQLONG cc, PMQLONG rc) {
     outcome o = hconn ? enter_slot(*hconn, &c) : failed(RC_HCONN);
     if (!is_failed(o) && on_consumer_thread(c)) {
         leave(c);
-        o = failed(RC_CALL_IN_PROGRESS);  /* a callback stands on the connection it would end */
+        o = failed(RC_CALL_IN_PROGRESS);  /* a callback may not end the connection it was called on */
     } else if (!is_failed(o)) {
         consumers_end(c);
         o = c->broken ? failed(RC_CONNECTION_BROKEN) : done;

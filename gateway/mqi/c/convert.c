@@ -1,4 +1,4 @@
-/* MQXCNVC over the C library's iconv: the character sets a development machine meets. */
+/* MQXCNVC, with the C library's iconv. */
 #include <iconv.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* Message handles and the bytes properties travel in. Handles live in the library: a client may call MQINQMP while it holds a
-   lock that the queue manager needs, so nothing here waits for anybody. */
+/* Message handles, and the packed form of their properties. Handles exist in the library alone: a client may call MQINQMP while
+   it holds a lock that the queue manager needs, so nothing here waits for the queue manager. */
 #include <stdlib.h>
 
 #include "mqm.h"
@@ -176,7 +176,7 @@ void handles_drop(MQHCONN hconn) {
 
 void handles_reset_lock(void) { pthread_mutex_init(&lock, NULL); }
 
-/* Clients pass 0 where they mean «no connection»; both that and -3 make a handle that belongs to none. */
+/* Some clients pass 0 for MQHC_UNASSOCIATED_HCONN (-3): both make a handle that belongs to no connection. */
 static bool unassociated(MQHCONN hconn) { return hconn == MQHC_UNASSOCIATED_HCONN || hconn == MQHC_DEF_HCONN; }
 
 static outcome create(MQHCONN hconn, const MQCMHO *options, PMQHMSG out) {

@@ -104,7 +104,7 @@ outcome rfh2_build(const property_list *list, const MQMD *follows, buffer *out);
 /* convert.c */
 outcome convert_text(MQLONG from, view text, MQLONG to, buffer *out);
 
-/* ---- socket_calls.c: the calls that the queue manager answers ------------------------------------------------------------------------------------------- */
+/* ---- socket_calls.c: the calls that the queue manager answers ------------------------------------------------------------ */
 
 typedef struct connect_call {
     view qmgr, user, password, application, channel, address;
@@ -157,7 +157,7 @@ typedef struct inquire_call {
 } inquire_call;
 
 typedef struct subscribe_call {
-    MQLONG options, expiry, level, priority;           /* options in and out: a resumed one says what it is */
+    MQLONG options, expiry, level, priority;           /* options in and out: MQSO_RESUME returns those of the subscription */
     char name[48], alternate[12];
     view object_string, sub_name, user_data, selection;
     MQBYTE correl_id[24];

@@ -1,4 +1,4 @@
-/* MQSETMP, MQINQMP, MQDLTMP: names checked, values copied, a cursor per handle for INQ_NEXT. */
+/* MQSETMP, MQINQMP, MQDLTMP: names are checked, values copied; each handle has a cursor for MQIMPO_INQ_NEXT. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -63,7 +63,7 @@ static void rotate_into(property_list *list, size_t index) {
     list->items[index] = last;
 }
 
-/* Where the property just appended belongs: the place of the one it replaces, beside the cursor, or where it is. */
+/* The index for the property just appended: that of the one it replaces, next to the cursor, or the end. */
 static outcome place(property_list *list, property *old, MQLONG options) {
     size_t cursor = list->cursor;
     if (options & MQSMPO_APPEND_PROPERTY) return done;

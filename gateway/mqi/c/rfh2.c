@@ -1,5 +1,5 @@
 /* Properties as folders of an MQRFH2 and back (mqi-library reference, section on properties). A folder is one line of simple XML:
-   elements with text, an optional dt attribute, no mixed content. What is not of that form is refused, never guessed. */
+   elements with text, an optional dt attribute, no mixed content. Anything else is refused. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -138,7 +138,7 @@ static view read_name(reader *r) {
     return (view){(const unsigned char *)start, (size_t)(r->at - start)};
 }
 
-/* The attributes of an opening tag; of interest are dt and xsi:nil. Ends behind `>`; `*empty` for `/>`. */
+/* Reads the attributes of an opening tag (dt and xsi:nil) up to and including its `>`; sets `*empty` for `/>`. */
 static bool read_attributes(reader *r, view *dt, bool *nil, bool *empty) {
     for (;;) {
         skip_blanks(r);
@@ -259,7 +259,7 @@ static MQLONG number(const unsigned char *at, bool big) {
     return (MQLONG)(big ? __builtin_bswap32(value) : value);
 }
 
-/* The properties of an MQRFH2 at the start of `data`; `follows` then describes what is behind the header. */
+/* The properties of an MQRFH2 at the start of `data`; `follows` then describes the data after the header. */
 outcome rfh2_parse(view data, MQLONG encoding, property_list *list, size_t *header_length, MQMD *follows) {
     bool big = (encoding & MQENC_INTEGER_MASK) == MQENC_INTEGER_NORMAL;
     if (data.length < sizeof(MQRFH2) || memcmp(data.data, "RFH ", 4) || number(data.data + 4, big) != 2) return failed(RC_RFH);

@@ -1,5 +1,5 @@
-/* The socket protocol as the library speaks it (docs/reference/mqi-socket.md). A frame: u32 length of what follows, u8 verb,
-   u8 flags, u16 tag, body. Numbers are little-endian, which on this platform is how they lie in memory. */
+/* The library's side of the socket protocol (docs/reference/mqi-socket.md). A frame: u32 length of what follows, u8 verb,
+   u8 flags, u16 tag, body. Numbers are little-endian, as they are in the memory of this platform. */
 #ifndef MQGATE_SOCKET_H
 #define MQGATE_SOCKET_H
 
@@ -20,7 +20,7 @@ typedef struct wire {
     bool full;                 /* memory ran out while a frame was being written */
 } wire;
 
-/* An answer being read: nothing is taken beyond its end, and `bad` is set instead. */
+/* An answer being read. A read beyond its end sets `bad`. */
 typedef struct answer {
     view rest;
     bool bad;
@@ -35,7 +35,7 @@ void frame_bytes(wire *w, const void *data, size_t length);
 void frame_blob(wire *w, view data);
 void frame_field(wire *w, const void *field, size_t size);  /* a blank-padded field as a blob of its text */
 outcome frame_send(connection *c, wire *w);                  /* without waiting for an answer */
-outcome frame_hold(connection *c, wire *w);                  /* the same, but may keep it until more has gathered */
+outcome frame_hold(connection *c, wire *w);                  /* the same, but may keep the frame until more have gathered */
 outcome frame_exchange(connection *c, wire *w, answer *a);   /* the outcome the queue manager gave; `a` holds the rest */
 
 MQLONG answer_i4(answer *a);

@@ -21,7 +21,7 @@ static outcome greet(connection *c, wire *w, connect_call *call) {
     frame_bytes(w, "MQGI", 4);
     frame_i4(w, PROTOCOL_VERSION);
     frame_i4(w, call->options);
-    frame_i4(w, call->user.length > 0);  /* whether user and password were given, or the user is only who runs the program */
+    frame_i4(w, call->user.length > 0);  /* 1: the program gave user and password; 0: the user is the one who runs it */
     frame_blob(w, call->qmgr);
     frame_blob(w, user);
     frame_blob(w, call->password);
@@ -70,7 +70,7 @@ outcome qm_disconnect(connection *c) {
 
 void qm_abandon(connection *c) {
     wire *w = c->session;
-    if (w && w->fd >= 0) close(w->fd);  /* the child's copy; the parent's connection lives on */
+    if (w && w->fd >= 0) close(w->fd);  /* the child's copy; the parent's connection goes on */
 }
 
 /* ---- objects ------------------------------------------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ static void write_put(wire *w, const put_call *call, int flags) {
     frame_blob(w, call->data);
 }
 
-/* Sent without waiting. What a program may rely on afterwards are the identifiers it asked for, so they are made here. */
+/* Sent without waiting for an answer. The identifiers that a program asks for are made here, as it may use them at once. */
 static outcome put_async(connection *c, wire *w, put_call *call) {
     static const MQBYTE none[24];
     if ((call->options & MQPMO_NEW_MSG_ID) || !memcmp(call->md.MsgId, none, 24)) unique_id(c, call->md.MsgId);
@@ -278,7 +278,7 @@ outcome qm_subscribe(connection *c, subscribe_call *call) {
     call->hsub = answer_i4(&a);
     view id = answer_bytes(&a, sizeof call->correl_id), string = answer_blob(&a);
     if (id.data) memcpy(call->correl_id, id.data, id.length);
-    if (a.rest.length) call->options = answer_i4(&a);  /* older gateways do not say */
+    call->options = answer_i4(&a);
     if (!buffer_add(&call->resolved_string, string.data, string.length)) return failed(RC_STORAGE);
     return answer_end(c, &a, o);
 }

@@ -1,4 +1,5 @@
-/* Frames over a Unix socket: written into one buffer, sent together, answers read whole. Any fault of the wire is 2009 and final. */
+/* Frames over a Unix socket: written into one buffer and sent together; answers are read whole. Any error of the socket or of the
+   protocol is 2009 from then on. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -85,7 +86,7 @@ void frame_begin(wire *w, enum verb verb, int flags) {
 static outcome frame_end(wire *w) {
     size_t length = w->out.length - w->frame - 4;
     if (w->full || length > LONGEST_FRAME) {
-        w->out.length = w->frame;  /* nothing of it has been sent: the frames before it stay */
+        w->out.length = w->frame;  /* nothing of this frame has been sent; those before it stay in the buffer */
         return failed(w->full ? RC_STORAGE : 2031);
     }
     uint32_t size = (uint32_t)length;
@@ -100,7 +101,7 @@ static outcome broken(connection *c) {
 
 enum { PIPELINE_ROOM = 64 * 1024 };
 
-/* An asynchronous put of a unit of work may stay in the buffer: the commit behind it takes it along. */
+/* `frame_hold` may leave an asynchronous put of a unit of work in the buffer: it is sent with the commit at the latest. */
 outcome frame_send(connection *c, wire *w) {
     outcome o = frame_end(w);
     if (is_failed(o)) return o;

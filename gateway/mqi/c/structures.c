@@ -1,4 +1,4 @@
-/* The caller's structures: recognised by StrucId and Version before anything else of them is read. */
+/* The caller's structures: StrucId and Version are checked before any other field is read. */
 #include "mqm.h"
 
 outcome check_structure(const void *structure, const char *id, MQLONG newest, MQLONG bad) {
@@ -10,7 +10,7 @@ outcome check_structure(const void *structure, const char *id, MQLONG newest, MQ
 
 static const MQMD md_default = {MQMD_DEFAULT};
 
-/* Names and formats may come with NULs behind them; what is kept and given back is padded with blanks. */
+/* Names and formats may be padded with NULs; those kept and returned are padded with blanks. */
 static void md_pad(MQMD *md) {
     field_copy(md->Format, md->Format, sizeof md->Format);
     field_copy(md->ReplyToQ, md->ReplyToQ, sizeof md->ReplyToQ);

@@ -1,4 +1,4 @@
-/* Outcomes, growing buffers, blank-padded fields and variable-length strings. Nothing here knows a call. */
+/* Outcomes, growing buffers, blank-padded fields and variable-length strings. Independent of the calls. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ outcome charv_in(const MQCHARV *v, const void *base, MQLONG bad, view *out) {
     return done;
 }
 
-/* A string the caller wants back: VSBufSize 0 means not wanted; VSLength becomes the full length either way. */
+/* A string returned to the caller, unless VSBufSize is 0; VSLength becomes the full length either way. */
 outcome charv_out(MQCHARV *v, void *base, view text, MQLONG bad, MQLONG too_short) {
     if (v->VSBufSize < 0) return failed(bad);
     void *room = v->VSPtr ? v->VSPtr : v->VSOffset > 0 ? (unsigned char *)base + v->VSOffset : NULL;

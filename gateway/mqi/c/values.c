@@ -1,4 +1,4 @@
-/* Property values: their lengths and the conversions MQINQMP offers with MQIMPO_CONVERT_TYPE. */
+/* Property values: their lengths, and the conversions of MQINQMP with MQIMPO_CONVERT_TYPE. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static int64_t integer_of(const property *p) {
     int64_t value = 0;
     memcpy(&value, p->value, (size_t)p->length);
     int unused = 64 - 8 * (int)p->length;
-    return (int64_t)((uint64_t)value << unused) >> unused;  /* the sign of a shorter one */
+    return (int64_t)((uint64_t)value << unused) >> unused;  /* extends the sign */
 }
 
 static double float_of(const property *p) {
