@@ -33,7 +33,7 @@ class Chain:
 
     @property
     def payload(self) -> bytes:
-        """The bytes behind the last header."""
+        """The bytes after the last header."""
         return self.data[self.body_at :]
 
     def __iter__(self) -> Iterator[Header]:
@@ -61,7 +61,7 @@ def walk(md: bytes, data: bytes) -> Chain:
 
 
 def first(md: bytes, data: bytes) -> Header | None:
-    """The first header alone, whatever is behind it."""
+    """The first header alone; what follows it is not read."""
     return read(described_by(md), data, 0)
 
 
@@ -134,7 +134,7 @@ def prepend(md: bytes, data: bytes, name: str, values: Fields | None = None, *, 
 
 
 def remove(md: bytes, data: bytes, index: int) -> Message:
-    """Without the header at `index`; what is before it now describes what was behind it."""
+    """The message without the header at `index`; what precedes it now describes what followed it."""
     chain = walk_described(described_by(md), data, most=index + 1)
     header = _header(chain, index)
     return _spliced(md, chain, index, header.offset, header.offset + len(header.raw), b"", header.follows)

@@ -55,7 +55,7 @@ def convert(
 ) -> Converted:
     """The message in the getter's `encoding` and `ccsid` (0: the queue manager's, `default_ccsid`).
 
-    `max_length` is the getter's buffer: what does not fit it after conversion is 2120 and comes unconverted.
+    `max_length` is the getter's buffer: data that does not fit it after conversion gives 2120 and stays unconverted.
     `headers_only` leaves the payload as it is: what a channel does with headers on arrival.
     """
     said = described_by(md)

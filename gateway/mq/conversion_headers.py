@@ -52,7 +52,8 @@ class _Ways(NamedTuple):
 
 
 def header_converted(header: Header, target: Target, follows: Described) -> tuple[bytes, int]:
-    """The header's bytes in the target form, saying `follows` of what is behind it; and characters substituted."""
+    """The header's bytes in the target form, with `follows` for what comes after it; and how many characters were
+    substituted."""
     codec = charsets.source_codec(header.ccsid, 1 if header.order == ">" else 2) if header.ccsid > 0 else header.codec
     if not charsets.can_be_a_header(codec):
         raise MQError(MQRC_SOURCE_CCSID_ERROR, f"{header.name} cannot be in CCSID {header.ccsid}", 1)
@@ -186,7 +187,7 @@ def _parameters(header: Header, ways: _Ways, target: Target) -> tuple[bytes, int
 
 
 def _parameter(given: pcf.Parameter, ways: _Ways, target: Target) -> int:
-    """Convert one parameter in place; a type nobody knows cannot be."""
+    """Convert one parameter in place; one of an unknown type cannot be converted."""
     if given.type not in pcf.STRUCTURE_OF_TYPE:
         raise MQError(MQRC_NOT_CONVERTED, f"PCF parameter of type {given.type} is not known here", 1)
     _forget_raw(given, ways.order)
@@ -200,7 +201,7 @@ def _parameter(given: pcf.Parameter, ways: _Ways, target: Target) -> int:
 
 
 def _forget_raw(given: pcf.Parameter, order: str) -> None:
-    """Padding that is not NUL may go; bytes behind the value that nobody knows may not."""
+    """Padding that is not NUL may be dropped; unknown bytes after the value may not."""
     raw, given.raw = given.raw, b""
     if raw and len(pcf.build_parameter(given, order=order)) < len(raw):
         raise MQError(MQRC_NOT_CONVERTED, f"PCF parameter {given.parameter} is longer than its value", 1)

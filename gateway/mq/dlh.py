@@ -1,4 +1,4 @@
-"""MQDLH, the header of messages on a dead-letter queue: why it is there and where it should have gone."""
+"""MQDLH, the header of a message on a dead-letter queue: the reason, and the destination it was meant for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CODEC = {order: layout.codec("MQDLH", 1, order) for order in "<>"}
 
 @dataclass(slots=True)
 class Dlh:
-    """One header as values; `encoding`, `coded_char_set_id` and `format` are those of the data behind it."""
+    """One header as values; `encoding`, `coded_char_set_id` and `format` are those of the data after it."""
 
     reason: int
     dest_q_name: str

@@ -38,7 +38,7 @@ STRUCTURE_OF_FORMAT = {
 }
 FORMAT_OF_STRUCTURE = {name: form for form, name in STRUCTURE_OF_FORMAT.items()} | {"MQCFH": b"MQPCF   "}
 _TERMINAL = {"MQCFH", "MQTM"}
-"""Structures that describe nothing behind them: they are the whole message."""
+"""Structures that describe no following data: they are the whole message."""
 
 
 REASON_OF_STRUCTURE = {
@@ -59,7 +59,7 @@ REASON_OF_STRUCTURE = {
 
 
 class Described(NamedTuple):
-    """What a descriptor or header says of the bytes behind it; `format` is always in ASCII, eight bytes."""
+    """What a descriptor or header says of the bytes after it; `format` is always in ASCII, eight bytes."""
 
     encoding: int
     ccsid: int
@@ -83,7 +83,7 @@ class Header:
     """Where it begins in the message data."""
     raw: bytes = field(repr=False)
     follows: Described
-    """What it says of the bytes behind it."""
+    """What the header says of the bytes after it."""
     _values: dict[str, layout.Value] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -100,7 +100,7 @@ class Header:
 
     @property
     def tail(self) -> bytes:
-        """What is inside it behind the fixed part: folders, records, strings, parameters."""
+        """The variable part after the fixed one: folders, records, strings, parameters."""
         return self.raw[self.structure.length(self.known) :]
 
     def __getitem__(self, name: str) -> layout.Value:
@@ -125,7 +125,7 @@ def characters(raw: bytes, codec: str) -> str:
 
 
 class _Usual(NamedTuple):
-    """What is needed to read a header that is as most are: ASCII, of a known version, whole."""
+    """What is needed to read an ordinary header: ASCII, of a known version, whole."""
 
     structure: layout.Structure
     struc_id: bytes
@@ -149,7 +149,7 @@ _FOLLOWS = {order: struct.Struct(order + "ii8s").unpack_from for order in "<>"}
 
 
 class _AsciiCodecs(dict[int, str]):
-    """The codec of header characters by CCSID; nothing where they are not ASCII's. Filled as known ones are met."""
+    """The codec of header characters by CCSID; nothing where they are not ASCII's. A cache."""
 
     def __missing__(self, ccsid: int) -> str:
         codec = codec_of(ccsid)
@@ -300,7 +300,7 @@ def build(
     order: str = "<",
     charset: str = "ascii",
 ) -> bytes:
-    """Any header from its fields; StrucLength is filled in unless given. `tail` is what lies inside it behind them."""
+    """Any header from its fields; StrucLength is filled in unless given. `tail` is its variable part."""
     structure = layout.STRUCTURES[name]
     if name != "MQCFH" and "StrucLength" not in values and any(each.name == "StrucLength" for each in structure.fields):
         values = {**values, "StrucLength": structure.length(version) + len(tail)}

@@ -46,7 +46,7 @@ class Field:
 
     @property
     def end(self) -> int:
-        """Offset of the first byte behind it."""
+        """Offset of the first byte after it."""
         return self.offset + self.size
 
 
@@ -117,7 +117,7 @@ def _format(fields: tuple[Field, ...], length: int) -> str:
 
 @cache
 def defaults(name: str, version: int, order: str = LITTLE, charset: str = "ascii") -> tuple[int | bytes, ...]:
-    """What `codec(...).pack(*...)` needs for a structure nobody filled in; Version says `version`, text is blank."""
+    """What `codec(...).pack(*...)` needs for a structure with its defaults; Version says `version`, text is blank."""
     flat: list[int | bytes] = []
     for field in STRUCTURES[name].fields_of(version):
         flat.extend(_default_values(field, version, order, charset))

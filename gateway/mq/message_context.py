@@ -1,4 +1,5 @@
-"""Message context: which fields of the descriptor say who sent a message and who put it, and who fills them in.
+"""Message context: the fields of the descriptor that name the sender and the putting application, and who fills them
+in.
 
 The fourth of the five modifications a queue manager makes (identity, origin and user context). Pure functions over the
 descriptor; whether a program may set or pass context is the queue manager's question.

@@ -160,7 +160,7 @@ DEFAULT = Mqmd().pack()
 
 
 def unpack(md: bytes, at: int = 0, *, order: str = "<", codec: str = "utf-8") -> Mqmd:
-    """A descriptor of either version as values; a version-1 one has the defaults of version 2 behind it."""
+    """A descriptor of either version as values; a version-1 one gets the defaults of version 2."""
     if len(md) - at < LENGTH_1:
         raise HeaderError("MQMD", "StrucId", at, f"a descriptor has 324 or 364 bytes, here are {len(md) - at}")
     version = int.from_bytes(md[at + 4 : at + 8], "little" if order == "<" else "big")
@@ -201,7 +201,7 @@ def version_1(md: bytes) -> bytes:
 
 
 def split(md: bytes, where: slice) -> tuple[bytes, bytes]:
-    """What is before and behind a varying field, so that `head + value + tail` is a descriptor."""
+    """What comes before and after a varying field, so that `head + value + tail` is a descriptor."""
     return md[: where.start], md[where.stop :]
 
 

@@ -32,7 +32,7 @@ STRUCTURE_OF_TYPE = {
     INTEGER64_LIST: "MQCFIL64",
 }
 _UNALIGNED = 20
-"""Length of an MQCFIN64 without the reserved number: not IBM's, but met; read, and kept as it is."""
+"""Length of an MQCFIN64 without the reserved number: undocumented, but in use; read, and kept as it is."""
 MAX_DEPTH = 16
 """Groups nested deeper than this are refused; IBM's messages nest three deep."""
 
@@ -163,7 +163,7 @@ def build(message: Message, *, order: str = "<") -> bytes:
 
 
 def build_parameter(given: Parameter, *, order: str = "<") -> bytes:
-    """The bytes of one parameter, members of a group behind it."""
+    """The bytes of one parameter, followed by the members of a group."""
     if given.raw:
         return given.raw
     try:
@@ -179,7 +179,7 @@ def build_parameter(given: Parameter, *, order: str = "<") -> bytes:
 
 
 def _parts(given: Parameter, order: str) -> tuple[tuple[int, ...], bytes]:
-    """The fixed fields behind Parameter, and the variable part."""
+    """The fixed fields after Parameter, and the variable part."""
     value = given.value
     if isinstance(value, int):
         if given.type == GROUP:

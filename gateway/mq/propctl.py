@@ -94,7 +94,7 @@ def _compatible(raw: bytes, header: rfh2.Rfh2) -> bool:
 
 
 def without_properties(md: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """The message without its property folders; an MQRFH2 that held nothing else goes, its chain is kept right."""
+    """The message without its property folders; an MQRFH2 that held nothing else is removed from the chain."""
     folders = leading_folders(md, data)
     parts: list[bytes] = []
     described = mqmd.DESCRIBED
@@ -117,7 +117,7 @@ def _nonblank(header: rfh2.Rfh2) -> list[bytes]:
 
 
 def _moved(parts: list[bytes], said: bytes, data: bytes, gone: rfh2.Rfh2) -> bytes:
-    """What described the header that goes takes over what it said of the data behind it."""
+    """Whatever described the removed header now describes the data after it."""
     if not parts:
         return mqmd.with_described(mqmd.DEFAULT, gone.encoding, gone.coded_char_set_id, gone.format)[mqmd.DESCRIBED]
     parts[-1] = parts[-1][:12] + data[gone.offset + 12 : gone.offset + 28] + parts[-1][28:]

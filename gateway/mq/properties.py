@@ -231,7 +231,7 @@ def folder_texts(properties: Iterable[Property]) -> list[str]:
 
 
 def _put(roots: dict[str, Element], given: Property) -> str:
-    """Put one property into the tree, over the one of its name; the folder's name is returned."""
+    """Put one property into the tree, replacing one of its name; returns the folder's name."""
     folder, parts = property_names.split(given.name)
     said = {} if folder in property_names.PROPERTY_FOLDERS else {"content": "properties"}
     node = roots.setdefault(folder, Element(folder, said))

@@ -131,7 +131,7 @@ def _split(data: bytes, at: int, length: int, order: str) -> tuple[bytes, ...]:
 
 
 class Tails(dict[int, bytes]):
-    """Number to the end of a header with it; filled as numbers are met (packet identifiers: at most 65535 entries)."""
+    """Number to the end of a header with it; a cache (packet identifiers: at most 65535 entries)."""
 
     def __init__(self, close: bytes, width: int) -> None:
         self.close, self.width = close, width

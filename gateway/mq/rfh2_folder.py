@@ -46,7 +46,7 @@ def escape(text: str, *, for_format: bool = False) -> str:
 
 
 def unescape(text: str) -> str:
-    """The text an element stands for; a reference nobody defined stays as it is."""
+    """The text an element stands for; an undefined reference stays as it is."""
     return _ENTITY.sub(_character, text) if "&" in text else text
 
 
@@ -207,7 +207,7 @@ _ATTRIBUTE = re.compile(r"([^\s=]+)\s*=\s*(?:'([^']*)'|\"([^\"]*)\")")
 
 
 def parse_folder(text: str, offset: int = 0) -> Element:
-    """The tree of one folder's text (padding allowed behind it); `offset` is where it lay, for the error."""
+    """The tree of one folder's text (padding may follow); `offset` is its place in the message, for errors."""
     stack: list[Element] = []
     position, last = 0, len(text)
     while position < last:

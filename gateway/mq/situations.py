@@ -84,7 +84,7 @@ def native_descriptor(header: Header) -> bytes:
 
 
 def _first(md: bytes, data: bytes, name: str) -> Header:
-    # Only the first header is read: what is behind it may be cut or broken and still has to be delivered.
+    # Only the first header is read: what follows it may be cut or damaged, and the message still has to be delivered.
     header = first(md, data)
     if header is None or header.name != name:
         found = header.name if header else "no header"

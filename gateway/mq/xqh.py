@@ -23,7 +23,7 @@ class Xqh(NamedTuple):
 
 
 def build(remote_q_name: str, remote_q_mgr_name: str, md: bytes, *, ccsid: int = 1208) -> bytes:
-    """The header for the message `md` describes, with an MQMDE behind it where version 1 cannot say everything.
+    """The header for the message `md` describes, followed by an MQMDE where version 1 cannot say everything.
 
     The embedded descriptor then describes the MQMDE, which is native and in the queue manager's `ccsid`.
     """

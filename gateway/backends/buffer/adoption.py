@@ -1,8 +1,8 @@
-"""The state that a gateway without a buffer has left on IBM MQ moves into a new buffer: once, all of it, at a start.
+"""Moving the state that a gateway without a buffer has left on IBM MQ into a new buffer: once, at a start.
 
-Copied first, then marked, then removed there: whatever breaks in between, the next start goes on and nothing is lost
-or there twice. Nobody is served meanwhile. A buffer that was begun while IBM MQ was away has a state of its own already
-and takes nothing over.
+It is copied, then the copy is marked as complete, then it is removed from IBM MQ: after a failure in between the next
+start goes on, and nothing is lost or doubled. No client is served meanwhile. A buffer that was begun while IBM MQ was
+away has a state of its own already and takes nothing over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEAD = mqmd.build(persistence=1)
 
 
 def adopt(spool: Spool, queues: Iterable[str], load: Load, remove: Remove) -> int:
-    """Take over what is on these queues of IBM MQ; how many messages. MQError when IBM MQ goes away meanwhile."""
+    """Take over the messages of these queues of IBM MQ; returns how many. MQError when the connection is lost."""
     found = 0
     if spool.identity.home in {"", COPYING}:
         found = _copy(spool, queues, load)

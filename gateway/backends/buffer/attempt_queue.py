@@ -1,7 +1,7 @@
-"""The way to IBM MQ: one attempt at a time, each with the progress it makes, so that the progress never goes back.
+"""Attempts to commit on IBM MQ, one at a time, each with the progress it makes, so that the progress never goes back.
 
-An attempt that is not answered in time counts as lost, though it may still be committed: what comes next on the link is
-a look at the progress, behind that attempt, and nothing is tried before it.
+An attempt that is not answered in time counts as lost, though it may still be committed: the progress is read on the
+link after it, before anything else is tried.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.backends.buffer.progress import Progress
 from gateway.ports.batch import Scheduler, Unit
 
 ANSWER_SECONDS = 10.0
-"""A queue manager that has not answered for so long is away, whatever its connection says."""
+"""A queue manager that has not answered for so long counts as away."""
 Advance = Callable[[Progress], Progress]
 Told = Callable[[Verdict], None]
 
@@ -27,7 +27,7 @@ class _Attempt(NamedTuple):
 
 
 class AttemptQueue:
-    """See the module."""
+    """Attempts on the link, one at a time."""
 
     def __init__(self, link: Link, scheduler: Scheduler) -> None:
         self._link = link
@@ -38,9 +38,9 @@ class AttemptQueue:
         self.on_silent: Callable[[str], None] = lambda _why: None
         """An attempt has not been answered."""
         self.progress: Progress | None = None
-        """What is on IBM MQ; None while there is no connection, or the last unit's fate is not known."""
+        """The progress on IBM MQ; None while there is no connection, or the last unit is in doubt."""
         self.most_rows = 5000
-        """So many messages the queue manager lets a unit of work have, with room to spare."""
+        """Messages a unit of work may have: half of what the queue manager allows."""
 
     def commit(self, unit: Unit, advance: Advance, told: Told) -> None:
         """Try the unit once, after those that wait."""

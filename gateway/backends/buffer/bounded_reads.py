@@ -1,8 +1,8 @@
-"""Reading from IBM MQ without ever holding up the reactor for long: see `backends.ibm.bounded_calls`.
+"""Reading from IBM MQ without holding up the reactor for long; `backends.ibm.bounded_calls` has the thread.
 
-What the broker reads of its own state lies in the buffer and is there at once. Of IBM MQ it wants to know where
-messages come from and how long they may be; whoever asks for that while devices are served waits for a fraction of a
-second at most. An answer that comes later is there for who asks again, without another question.
+The broker's own state lies in the buffer and is read at once. Of IBM MQ it asks where messages come from and how long
+they may be; while devices are served such a question is waited for half a second at most. An answer that comes later is
+kept for the next time the same is asked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.ports.sources import Backout, Incomplete, Subscribed
 
 BRIEF_SECONDS = 0.5
 LATE_SECONDS = 60.0
-"""So long an answer that came late is taken for what would be found now: what was not told is tried again after 10."""
+"""For so long a late answer is used; callers ask again after 10 seconds."""
 _T = TypeVar("_T")
 
 
@@ -33,7 +33,7 @@ class BoundedReads:
         self._call = self._calls.call
         self._scheduler = scheduler
         self._late: dict[Hashable, tuple[float, object]] = {}
-        """Answers, and when they came, that nobody has waited for."""
+        """Answers that came after their caller had stopped waiting, and when."""
         self._looking = False
 
     @property
@@ -71,7 +71,7 @@ class BoundedReads:
             self._scheduler.later(self._calls.seconds, self._look)
 
     def _look(self) -> None:
-        """A call that was not waited for: has it come back?"""
+        """Check whether a call that was not waited for has returned."""
         self._looking = False
         silence = self._calls.silence()
         if silence >= self._calls.seconds:

@@ -37,7 +37,7 @@ MAX_ROWS = 2000
 
 
 class Item:
-    """An entry on its way: what is left of it to be put."""
+    """An entry being put: what is left of it."""
 
     __slots__ = ("dead", "dropped", "entry", "expired", "further", "ready", "rules", "unit")
 
@@ -46,11 +46,11 @@ class Item:
         self.dead: Counter[tuple[str, DeadLetterReason]] = Counter()
         """Messages that go to the dead letters, by rule and reason; counted when that is committed."""
         self.expired: Counter[str] = Counter()
-        """Messages that are over, by rule; counted likewise."""
+        """Messages that have expired, by rule; counted likewise."""
         self.dropped: Counter[tuple[str, DropReason]] = Counter()
-        """Messages their rule gives up, likewise."""
+        """Messages that their rule drops; counted likewise."""
         self.further = 0
-        """Segments behind the first of their message: no messages of their own."""
+        """Segments after the first of their message: they are not counted as messages."""
         self.ready = False
         """Expiry has been taken off."""
         record = entry.record
@@ -63,13 +63,13 @@ class Item:
         return self.entry.record.number
 
     def remove(self, index: int) -> Puts:
-        """A run goes elsewhere."""
+        """Take a run out of the unit."""
         del self.rules[index]
         return self.unit.puts.pop(index)
 
 
 class Forwarder:
-    """See the module. `destination` is None for the main line."""
+    """Puts the entries of one line to IBM MQ, in order. `destination` is None for the main line."""
 
     def __init__(self, drain: Drain, line: Line, destination: Destination | None = None) -> None:
         self._drain = drain
@@ -93,18 +93,18 @@ class Forwarder:
 
     @property
     def at_rest(self) -> bool:
-        """Whether, besides, nothing of it is left in the store."""
+        """Whether it is idle and nothing of it is left in the store."""
         return self.idle and not self._leaving
 
     def kick(self) -> None:
-        """There may be something to do; a pause that is under way is not cut short."""
+        """There may be new entries; a pause that is under way is not cut short."""
         if self._running or self._cancel or self._drain.attempts.progress is None or not self._line.entries:
             return
         self._running = True
         self._soon()
 
     def wake(self) -> None:
-        """The connection is new: no reason to wait."""
+        """There is a new connection: end the pause."""
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
@@ -136,7 +136,7 @@ class Forwarder:
         )
 
     def _stop(self) -> None:
-        """The connection is gone: what is in memory may be old when it is back."""
+        """The connection is lost: entries in memory may be out of date when it is back."""
         self._running = False
         self._items = []
         self._most = MAX_ROWS
@@ -195,7 +195,7 @@ class Forwarder:
             self._drain.emptied()
 
     def _expire(self, item: Item) -> None:
-        """MQMD.Expiry counts from the put: what a message waited here comes off it, and what is over is not put."""
+        """MQMD.Expiry counts from the put: the time spent here is subtracted, and an expired message is not put."""
         item.ready = True
         waited = int((self._drain.scheduler.now() - item.entry.record.at) * 10)
         for index in reversed(range(len(item.unit.puts))):
@@ -212,8 +212,8 @@ class Forwarder:
     # Set aside
 
     def _divert(self) -> bool:
-        """Runs for destinations that have something set aside line up behind it, durably, before their entry goes.
-        False: that is being written, the step comes again."""
+        """Set the runs for destinations that have something set aside behind that, durably, before their entry is
+        removed. False: they are being written, and this step is repeated afterwards."""
         spool, unit, after = self._drain.spool, Unit(), list[Callable[[], None]]()
         for item in self._items:
             for destination, (runs, rules) in self._refusing(item).items():
@@ -269,7 +269,7 @@ class Forwarder:
             self._refused(batch, verdict.failures[0])
 
     def _account(self, batch: list[Item]) -> None:
-        """What was committed: drained, dead-lettered or over."""
+        """Count what was committed: drained, dead-lettered or expired."""
         counters = self._drain.counters
         for item in batch:
             for rule, count in item.expired.items():
@@ -307,7 +307,7 @@ class Forwarder:
             self._hold(text, refusal_policy.pause(policy, self._tries - 1) if aside else None)
 
     def _drop(self, item: Item, failure: Failure) -> None:
-        """The rule gives it up; the progress says so."""
+        """Drop a run, as its rule says; the progress records it."""
         rule = item.rules[failure.puts]
         run = item.remove(failure.puts)
         item.dropped[rule, policy_for(failure.reason).drop] += _count_messages(run.heads)
@@ -344,7 +344,7 @@ class Forwarder:
         return index
 
     def _dead_letter(self, item: Item, failure: Failure, text: str) -> None:
-        """Behind an MQDLH each, in the unit that makes the progress."""
+        """Put the messages with an MQDLH each, in the unit that makes the progress."""
         drain = self._drain
         if failure.reason in TOO_LONG:
             failure = failure._replace(puts=self._apart(item, failure.puts))
@@ -370,7 +370,7 @@ class Forwarder:
         self._soon()
 
     def _hold(self, text: str, seconds: float | None = None) -> None:
-        """Nothing can be done but wait: the same again after a pause."""
+        """Try the same again after a pause."""
         self._drain.problems[self._destination] = text
         self._running = False
         self._items = []
@@ -383,7 +383,7 @@ class Forwarder:
 
 
 class Drain:
-    """See the module."""
+    """All forwarders, and what they share."""
 
     def __init__(
         self, store: EmbeddedQueueManager, spool: Spool, attempts: AttemptQueue, reads: Reads, scheduler: Scheduler,
@@ -396,11 +396,11 @@ class Drain:
         self.scheduler = scheduler
         self.counters = counters
         self.on_room: Callable[[], None] = lambda: None
-        """Entries have gone."""
+        """Entries were removed."""
         self.on_empty: Callable[[], None] = lambda: None
         """Nothing is left in the main line."""
         self.policy_of: PolicyOf = lambda _rule: None
-        """What a rule says about failures: the broker knows."""
+        """A rule's failure policy by its name."""
         self.problems: dict[Destination | None, str] = {}
         """Why something waits although IBM MQ is there, by destination (None: everything)."""
         self._main = Forwarder(self, spool.main)
@@ -416,11 +416,11 @@ class Drain:
         return self.spool.identity.name
 
     def dead_letter_queue(self) -> str:
-        """Where what it can never take goes."""
+        """IBM MQ's dead-letter queue."""
         return self.spool.identity.dead_letter_queue
 
     def connected(self, progress: Progress) -> None:
-        """There is a way again, and this is how far it was got."""
+        """There is a connection, with this progress."""
         for destination, number in progress.aside.items():
             line = self.spool.line_of(destination)
             line.last = max(line.last, number)

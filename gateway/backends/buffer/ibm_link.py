@@ -1,5 +1,5 @@
-"""The link to IBM MQ: one thread, one connection, made again for ever; unlike the workers of the plain backend it
-answers at once when the connection breaks, since the buffer takes what is under way.
+"""The link to IBM MQ: one thread and one connection, made again whenever it breaks. Unlike a worker of the IBM backend
+it answers at once when the connection breaks, since the buffer takes the units under way.
 
 The progress is a message without expiry on MQGATE.MARKERS, by its key. Taken and put again in every unit of work, it
 cannot be seen while such a unit is undecided: a new connection that sees it knows what the last one has done.
@@ -28,7 +28,7 @@ from gateway.ports.batch import Failure, Replace, Scheduler, Unit
 from gateway.ports.state_queues import DEAD_LETTERS, MARKERS
 
 HEARTBEAT_SECONDS = 5.0
-"""An idle connection is asked for something so often: the state that is shown must not be an old one."""
+"""How often an idle connection is checked, so that the state that is shown is true."""
 _STOP_SECONDS = 10.0
 _BROWSE = mq.MQGMO_BROWSE_FIRST | mq.MQGMO_NO_WAIT | mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_NO_PROPERTIES
 _BY_KEY = get_options(_BROWSE, mq.MQMO_MATCH_CORREL_ID)
@@ -44,7 +44,8 @@ class IbmLink:
         self, driver: Driver, settings: ConnectSettings, scheduler: Scheduler, new_id: NewId,
         *, backoff: Backoff | None = None, attempted: Callable[[int], None] = lambda _reason: None,
     ) -> None:  # fmt: skip
-        """`attempted` hears of each attempt to connect, in the reactor's thread: 0, or the reason it failed for."""
+        """`attempted` is called after each attempt to connect, in the reactor's thread, with 0 or the reason of the
+        failure."""
         self._driver = driver
         self._settings = settings
         self._scheduler = scheduler
@@ -55,7 +56,7 @@ class IbmLink:
         self._up: Callable[[Found], None] = lambda _found: None
         self._down: Callable[[str], None] = lambda _why: None
         self._work: deque[tuple[Work, Callable[[], None]]] = deque()
-        """What is to be done, and what is said when the connection is gone before."""
+        """Work for the thread, and what is called instead when the connection is lost before it is done."""
         self._changed = threading.Condition()
         self._serving = False
         self._stopping = threading.Event()

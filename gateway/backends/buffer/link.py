@@ -1,4 +1,4 @@
-"""What the buffer asks of the queue manager behind it: one attempt at a time, and an honest answer about it."""
+"""What the buffer needs of its queue manager: attempts to commit, one at a time, and reading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Found(NamedTuple):
     progress: bytes | None
     """The buffer's message there; None: it cannot be seen (never written, or a dying unit of work holds it)."""
     most_rows: int = 5000
-    """So many messages a unit of work may have: half of what the queue manager allows (MAXUMSGS)."""
+    """Messages a unit of work may have: half of what the queue manager allows (MAXUMSGS)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Verdict:
     failures: list[Failure] = field(default_factory=list)
     """Refused: nothing of it was committed."""
     lost: bool = False
-    """The connection broke: whether it was committed is not known, the progress will tell."""
+    """The connection broke: the attempt is in doubt, and the progress will resolve it."""
 
     @property
     def committed(self) -> bool:
-        """Whether it was."""
+        """Whether the attempt was committed."""
         return not self.failures and not self.lost
 
 
@@ -56,7 +56,7 @@ class Link(Protocol):
 
 
 class Reads(Protocol):
-    """The reading half of the batch port, at the queue manager behind the buffer."""
+    """The reading half of the batch port, at IBM MQ."""
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None = None) -> list[Stored]:
         """See `BatchQueueManager`."""

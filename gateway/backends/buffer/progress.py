@@ -18,7 +18,7 @@ Destination = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """See the module."""
+    """How far the buffer has got on IBM MQ."""
 
     main: int = 0
     aside: dict[Destination, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Progress:
 
 
 def decode(body: bytes) -> Progress:
-    """From the message. StoreCorrupt when somebody else has written it."""
+    """Read the message. StoreCorrupt when it is not a buffer's."""
     try:
         found = json.loads(body)
         aside = {(str(queue), str(manager)): int(number) for queue, manager, number in found["aside"]}

@@ -1,8 +1,8 @@
 """IBM MQ with a buffer in front, as one queue manager: the batch port that the broker uses.
 
-The gateway's own state (sessions, retained and staged messages) lives in the buffer's store, so that the gateway is
-whole while IBM MQ is away. What is for IBM MQ goes there directly while it can and nothing older waits; otherwise it
-becomes an entry of the store, and is done when that is durable.
+The gateway's own state (sessions, retained and staged messages) lives in the buffer's store, so that the gateway
+keeps working while IBM MQ is away. Messages for IBM MQ are put there directly while it is connected and nothing older
+waits; otherwise they become an entry of the store, and the unit is done when that is durable.
 
 A unit that changes state and IBM MQ at once takes three steps: both halves are written to the store as entry and
 intent, IBM MQ is asked, the state is changed. Whatever breaks in between, the intent is carried out and the entry is
@@ -39,8 +39,8 @@ STATE_QUEUES = frozenset({SESSIONS, RETAINED, STAGED, OUT, WILLS, REQUESTS})
 """What lives in the buffer's store. Everything else is IBM MQ's, MQGATE.DEAD.LETTER and MQGATE.DEFAULT too."""
 MAX_LENGTH = 104_857_600
 ABSENT_SECONDS = 600.0
-"""So long a progress that should be there is looked for; a dead connection's unit of work may hold it. Then it was
-removed by somebody, and what was in doubt is put again."""
+"""For so long a progress that should be there is waited for, since a unit of work of a broken connection may hold it.
+Then it must have been removed, and what was in doubt is put again."""
 _LOOK_AGAIN, _TRY_AGAIN = 0.5, 1.0
 
 
@@ -61,7 +61,8 @@ class BufferedQueueManager:
         state_queues: Iterable[str] = STATE_QUEUES,
         told: Callable[[str, str], None] = lambda _state, _why: None,
     ) -> None:
-        """`told` hears of each change of the state, and why. StoreUnavailable when the store cannot be written."""
+        """`told` is called at each change of the state, with the reason. StoreUnavailable when the store cannot be
+        written."""
         self.store = store
         """The embedded queue manager underneath."""
         self._link = link
@@ -89,7 +90,7 @@ class BufferedQueueManager:
         self._unwatched: set[str] = set()
         """Queues that are to be consumed when nothing waits any more."""
         self._starved: set[str] = set()
-        """Queues that a consumer asked for while units waited."""
+        """Queues that a consumer read while units waited."""
         self._backouts: dict[str, Backout] = {}
         self._lengths: dict[str, int] = {}
         self._absent_since = 0.0
@@ -179,8 +180,8 @@ class BufferedQueueManager:
         return now - self._absent_since < ABSENT_SECONDS
 
     def _begin_anew(self) -> None:
-        """This is a copy: another process goes on with the buffer it was made from. What waits here is put, what was
-        in doubt once more, under a name of its own; by the other's progress it would be taken for put already."""
+        """This buffer is a copy, and another process uses the original. Put what waits here, and again what was in
+        doubt, with a progress of its own: by the other's progress it would count as put already."""
         self._told(BUFFERING, "the buffer was copied or restored from a backup; what was in doubt is put again")
         known = replace(self.spool.identity, key=secrets.token_hex(12), recorded=False)
 
@@ -228,7 +229,7 @@ class BufferedQueueManager:
         self._note()
 
     def _silent(self, why: str) -> None:
-        """A read hangs: so would everything else. The link tells when it is over."""
+        """A read hangs, so other calls would too. The link tells when the queue manager answers again."""
         self._down(why)
         self._link.look()
 

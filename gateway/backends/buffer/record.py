@@ -25,7 +25,7 @@ VERSION = 1
 PACKED = 1
 """The flag of a record whose heads are packed or deflated."""
 EPOCH_BITS = 40
-"""A number is the process's epoch and a count within it: numbers of a new process lie behind all earlier ones."""
+"""A number is the process's epoch and a count within it: numbers of a new process follow all earlier ones."""
 RETAIN = 2
 """Beside 1 for persistent: published on an MQ topic to be retained."""
 _EXPIRY, _UNLIMITED = slice(16, 20), b"\xff\xff\xff\xff"
@@ -255,7 +255,7 @@ class _Reader:
 
 
 def size_of(unit: Unit) -> int:
-    """What a unit takes in the store at most, as far as it is known before it is encoded: for the limit."""
+    """An upper bound of the bytes a unit takes in the store, before it is encoded: for the limit."""
     return sum(
         512 + len(puts.heads) * 8 + sum(map(len, set(puts.heads))) + sum(map(len, puts.bodies)) for puts in unit.puts
     )
@@ -330,7 +330,7 @@ def cut(unit: Unit, is_own: Callable[[str], bool]) -> Parts:
 
 
 def left_of(head: bytes, waited: int) -> bytes | None:
-    """The head with what is left of its time after so many tenths of a second; None: nothing."""
+    """The head with the rest of its Expiry after so many tenths of a second; None: it has expired."""
     if head[_EXPIRY] == _UNLIMITED:
         return head
     left = int.from_bytes(head[_EXPIRY], "little", signed=True) - waited

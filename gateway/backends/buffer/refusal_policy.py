@@ -1,7 +1,7 @@
-"""What becomes of a message that IBM MQ refuses while the buffer drains: its rule says, as it does without a buffer.
+"""What happens to a message that IBM MQ refuses while the buffer drains: its rule decides, as without a buffer. Pure.
 
-Two things are different here. Nothing is held up by waiting: what waits is set aside, in a line of its own. And the
-device has had its acknowledgement: there is nobody left to disconnect, so such a message is dead-lettered. Pure.
+Two things differ. A message that waits is set aside in a line of its own, so that it holds up nothing else. And the
+device has been sent its acknowledgement, so that `then: disconnect` cannot apply: such a message is dead-lettered.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ PolicyOf = Callable[[str], Policy | None]
 
 
 def decide(policy: Policy | None, reason: int, tries: int, *, aside: bool) -> Act:
-    """After so many attempts with this reason. Without its rule a message waits for what may pass and is dead-lettered
-    for what may not."""
+    """What to do after so many attempts refused with this reason. A message whose rule is gone waits where the reason
+    may pass, and is dead-lettered where it may not."""
     if not concerns_destination(reason):
         return "wait"
     may_pass = action_for(reason) is Action.RETRY
@@ -35,7 +35,7 @@ def decide(policy: Policy | None, reason: int, tries: int, *, aside: bool) -> Ac
 
 
 def pause(policy: Policy | None, tries: int) -> float | None:
-    """Seconds until the next attempt; None: as the line does by itself."""
+    """Seconds until the next attempt; None: the line's own pause."""
     if policy is None or tries > policy.retry_times:
         return None
     return float(min(policy.retry_first * 2 ** min(tries, 16), policy.retry_longest))

@@ -1,4 +1,5 @@
-"""The buffer's side of the disk: what is owed to IBM MQ, in order, in the store that also holds the gateway's state.
+"""The buffer's records on disk: what has to be put to IBM MQ, in order, in the store that also holds the gateway's
+state.
 
 Three queues of the embedded store: the entries (one message each for a unit of work, or a part of it), what was set
 aside for destinations that refuse, and the intent: the half of a unit that is the gateway's state, while IBM MQ is
@@ -104,7 +105,7 @@ class Entry:
 
 
 class Spool:
-    """See the module."""
+    """The records of the buffer in its store."""
 
     def __init__(self, store: EmbeddedQueueManager) -> None:
         self.store = store
@@ -184,7 +185,7 @@ class Spool:
     # Entries
 
     def number(self) -> int:
-        """A number behind all that were given."""
+        """A number above all that were given."""
         self._count += 1
         return self.identity.epoch << EPOCH_BITS | self._count
 
@@ -211,7 +212,7 @@ class Spool:
         return Puts(INTENT, heads=[_HEAD] * len(pieces), bodies=pieces)
 
     def page(self, line: Line, limit: int = 0) -> list[Entry]:
-        """The next entries of a line; without a limit so many as are some megabytes."""
+        """The next entries of a line; without a limit some megabytes of them."""
         found = self.store.fetch(line.queue, line.key, limit or _most_entries(line), line.behind or None)
         page, size = list[Entry](), 0
         for stored in found:
@@ -241,7 +242,7 @@ class Spool:
                 yield entry.record.at, _rule_of(entry.record)
 
     def look_at_oldest(self) -> None:
-        """After entries have gone."""
+        """To be called after entries were removed."""
         page = self.page(self.main, 1) if self.main.entries else []
         self.oldest = (page[0].record.at, _rule_of(page[0].record)) if page else None
 

@@ -1,5 +1,5 @@
-"""A unit of work on its way through the buffer: to IBM MQ directly, into the store, or both, in steps that a crash of
-either side cannot tear apart."""
+"""Units of work in the buffer: each goes to IBM MQ directly, into the store, or both, in steps that survive a crash of
+either side."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Job:
     """The half for IBM MQ, once it has been numbered."""
     entries: Puts | None = None
     intent: Puts | None = None
-    doubtful: bool = False
-    """An attempt was made whose answer is lost."""
+    in_doubt: bool = False
+    """In doubt: the answer to an attempt was lost."""
 
 
 class Units:
-    """One after the other, as the broker submits them."""
+    """Units are done one after the other, in the order of their submission."""
 
     def __init__(self, drain: Drain, own: frozenset[str], max_bytes: int) -> None:
         self._drain = drain
@@ -53,7 +53,7 @@ class Units:
         self.on_stored: Callable[[], None] = lambda: None
         """There are new entries."""
         self.rule_of: Callable[[Puts], str] = lambda _puts: NO_ROUTE
-        """The rule that a run comes from: the broker knows."""
+        """The rule that a run comes from; the broker sets it."""
 
     def submit(self, unit: Unit, done: Done) -> None:
         """Commit the unit: on IBM MQ, or in the store while that is away or older messages wait."""
@@ -77,7 +77,7 @@ class Units:
         self.held = False
         if not job.parts.remote:
             self._commit_own(job)
-        elif job.doubtful and self._is_there(job):
+        elif job.in_doubt and self._is_there(job):
             self._finish(job, [])
         elif not self._may_go(job.parts.remote):
             self._store_entries(job)
@@ -94,7 +94,7 @@ class Units:
         self._store.submit(job.parts.own, finished)
 
     def _may_go(self, remote: Unit) -> bool:
-        """Whether IBM MQ is there and nothing that waits would be overtaken."""
+        """Whether IBM MQ is connected and no waiting message would be overtaken."""
         if self._attempts.progress is None or not self._drain.idle or rows_of(remote) > self._attempts.most_rows:
             return False  # a unit that is too long for MQ goes through the store, in parts
         aside = self._spool.aside
@@ -140,7 +140,7 @@ class Units:
         elif verdict.lost and job.entries is not None:
             self._conclude(job, entries=False)
         elif verdict.lost:
-            job.doubtful = True
+            job.in_doubt = True
             self._store_entries(job)
         else:
             places = job.parts.remote_puts
@@ -206,7 +206,7 @@ class Units:
         job.entries = entries = self._spool.puts_of(self._records(job))
 
         def stored(_unit: Unit, outcome: Outcome) -> None:
-            if outcome.failures and job.doubtful:  # another number would make another message of it
+            if outcome.failures and job.in_doubt:  # another number would make another message of it
                 job.entries = None
                 self._scheduler.later(_TRY_AGAIN, lambda: self._begin(job))
                 return
@@ -244,7 +244,7 @@ class Units:
         return remote
 
     def room(self) -> None:
-        """Entries have gone, or IBM MQ is back."""
+        """There is room again, or IBM MQ is connected again."""
         if self.held and self._job is not None:
             self._begin(self._job)
 

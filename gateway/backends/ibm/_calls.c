@@ -2,13 +2,13 @@
  * The MQI calls of one unit of work, made one after the other without the interpreter's lock.
  *
  * A binding's extension takes the lock back after every call, and beside a busy reactor that is a wait for each message.
- * Here the whole unit is prepared with the lock, carried out without it, and looked at with it again. The calls
- * themselves are the client library's, by the addresses the binding uses. What is called is what connection.py calls in
- * Python; it runs where there was no compiler, and the tests compare the two.
+ * Here the whole unit is prepared with the lock, carried out without it, and its outcome read with it again. The calls
+ * themselves are the client library's, by the addresses the binding uses. connection.py makes the same calls in Python,
+ * where this extension was not built; the tests compare the two.
  *
  * A unit is carried out on the thread that asks (carry), or handed by post() to the thread that is parked in wait():
- * that one wakes, calls, tells the reactor through a descriptor and parks again, and never needs the lock. Only what the
- * queue manager refuses brings it back to Python. Knows no units, queues or reason codes but one: no message available.
+ * that one wakes, calls, tells the reactor through a descriptor and parks again, and never needs the lock. It
+ * returns to Python only for what the queue manager refuses. It knows one reason code: no message available (2033).
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -47,12 +47,12 @@ BUILT_FROM_THIS_FILE;
 #define RC_NO_MESSAGE 2033
 #define LONGEST_WAIT 1000000.0
 #define AROUND 3 /* calls of a unit besides its puts */
-/* A unit is waited for where it is posted, nanoseconds: */
-#define PROMPT 50000 /* if it is small and its calls take less, */
-#define FEW 20 /* rows (while more are under way there is something to be read meanwhile), */
-#define LONG 100000 /* or if they take less than this, and less than to wake a thread on another core and be woken by it; */
-#define PATIENCE 200000 /* and never for longer. */
-#define MEASURE 256 /* one of so many that are waited for because waking takes long is not: whether it still does */
+/* The reactor waits for a unit it has posted, instead of going on, in one of two cases (nanoseconds): */
+#define PROMPT 50000 /* the unit has at most FEW rows and its calls are expected to take less than this; */
+#define FEW 20       /* with more rows there is input to read meanwhile; */
+#define LONG 100000  /* or they take less than this, and less than waking a thread on another core twice. */
+#define LONGEST_REACTOR_WAIT 200000 /* It never waits longer. */
+#define MEASURE 256 /* Once in so many units of the second case it goes on, to measure again how long waking takes. */
 #define MOST_LEFT_OUT 1024
 
 typedef void (*put_call)(int32_t, int32_t, void *, void *, int32_t, void *, int32_t *, int32_t *);
@@ -88,7 +88,7 @@ typedef struct {
     _Alignas(8) char put_options[PMO_LENGTH];
 } marker;
 
-/* Something that is tried as long as it succeeds: each failure in a row doubles how often it is left out. */
+/* Back-off for an optimisation: each failure in a row doubles how many times it is skipped, up to MOST_LEFT_OUT. */
 typedef struct {
     int left_out, every;
 } attempts;
@@ -98,19 +98,19 @@ typedef struct {
     put_call put;
     get_call get;
     commit_call commit;
-    int told; /* the descriptor that is written to when a posted unit is through */
+    int told; /* an eventfd, written to when a posted unit is committed */
     sem_t wakes, through;
     atomic_int state;
-    atomic_int attended; /* the reactor waits for `through`: whoever makes this 0 has the word */
-    atomic_long each;    /* nanoseconds of a call, the mean of the last few units */
-    atomic_long woken;   /* nanoseconds until the other thread is awake on a core of its own, likewise */
-    long posted;         /* when; 0: it is kept near */
+    atomic_int reactor_waits; /* the reactor waits for `through`: the thread that sets this to 0 decides the outcome */
+    atomic_long call_ns;      /* nanoseconds of one MQI call, running mean */
+    atomic_long wake_ns;      /* nanoseconds until the parked thread runs on another core, running mean */
+    long posted;              /* when; 0: the thread is pinned, so waking it is not measured */
     unsigned unmeasured;
-    attempts waits;      /* for what was posted */
-    int parked;          /* with the interpreter's lock, as all to do with `near` */
+    attempts waits; /* back-off for waiting on posted units */
+    int parked;     /* guarded by the interpreter's lock, as `pinned_core` is */
 #ifdef __linux__
-    pid_t thread; /* the one that is parked */
-    int near;     /* the core it is kept on; -1: it runs where it likes */
+    pid_t thread; /* the parked thread */
+    int pinned_core; /* the core it is pinned to; -1: none */
     cpu_set_t anywhere;
 #endif
     /* the unit */
@@ -121,9 +121,9 @@ typedef struct {
     row *held;
     char *ids, *data;
     Py_ssize_t n_runs, n_rows, room_runs, room_rows, room_data;
-    /* what became of it */
+    /* its outcome */
     enum stage stage;
-    Py_ssize_t went; /* rows that were put */
+    Py_ssize_t rows_put;
     int32_t comp_code, reason;
 } Carrier;
 
@@ -134,7 +134,7 @@ static int has_identity(const char *head)
     return 0;
 }
 
-/* Without the interpreter's lock from here ... */
+/* The functions from here on run without the interpreter's lock ... */
 
 static int refused(Carrier *self, enum stage stage)
 {
@@ -167,9 +167,9 @@ static int put_run(Carrier *self, const run *r)
     const PyObject *last = NULL;
     const char *wanted = r->options;
     size_t front = 0;
-    for (Py_ssize_t i = 0; i < r->rows; i++, self->went++) {
-        const row *one = &self->held[self->went];
-        char *id = self->ids + self->went * ID_LENGTH;
+    for (Py_ssize_t i = 0; i < r->rows; i++, self->rows_put++) {
+        const row *one = &self->held[self->rows_put];
+        char *id = self->ids + self->rows_put * ID_LENGTH;
         const char *head = PyBytes_AS_STRING(one->head);
         if (one->head != last) { /* runs share their head */
             last = one->head;
@@ -199,7 +199,7 @@ static int put_run(Carrier *self, const run *r)
 static void carry_out(Carrier *self)
 {
     self->stage = DONE;
-    self->went = 0;
+    self->rows_put = 0;
     self->comp_code = self->reason = 0;
     if (self->mark.there && mark(self)) return;
     for (Py_ssize_t i = 0; i < self->n_runs; i++)
@@ -209,7 +209,7 @@ static void carry_out(Carrier *self)
     refused(self, COMMIT);
 }
 
-/* ... to here. */
+/* ... up to here. */
 
 static void let_go(Carrier *self)
 {
@@ -361,7 +361,7 @@ static PyObject *identifiers(const Carrier *self, Py_ssize_t *failed_run, Py_ssi
     Py_ssize_t at = 0;
     *failed_run = *into = 0;
     for (Py_ssize_t i = 0; all != NULL && i < self->n_runs; i++) {
-        Py_ssize_t left = self->went - at, rows = self->runs[i].rows < left ? self->runs[i].rows : left;
+        Py_ssize_t left = self->rows_put - at, rows = self->runs[i].rows < left ? self->runs[i].rows : left;
         if (self->runs[i].rows > left) *into = *failed_run == i ? rows : *into;
         else if (*failed_run == i) *failed_run = i + 1;
         PyObject *ids = PyList_New(rows);
@@ -418,14 +418,14 @@ static long now(void)
     return at.tv_sec * 1000000000L + at.tv_nsec;
 }
 
-/* What was posted is through or refused: say so to whoever waits for it, or by the descriptor. */
+/* The posted unit is committed or refused: wake the reactor if it waits, otherwise write to its descriptor. */
 static void tell_reactor(Carrier *self, enum state state)
 {
     const uint64_t one = 1;
     int told = self->told;
-    atomic_store(&self->state, (int)state); /* the reactor's from here on, if it is not refused */
-    if (atomic_exchange(&self->attended, 0)) sem_post(&self->through);
-    else if (state == CARRIED && told >= 0 && write(told, &one, sizeof one) < 0) return; /* full: it is readable */
+    atomic_store(&self->state, (int)state); /* from here on the carrier is the reactor's, unless the unit was refused */
+    if (atomic_exchange(&self->reactor_waits, 0)) sem_post(&self->through);
+    else if (state == CARRIED && told >= 0 && write(told, &one, sizeof one) < 0) return; /* full: readable already */
 }
 
 static int is_worth(attempts *of) { return of->every == 1 || ++of->left_out >= of->every; }
@@ -437,58 +437,58 @@ static void tried(attempts *of, int well)
 }
 
 #ifdef __linux__
-/* To wake a thread on another core takes an interrupt: on a virtual machine longer than a small unit of work. On the
- * same core it is a change of threads. So while units are waited for, the parked thread is kept on the core of the one
- * that waits, which does not use it meanwhile. */
-static void keep_near(Carrier *self)
+/* Waking a thread on another core takes an interrupt, which on a virtual machine can take longer than a small unit of
+ * work; on the same core it is a context switch. So while the reactor waits for units, the parked thread is pinned to
+ * the reactor's core, which is idle meanwhile. */
+static void pin_parked_thread(Carrier *self)
 {
     int core = sched_getcpu();
-    if (core == self->near || core < 0 || core >= CPU_SETSIZE) return;
+    if (core == self->pinned_core || core < 0 || core >= CPU_SETSIZE) return;
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(core, &one);
-    if (self->near < 0 && sched_getaffinity(self->thread, sizeof self->anywhere, &self->anywhere) != 0) return;
-    if (sched_setaffinity(self->thread, sizeof one, &one) == 0) self->near = core;
+    if (self->pinned_core < 0 && sched_getaffinity(self->thread, sizeof self->anywhere, &self->anywhere) != 0) return;
+    if (sched_setaffinity(self->thread, sizeof one, &one) == 0) self->pinned_core = core;
 }
 
-static void let_run(Carrier *self)
+static void unpin(Carrier *self)
 {
-    if (self->near < 0) return;
-    self->near = -1;
+    if (self->pinned_core < 0) return;
+    self->pinned_core = -1;
     sched_setaffinity(self->thread, sizeof self->anywhere, &self->anywhere);
 }
 #else
-static void keep_near(Carrier *Py_UNUSED(self)) {}
-static void let_run(Carrier *Py_UNUSED(self)) {}
+static void pin_parked_thread(Carrier *Py_UNUSED(self)) {}
+static void unpin(Carrier *Py_UNUSED(self)) {}
 #endif
 
-/* Wait a moment for what was posted. */
-static void attend(Carrier *self)
+/* Wait for the posted unit, LONGEST_REACTOR_WAIT at most. */
+static void wait_for_posted(Carrier *self)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += PATIENCE;
+    until.tv_nsec += LONGEST_REACTOR_WAIT;
     if (until.tv_nsec >= 1000000000L) {
         until.tv_sec++;
         until.tv_nsec -= 1000000000L;
     }
     while (sem_timedwait(&self->through, &until) != 0) {
         if (errno == EINTR) continue;
-        if (atomic_exchange(&self->attended, 0)) {
+        if (atomic_exchange(&self->reactor_waits, 0)) {
             tried(&self->waits, 0);
             return;
         }
-        until.tv_sec += 10; /* it is being said right now */
+        until.tv_sec += 10; /* the other thread has set it to 0 and is about to post */
     }
     tried(&self->waits, 1);
 }
 
 static int is_prompt(Carrier *self)
 {
-    long takes = (long)(self->n_rows + AROUND) * atomic_load(&self->each);
+    long takes = (long)(self->n_rows + AROUND) * atomic_load(&self->call_ns);
     if (takes >= LONG) return 0;
     if (self->n_rows <= FEW && takes < PROMPT) return is_worth(&self->waits);
-    if (takes >= 2 * atomic_load(&self->woken) || ++self->unmeasured % MEASURE == 0) return 0;
+    if (takes >= 2 * atomic_load(&self->wake_ns) || ++self->unmeasured % MEASURE == 0) return 0;
     return is_worth(&self->waits);
 }
 
@@ -500,25 +500,24 @@ static void averaged(atomic_long *mean, long value)
 
 PyDoc_STRVAR(post_doc,
 "post(connection, marker, taken, offered, runs, commit) -> int\n\n"
-"Have the thread that is parked make these calls. 0: it is not parked, or what it did last was not looked at; 1: the\n"
-"descriptor will say when they are made; 2: they are, since they take no time lately. A call that hangs holds nobody\n"
-"up: this waits a fifth of a millisecond at most.");
+"Have the parked thread make these calls. 0: no thread is parked, or the last result was not taken; 1: the descriptor\n"
+"will tell when they are made; 2: they are made, because the caller waited (a fifth of a millisecond at most).");
 
 static PyObject *post(Carrier *self, PyObject *args)
 {
     if (!self->parked || atomic_load(&self->state) != IDLE) return PyLong_FromLong(0);
     if (load(self, args) < 0) return NULL;
     int waits = is_prompt(self);
-    if (waits) keep_near(self);
-    else let_run(self);
+    if (waits) pin_parked_thread(self);
+    else unpin(self);
     self->posted = waits ? 0 : now();
-    atomic_store(&self->attended, waits);
+    atomic_store(&self->reactor_waits, waits);
     atomic_store(&self->state, POSTED);
     sem_post(&self->wakes);
     if (waits) {
-        attend(self); /* with the interpreter's lock: whoever else takes it now may keep it for much longer than this */
+        wait_for_posted(self); /* with the interpreter's lock, which another thread could keep for much longer */
         if (atomic_load(&self->state) == CARRIED) return PyLong_FromLong(2);
-        let_run(self);
+        unpin(self);
     }
     return PyLong_FromLong(1);
 }
@@ -533,9 +532,9 @@ static enum back park(Carrier *self, const struct timespec *until)
         }
         if (atomic_load(&self->state) != POSTED) return WOKEN;
         long began = now();
-        if (self->posted) averaged(&self->woken, began - self->posted);
+        if (self->posted) averaged(&self->wake_ns, began - self->posted);
         carry_out(self);
-        averaged(&self->each, (now() - began) / (long)(self->went + AROUND));
+        averaged(&self->call_ns, (now() - began) / (long)(self->rows_put + AROUND));
         int refused = self->stage != DONE;
         tell_reactor(self, refused ? STOPPED : CARRIED);
         if (refused) return REFUSED;
@@ -565,13 +564,13 @@ static PyObject *wait_for(Carrier *self, PyObject *args)
         Py_BEGIN_ALLOW_THREADS
         back = park(self, &until);
         Py_END_ALLOW_THREADS
-    } while (back != REFUSED && atomic_load(&self->state) == POSTED); /* posted while it waited for the lock */
+    } while (back != REFUSED && atomic_load(&self->state) == POSTED); /* posted while waiting for the lock */
     self->parked = 0;
-    let_run(self);
+    unpin(self);
     return PyLong_FromLong(back);
 }
 
-PyDoc_STRVAR(wake_doc, "wake()\n\nBring the parked thread back to Python, after what was posted.");
+PyDoc_STRVAR(wake_doc, "wake()\n\nBring the parked thread back to Python, after the posted unit if there is one.");
 
 static PyObject *wake(Carrier *self, PyObject *Py_UNUSED(none))
 {
@@ -581,8 +580,7 @@ static PyObject *wake(Carrier *self, PyObject *Py_UNUSED(none))
 
 PyDoc_STRVAR(take_doc,
 "take(refused) -> tuple or None\n\n"
-"What carry() answers, of what was posted. None: it is not through, or was taken already; what was refused is answered\n"
-"only to whoever asks for that.");
+"The result of the posted unit, as of carry(). None: not finished, or taken already; a refused one only if `refused`.");
 
 static PyObject *take(Carrier *self, PyObject *refusals)
 {
@@ -592,7 +590,7 @@ static PyObject *take(Carrier *self, PyObject *refusals)
     return what_became(self);
 }
 
-PyDoc_STRVAR(tell_doc, "tell(descriptor)\n\nWhere to write an eventfd's one when what was posted is through.");
+PyDoc_STRVAR(tell_doc, "tell(descriptor)\n\nThe eventfd to write to when a posted unit is committed.");
 
 static PyObject *tell(Carrier *self, PyObject *descriptor)
 {
@@ -614,10 +612,10 @@ static PyObject *new_carrier(PyTypeObject *type, PyObject *args, PyObject *keywo
     self->commit = (commit_call)(uintptr_t)commits;
     self->told = -1;
 #ifdef __linux__
-    self->near = -1;
+    self->pinned_core = -1;
 #endif
     self->waits.every = 1;
-    atomic_store(&self->each, PROMPT); /* until it is known */
+    atomic_store(&self->call_ns, PROMPT); /* until it has been measured */
     sem_init(&self->wakes, 0, 0);
     sem_init(&self->through, 0, 0);
     return (PyObject *)self;

@@ -1,10 +1,10 @@
-"""Questions to a queue manager that may not answer: put one after the other in a thread of their own, each with a limit
-of time, so that a call that hangs costs nobody more than that.
+"""Calls to a queue manager that may not answer: made one after the other in a thread of their own, each with a time
+limit for the caller.
 
-A network that is cut silently leaves calls hanging for minutes, until the client library's heartbeats notice. A
-question is left when nothing has been heard for too long, and so is everything after it until that call has come back.
-One that is slow is waited for as long as the queue manager answers its calls. The reactor asks with `ask` and goes on;
-`call` waits, for those who cannot.
+When a network is cut silently, calls hang for minutes, until the client library's heartbeats notice. A question is
+given up when nothing has been heard for too long, and so is every later one until the call has returned. A slow
+question is waited for as long as the queue manager answers its single calls. The reactor uses `ask` and goes on; `call`
+waits.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _T = TypeVar("_T")
 
 
 class Unanswered(MQError):
-    """A question was left."""
+    """A question was given up."""
 
     def __init__(self, why: str, *, begun: bool, busy: bool = False, stopping: bool = False) -> None:
         super().__init__(2203 if stopping else mq.MQRC_Q_MGR_NOT_AVAILABLE, why)  # MQRC_CONNECTION_STOPPING
         self.why = why
         self.begun = begun
-        """Its call has been made and not come back: what it was to do may still be done."""
+        """Its call was made and has not returned: it may still take effect."""
         self.busy = busy
-        """The queue manager answers; those before it took too long."""
+        """The queue manager answers; earlier questions took too long."""
         self.stopping = stopping
 
 
@@ -52,7 +52,7 @@ class _Question:
 
 
 class BoundedCalls:
-    """See the module. `ask` is called in the reactor, and so is the `answered` that was given to it."""
+    """A thread for calls, with a time limit for callers. `ask` is called in the reactor, and so is its `answered`."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class BoundedCalls:
         close: Callable[[], None] = lambda: None,
         name: str = "mq-reads",
     ) -> None:
-        """`silent` hears of a call that has not come back, in the reactor's thread or that of who waits for it; `close`
-        is called in the thread when all is over."""
+        """`silent` is called when a call has not returned, in the reactor's thread or that of the caller who waits;
+        `close` is called in the thread at its end."""
         self.silent = silent
         self.seconds = seconds
         self._scheduler = scheduler
@@ -74,7 +74,7 @@ class BoundedCalls:
         """What the reactor has asked, and whom to tell."""
         self._watching = False
         self._lock = Lock()
-        """What is begun is not told to have been left, and the other way round."""
+        """A question that has begun is not reported as given up before it began, and the other way round."""
         self._heard = 0.0
         self._busy = False
         self.thread = Thread(target=self._run, name=name, daemon=True)  # the process must end though a call hangs
@@ -92,14 +92,14 @@ class BoundedCalls:
         return monotonic() - self._heard if self._busy else 0.0
 
     def close(self, seconds: float = 0.0) -> None:
-        """No more questions; so long is waited for the thread. A call that hangs is left behind."""
+        """End the thread, waiting so long for it. A call that hangs is abandoned."""
         for asked in list(self._pending):
             self._tell(asked, Unanswered("the gateway is stopping", begun=asked.begun, stopping=True))
         self._waiting.put(None)
         if seconds:
             self.thread.join(seconds)
 
-    # Whoever goes on meanwhile
+    # For callers that go on
 
     def ask(self, question: Callable[[], _T], answered: Callable[[_T | Exception], None]) -> None:
         """`answered` hears what it finds or raises, or Unanswered; never before this returns."""
@@ -133,10 +133,10 @@ class BoundedCalls:
         if answered is not None:
             answered(found)
 
-    # Whoever waits
+    # For callers that wait
 
     def call(self, question: Callable[[], _T], seconds: float = 0.0) -> _T:
-        """What it answers or raises; Unanswered when it is not back in time, or after so many seconds of silence."""
+        """The answer of `question`, or its exception; Unanswered when it has not returned after so many seconds."""
         if current_thread() is self.thread:
             return question()  # a part of what is asked already
         limit = seconds or self.seconds
@@ -162,10 +162,10 @@ class BoundedCalls:
             self.silent(left.why)
         raise left
 
-    # What both have in common
+    # For both
 
     def _left(self, asked: _Question, limit: float = 0.0) -> Unanswered | None:
-        """Why it is left now; None: it is not."""
+        """Why a question is given up now; None: it is not."""
         limit = limit or self.seconds
         with self._lock:
             if not asked.begun and monotonic() - asked.since >= limit:

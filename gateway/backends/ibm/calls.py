@@ -1,4 +1,4 @@
-"""The MQI calls of a unit of work at one go, compiled where there was a compiler at installation.
+"""The MQI calls of a unit of work made in C, where there was a compiler at installation.
 
 Beside a busy reactor every call of a binding's costs its thread a wait for the interpreter's lock. A `Carrier`
 (`_calls.c`) makes all calls of a unit without it: it calls the client library by the addresses the binding itself uses.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DONE, MARKER_GONE, MARKER_TAKEN, MARKER_PUT, PUT, COMMIT = range(6)
 """How far a unit came: `stage` of `_calls.c`."""
 LEFT, POSTED, THROUGH = range(3)
-"""What became of a unit that was to be posted: it is for the worker's queue, under way, or committed already."""
+"""The answer to posting a unit: it has to go through the worker's queue, is under way, or is committed already."""
 WOKEN, TIMED_OUT, REFUSED = range(3)
 """Why a parked thread is back in Python."""
 
@@ -58,7 +58,7 @@ def _address(library: ctypes.CDLL, name: str) -> int:
 
 
 class Carried:
-    """What became of calls that were made at one go, told as the single calls would have told it."""
+    """The result of a unit's calls, reported as the single calls would have reported it."""
 
     __slots__ = ("_queues", "_reason", "_run", "ids", "rows", "stage")
 

@@ -42,7 +42,7 @@ _BRIEF_SECONDS = 0.5
 _UNHEARD_SECONDS = 1.0
 _USUAL_LENGTH = 4_194_304
 _MAXUMSGS = 10_000
-"""What a queue manager has unless somebody changed it."""
+"""A queue manager's default."""
 
 
 class IbmQueueManager:
@@ -237,7 +237,7 @@ class IbmQueueManager:
             self._started(submission, worker, worker.post(submission.unit))
 
     def _started(self, submission: Submission, worker: Worker, posted: int) -> None:
-        """Outcomes from other threads come by the scheduler: none is here before the submission is known."""
+        """Register a submission. Outcomes of other threads come by the scheduler, so none arrives before this."""
         self._under_way[id(submission.unit)] = submission
         if posted == THROUGH:
             self._conclude(submission.unit, Outcome())

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 TOPIC_PREFIX = "topic://"
 STALE_HANDLES = frozenset({mq.MQRC_HOBJ_ERROR, mq.MQRC_OBJECT_CHANGED, mq.MQRC_Q_DELETED})
-"""The object behind a handle is not what it was: open it again before anything is decided."""
+"""The object of a handle was changed or deleted: open it again before the failure is judged."""
 MARKER_EXPIRY = 7 * 24 * 36_000
-"""Tenths of a second: what a gateway that was killed has left goes by itself. An idle worker renews its own."""
+"""Tenths of a second, after which markers of a gateway that was killed expire. An idle worker renews its own."""
 FIRST_LENGTH = 64 * 1024
 """What a get offers first; a longer message is asked for again with its length."""
 _OUTPUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
@@ -313,8 +313,8 @@ class Connection:
         return gone, token
 
     def take(self, takes: Takes) -> None:
-        """Remove messages by their MsgIds, or by their places in groups, with all segments; one that is gone already is
-        what was wanted."""
+        """Remove messages by their MsgIds, or by their places in groups, with all segments; one that is
+        not there any more is no error."""
         handle = self.input(takes.queue)
         for token in takes.tokens:
             if isinstance(token, bytes) and len(token) == WHOLE_LENGTH:
@@ -324,7 +324,7 @@ class Connection:
                 self._drop(handle, _as_id(token), NO_ID, self._drop_one(), takes.queue)
 
     def replace(self, replace: Replace) -> None:
-        """The message with this key goes, the new one comes."""
+        """Replace the message with this key."""
         self._drop(self.input(replace.queue), NO_ID, replace.key, self._drop_keyed(), replace.queue)
         if replace.body is not None:
             self.put_run(state_put(replace.queue, replace.key, replace.body), asynchronous=True)

@@ -151,7 +151,7 @@ class Driver:
         self.module: Any = module
         self.extension: Any = extension
         self.can_status = can_status
-        """Whether MQSTAT is there: without it a non-persistent asynchronous put could fail unseen."""
+        """Whether there is MQSTAT: without it the failure of a non-persistent asynchronous put could go unnoticed."""
         self._peer_name: Any = None
         self.error: Any = module.MQMIError
         self.usage_error: Any = module.PYIFError

@@ -1,9 +1,9 @@
-"""Messages in segments put together, and groups made whole, beside the cursor that reads ahead.
+"""Puts messages in segments together, and groups, as the cursor that reads ahead finds parts of them.
 
-The marks of co-operating browsers go with neither MQGMO_COMPLETE_MSG nor MQGMO_ALL_MSGS_AVAILABLE. So whoever has
-marked the first segment (of a group: the first message) has the whole, and looks for the rest on a handle without
-marks, by GroupId and MsgSeqNumber. What is incomplete stays on its queue; it is looked for again each second as long as
-the mark lasts, and is seen anew when that has run out.
+The marks of co-operating browsers go with neither MQGMO_COMPLETE_MSG nor MQGMO_ALL_MSGS_AVAILABLE. So the gateway
+that has marked the first segment (of a group: the first message) has the whole, and browses for the rest on a handle
+without marks, by GroupId and MsgSeqNumber. An incomplete message stays on its queue; its parts are browsed for once a
+second while the mark lasts, and the cursor finds it again when that has run out.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from gateway.ports.sources import MAX_GROUP, MAX_GROUP_BYTES, Incomplete
 
 LOOK_SECONDS = 1.0
 LOOKS_AT_ONCE = 50
-"""So many of those that wait are looked for at a time."""
+"""At most so many incomplete messages are browsed for at a time."""
 _MAX_KNOWN = 10_000
 _STAYS_SECONDS = 10.0
-"""What is still seen after this time is incomplete, not on its way."""
+"""A message that is still incomplete after this time is reported as such."""
 _NO_FLAGS = bytes(4)
 _FLAGS = slice(mqmd.AT_MSG_FLAGS, mqmd.AT_MSG_FLAGS + 4)
 _SEGMENTED = mq.MQMF_SEGMENT | mq.MQMF_LAST_SEGMENT
@@ -51,12 +51,12 @@ class _Waiting:
     marked: float = float("-inf")
     """When its beginning was marked, by which it is this gateway's."""
     first_length: int = 0
-    hopeless: bool = False
-    """It cannot be put together: segments that are not alike, a group without end."""
+    impossible: bool = False
+    """It cannot be put together: its segments differ in encoding, or the group has no end."""
 
 
 def token_of(group: bytes, sequence: int, segments: int) -> bytes:
-    """Names a message by its place in a group; with it goes how many messages a unit of work must count for it."""
+    """Names a message by its place in a group; and how many messages a unit of work must count for it."""
     return group + sequence.to_bytes(4, "big") + max(1, segments).to_bytes(4, "big")
 
 
@@ -67,7 +67,7 @@ def same_group(one: Token, other: Token) -> bool:
 
 
 class Gatherer:
-    """See the module. Used by the watching thread; `incomplete` may be asked from any."""
+    """Puts segments and groups of one queue together, in the watcher's thread; `incomplete` may be read from any."""
 
     def __init__(self, *, groups: bool) -> None:
         self.groups = groups
@@ -82,10 +82,10 @@ class Gatherer:
         self._queue = ""
         self._waiting: dict[Name, _Waiting] = {}
         self._given: dict[Name, float] = {}
-        """What was put together lately: the rest of its parts is still to be seen."""
+        """Put together recently: the cursor has still to pass the rest of their parts."""
         self._next_look = 0.0
-        self.behind = False
-        """A mark of something incomplete has run out: the cursor has to start over to see it."""
+        self.restart_cursor = False
+        """The mark of an incomplete message has run out: the cursor has to start over to find it again."""
 
     def begin(self, connection: Connection, queue: str) -> None:
         """On a new connection: no mark is left of the last one."""
@@ -113,7 +113,7 @@ class Gatherer:
         one = self._waiting.setdefault(name, _Waiting(now, now))
         one.seen = now
         if begins:
-            one.marked, one.first_length, one.hopeless = now, length, False
+            one.marked, one.first_length, one.impossible = now, length, False
         return self._look(name, one, now)
 
     def _memory(self) -> float:
@@ -133,11 +133,11 @@ class Gatherer:
             return []
         self._next_look = now + LOOK_SECONDS
         self._forget(now)
-        self.behind = any(now - one.marked > self.interval for one in self._waiting.values() if one.marked > 0)
+        self.restart_cursor = any(now - one.marked > self.interval for one in self._waiting.values() if one.marked > 0)
         found = []
         for name in list(self._waiting)[:LOOKS_AT_ONCE]:
             one = self._waiting.pop(name)
-            self._waiting[name] = one  # behind the others: they are next
+            self._waiting[name] = one  # to the end: the others are next
             whole = self._look(name, one, now)
             if whole:
                 found.append((one.marked, whole))
@@ -164,7 +164,7 @@ class Gatherer:
     # Looking
 
     def _look(self, name: Name, one: _Waiting, now: float) -> list[Stored]:
-        if one.hopeless or now - one.marked > self.lifetime:
+        if one.impossible or now - one.marked > self.lifetime:
             return []
         found = self._message(name, one) if name[1] else self._group(name[0], one)
         if found:
@@ -188,7 +188,7 @@ class Gatherer:
             size, options = size + len(found.data), _ONE
             if mqmd.number(found.md, mqmd.AT_MSG_FLAGS) & mq.MQMF_LAST_MSG_IN_GROUP:
                 return members
-        one.hopeless = True
+        one.impossible = True
         return []
 
     def _browse(self, group: bytes, sequence: int, one: _Waiting, options: Callable[[], bytes]) -> Stored | None:
@@ -209,7 +209,7 @@ class Gatherer:
             if reason == mq.MQRC_NO_MSG_AVAILABLE:
                 return None
             if reason in _UNLIKE:
-                one.hopeless = True
+                one.impossible = True
                 return None
             if answer[-2] == mq.MQCC_FAILED:
                 raise MQError(reason, "MQGET of a whole message")

@@ -2,7 +2,7 @@
 
 `MQGT` | 9 - priority | start of the process (7 bytes, microseconds) | number (8 bytes) | process (4 random bytes)
 
-Because of the order a reader can go on behind a message that has been taken in the meantime.
+By their order a reader can continue after a message that has been taken meanwhile.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class IbmInspection:
         return found
 
     def queue(self, name: str) -> QueueRow:
-        """One queue, whoever has named it."""
+        """One queue by its name."""
         inquire = self._inquire
         kind = int(inquire(name, mq.MQIA_Q_TYPE))
         attributes = {"PUT": "DISABLED" if inquire(name, mq.MQIA_INHIBIT_PUT) else "ENABLED"}
@@ -148,7 +148,7 @@ class IbmInspection:
     # Acts
 
     def remove(self, name: str, tokens: list[str]) -> int:
-        """Take messages away for good; those that are gone already do not count."""
+        """Remove messages; those that are not there any more are not counted."""
 
         def act(connection: Connection) -> int:
             removed = 0
@@ -162,7 +162,7 @@ class IbmInspection:
         return self._act(act)
 
     def clear(self, name: str) -> int:
-        """Remove every message that nobody has in a unit of work; how many."""
+        """Remove every message that is in no unit of work; returns how many."""
         removed = 0
         while page := self.browse(name, PAGE):
             count = self.remove(name, [seen.token for seen in page])

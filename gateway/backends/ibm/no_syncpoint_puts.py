@@ -1,4 +1,4 @@
-"""Runs of a batch that are put out of syncpoint: before its units of work, and there whatever becomes of those."""
+"""Puts out of syncpoint (MQPMO_NO_SYNCPOINT): made before the units of a batch, not undone with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN = 1 << 40
 
 
 class NoSyncpointPuts:
-    """Used by one worker, in its thread."""
+    """The puts out of syncpoint of one worker, made in its thread."""
 
     def __init__(self, finished: Callable[[Unit, Outcome], None], *, can_status: bool) -> None:
         self._finished = finished
@@ -24,21 +24,21 @@ class NoSyncpointPuts:
         """Message data that queues take, as far as it is known."""
 
     def place(self, connection: Connection, batch: list[Unit]) -> bool:
-        """What is out of syncpoint goes first, and stays whatever becomes of the units. A unit that is through or
-        refused with that leaves `batch`. False: there is no such thing."""
+        """Put all runs of the batch that are out of syncpoint. Units that are complete or refused by this leave
+        `batch`. False: there was no such run."""
         beside = [puts for unit in batch for puts in unit.puts if waits(puts)]
-        unheard = []
+        unconfirmed = []
         failures: dict[int, Failure] = {}
         for puts in beside:
             try:
                 if self._place_run(connection, puts):
-                    unheard.append(puts)
+                    unconfirmed.append(puts)
             except MQError as error:
                 if action_for(error.reason) is Action.RECONNECT:
                     raise
                 failures[id(puts)] = Failure(-1, error.reason, explain(error.reason, str(error)))
-        if unheard:
-            self._hear(connection, unheard)
+        if unconfirmed:
+            self._confirm(connection, unconfirmed)
         units, batch[:] = list(batch), [] if beside else batch
         for unit in units if beside else ():
             failed = [failures[id(puts)]._replace(puts=at) for at, puts in enumerate(unit.puts) if id(puts) in failures]
@@ -59,8 +59,8 @@ class NoSyncpointPuts:
         return connection.place(puts, can_status=self._can_status and self._fits(connection, puts))
 
     def _fits(self, connection: Connection, puts: Puts) -> bool:
-        """Whether no message of a run is longer than its queue takes, as far as that is known: of one that is, its rule
-        wants to hear."""
+        """Whether every message of a run fits its queue, as far as that is known. One that does not is put
+        synchronously, so that its rule learns of the refusal."""
         if puts.queue_manager or puts.queue.startswith(TOPIC_PREFIX):
             return True
         longest = self._longest.get(puts.queue)
@@ -69,14 +69,14 @@ class NoSyncpointPuts:
         return max(map(len, puts.heads)) - MQMD_LENGTH + max(map(len, puts.bodies)) <= longest
 
     @staticmethod
-    def _hear(connection: Connection, unheard: list[Puts]) -> None:
-        """What became of runs that were put asynchronously: those that failed are gone, as QoS 0 may be; the next ones
-        wait for their answers."""
+    def _confirm(connection: Connection, unconfirmed: list[Puts]) -> None:
+        """Ask MQSTAT what became of runs that were put asynchronously. Failed messages are lost, as QoS 0 may be; the
+        next puts to the queue are synchronous."""
         lost, reason, queue = connection.session.asynchronous_status()
         if not lost:
             return
         connection.distrust()
-        for puts in sorted(unheard, key=lambda puts: puts.queue != queue):
+        for puts in sorted(unconfirmed, key=lambda puts: puts.queue != queue):
             share = min(lost, len(puts.heads) - puts.lost)
             puts.lost, puts.lost_reason = puts.lost + share, reason
             lost -= share

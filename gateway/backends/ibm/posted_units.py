@@ -1,11 +1,11 @@
-"""Units that go from the reactor's thread to a worker's without waking Python there, and their outcomes back.
+"""Units handed from the reactor's thread to a worker's without waking Python there, and their outcomes back.
 
-A worker with nothing to do is parked in its carrier. A unit of nothing but puts, to queues that are open, is prepared
-in the reactor's thread; the parked thread carries it out, tells the reactor through a descriptor, and stays parked. So
-a batch costs one wake-up each way, and nobody waits for the interpreter's lock. Whatever is refused comes back to the
-worker, which goes on as if it had made the calls itself. The reactor's thread never makes an MQI call; a small unit of
-a queue manager that is prompt lately it waits for, a fifth of a millisecond at most, with the other thread on its own
-core meanwhile.
+An idle worker is parked in its carrier. A unit that consists of puts to open queues is prepared in the reactor's
+thread; the parked thread makes the calls, tells the reactor through a descriptor, and stays parked. So a batch costs
+one wake-up each way, and no thread waits for the interpreter's lock. A refused unit comes back to the worker, which
+goes on as if it had made the calls itself. The reactor's thread never makes an MQI call. For a small unit of a queue
+manager that has answered quickly it waits, a fifth of a millisecond at most, with the other thread on its core
+meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gateway.backends.ibm import calls
 from gateway.backends.ibm.calls import LEFT, THROUGH, Carried
 from gateway.backends.ibm.connection import Connection
-from gateway.backends.ibm.unit_of_work import Marker, at_one_go
+from gateway.backends.ibm.unit_of_work import Marker, can_be_carried
 from gateway.ports.batch import Unit
 from gateway.ports.state_queues import MARKERS
 
@@ -29,22 +29,22 @@ AROUND = 3
 
 
 class PostedUnits:
-    """Between one worker and the reactor."""
+    """What one worker and the reactor share."""
 
     def __init__(self, carrier: Carrier, marker: Marker, *, can_status: bool) -> None:
         self._carrier = carrier
         self._marker = marker
         self._can_status = can_status
         self._posted: tuple[Unit, bytes] | None = None
-        """What the carrier has, and the marker that goes with it."""
+        """The unit the carrier has, and the marker in it."""
         self._awake = threading.Lock()
-        """The worker has it whenever it is not parked: marker, connection and outcomes are its own then."""
+        """Held by the worker whenever it is not parked: marker, connection and outcomes are its own then."""
         self._heard = False
         self.calls = 0
         """MQI calls of what was posted and committed."""
 
     def tell(self, descriptor: int) -> None:
-        """Where the reactor hears that something is through: from now on units are posted."""
+        """The descriptor by which the reactor learns that a unit is committed: from now on units are posted."""
         self._carrier.tell(descriptor)
         self._heard = True
 
@@ -68,7 +68,7 @@ class PostedUnits:
             if not connection.has_open(MARKERS):
                 return LEFT
             marker = self._marker.calls(connection)
-        if not at_one_go(unit, self._can_status):
+        if not can_be_carried(unit, self._can_status):
             return LEFT
         runs = connection.runs(unit.puts, can_status=self._can_status, open_too=False)
         if runs is None:
@@ -83,7 +83,7 @@ class PostedUnits:
         return posted
 
     def collect(self) -> Unit | None:
-        """What was posted, if it is committed; None too when the worker has seen to it."""
+        """The posted unit if it is committed; None, too, when the worker has taken its outcome."""
         if self._posted is None or not self._awake.acquire(blocking=False):
             return None
         try:
@@ -98,8 +98,8 @@ class PostedUnits:
         self._awake.acquire()
 
     def wait(self, seconds: float) -> tuple[bool, Unit | None, Carried | None]:
-        """Park until there is something for Python. Whether the time was over; a unit whose outcome the reactor has not
-        taken; what became of its calls if they were refused."""
+        """Park until there is work for Python. Returns whether the time is over; a unit whose outcome the reactor has
+        not taken; the result of its calls if they were refused."""
         self._awake.release()
         back = self._carrier.wait(seconds)
         self._awake.acquire()
@@ -113,8 +113,9 @@ class PostedUnits:
         return late, unit, Carried(found, [puts.queue for puts in unit.puts])
 
     def carry(self, connection: Connection, batch: Sequence[Unit]) -> Carried | None:
-        """All calls of these units at one go on this thread, the commit too; None: they have to be made one by one."""
-        if not batch or not all(at_one_go(unit, self._can_status) for unit in batch):
+        """Make all calls of these units on this thread without the interpreter's lock, the commit included. None: they
+        have to be made one by one."""
+        if not batch or not all(can_be_carried(unit, self._can_status) for unit in batch):
             return None
         many = [puts for unit in batch for puts in unit.puts]
         runs = connection.runs(many, can_status=self._can_status, open_too=True)
@@ -126,7 +127,7 @@ class PostedUnits:
         return Carried(result, [puts.queue for puts in many])
 
     def wake(self) -> None:
-        """There is something for the worker besides what is posted."""
+        """Wake the worker: it has other work than the posted unit."""
         self._carrier.wake()
 
     def _committed(self, found: Result | None) -> Unit | None:

@@ -1,4 +1,4 @@
-"""Looking at queues without taking: what the port's `load`, `fetch`, `depth` and `max_length` need.
+"""Reading queues without taking messages: for the port's `load`, `fetch`, `depth` and `max_length`.
 
 One connection of its own, because a browse cursor belongs to a handle and a get that is slow must not hold up commits.
 """
@@ -30,7 +30,7 @@ _COUNT_NEXT = get_options(_COUNT | mq.MQGMO_BROWSE_NEXT, _KEYED)
 
 
 class Reader:
-    """A connection for looking, made when first needed and again after a break."""
+    """A connection for browsing, made when first needed and again after it broke."""
 
     def __init__(self, driver: Driver, settings: ConnectSettings, new_id: NewId) -> None:
         self._driver = driver
@@ -44,7 +44,7 @@ class Reader:
         self._next = {match: get_options(_LOOK | mq.MQGMO_BROWSE_NEXT, match) for match in (_KEYED, _ANY)}
 
     def fetch(self, queue: str, key: bytes, limit: int, after: Token | None) -> list[Stored]:
-        """The next messages behind `after`, in the queue's order."""
+        """The next messages after `after`, in the queue's order."""
         return self._again(lambda connection: self._page(connection, queue, key, limit, after))
 
     def load(self, queue: str) -> Iterator[tuple[bytes, Stored]]:
@@ -122,7 +122,7 @@ class Reader:
             if not skips:
                 found.append(stored)
             elif is_ours(after):
-                if _behind(stored.token, after):
+                if _follows(stored.token, after):
                     skips = False
                     found.append(stored)
             else:
@@ -148,8 +148,7 @@ class Reader:
 
 
 class BoundedReader(Reader):
-    """One whose caller, the reactor, is not held up by a queue manager that does not answer: it asks, or waits for a
-    moment."""
+    """A reader for the reactor, which a queue manager that does not answer does not hold up: calls have a limit."""
 
     def __init__(
         self,
@@ -167,7 +166,7 @@ class BoundedReader(Reader):
         return self.calls.call(lambda: again(call))
 
     def close(self) -> None:
-        """Disconnect; a call that hangs is left behind."""
+        """Disconnect; a call that hangs is abandoned."""
         with suppress(MQError):
             self.calls.call(super().close)
         self.calls.close()
@@ -186,6 +185,6 @@ def _subscribe(connection: Connection, name: str, topic: str, queue: str, correl
     session.unsubscribe(handle, remove=False)
 
 
-def _behind(token: Token, after: Token | None) -> bool:
-    """Whether one of our messages lies behind another: the order of their identifiers."""
+def _follows(token: Token, after: Token | None) -> bool:
+    """Whether one of our messages follows another: their identifiers are in order."""
     return isinstance(token, bytes) and isinstance(after, bytes) and token > after

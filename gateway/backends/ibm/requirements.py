@@ -1,7 +1,7 @@
-"""What a queue manager has of what the gateway needs: asked at start and by `mqgate doctor`, before anybody is hurt.
+"""What the gateway requires of a queue manager: checked at start and by `mqgate doctor`, before messages are refused.
 
-Every missing or unsuitable thing at once, each with what to do; nothing is changed. One connection, opened objects are
-closed again.
+All missing or unsuitable objects are reported at once, each with what to do; nothing is changed. One connection is
+used, and opened objects are closed again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _DEPTHS = (mq.MQIA_CURRENT_Q_DEPTH, mq.MQIA_MAX_Q_DEPTH)
 
 
 class Problem(NamedTuple):
-    """One thing the gateway would stumble over."""
+    """One object that is missing or unsuitable."""
 
     subject: str
     text: str
@@ -104,7 +104,7 @@ def look(
     longest: int,
     short: Container[str] = (),
 ) -> list[Problem]:
-    """The same on a connection of its own. MQError when there is none, DriverUnavailable without a binding."""
+    """`examine` on a connection of its own. MQError when none can be made, DriverUnavailable without a binding."""
     try:
         session = load(driver).connect(settings)
     except MQError as error:
@@ -166,13 +166,13 @@ def _topic(session: Session, name: str) -> Iterator[Problem]:
 
 
 def _subscribed(session: Session, name: str) -> Iterator[Problem]:
-    """Whether it may be subscribed to as a rule does: with a subscription that is sent nothing, and is gone at once."""
+    """Whether it may be subscribed to as a rule does: with a subscription that is sent nothing and removed at once."""
     try:
         target = session.open(bytes(bytearray(object_descriptor(SUBSCRIPTIONS))), mq.MQOO_INPUT_SHARED)
     except MQError as error:
         if action_for(error.reason) is Action.RECONNECT:
             raise
-        return  # it is told as a state queue
+        return  # reported as a state queue
     how = mq.MQSO_CREATE | mq.MQSO_PUBLICATIONS_ON_REQUEST
     probe, topic = f"mqgate.look.{os.urandom(6).hex()}", name.removeprefix(TOPIC_PREFIX)
     try:
@@ -201,14 +201,14 @@ def _grant(session: Session, reason: int) -> str:
 
 
 def _dead_letters(session: Session, longest: int) -> Iterator[Problem]:
-    """No route stops for want of them, until a message has to go there."""
+    """The dead-letter queue: advice only, for no route stops without it until a message has to go there."""
     queue = dead_letter_queue(session)
     for problem in _queue(session, queue, _PUT, longest) or _switches(session, queue, get=False):
         yield problem._replace(text=f"dead letters: {problem.text}", serious=False)
 
 
 def _switches(session: Session, queue: str, *, get: bool) -> Iterator[Problem]:
-    """What an administrator may have switched off, or not on."""
+    """Attributes that an administrator may have switched off, or not on."""
     if _asked(session, queue, mq.MQIA_INHIBIT_PUT):
         yield Problem(queue, f"{queue} has PUT(DISABLED): ALTER QLOCAL('{queue}') PUT(ENABLED)", serious=False)
     if get and _asked(session, queue, mq.MQIA_INHIBIT_GET):

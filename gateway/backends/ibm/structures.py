@@ -42,7 +42,7 @@ def put_options(options: int) -> Callable[[], bytes]:
 
 
 def get_options(options: int, match: int, wait_milliseconds: int = 0) -> Callable[[], bytes]:
-    """MQGMO version 4, so that a message's properties never come as a header nobody asked for."""
+    """MQGMO version 4, so that properties do not come as a header unless asked for."""
     values = _changed("MQGMO", 4, Options=options, MatchOptions=match, WaitInterval=wait_milliseconds)
     return fresh(codec("MQGMO", 4, LITTLE).pack(*values))
 

@@ -2,7 +2,7 @@
 
 Two units that touch the same lane (an application queue, or one key of a state queue) go to the same worker as long as
 the first is under way, so that order per device is kept whatever the number of connections. A unit that touches lanes
-of several busy workers waits until they are through, and everything behind it waits with it.
+of several busy workers waits until their units are finished, and later units wait with it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Partition:
         return worker
 
     def release(self, worker: int, lanes: Iterable[Lane]) -> None:
-        """A unit is through."""
+        """A unit is finished."""
         self._loads[worker] -= 1
         for lane in lanes:
             entry = self._busy[lane]
@@ -77,18 +77,18 @@ class Submission:
 
 
 class Queue:
-    """Submissions in order: which can be started, and which can be told."""
+    """Submissions in order: which can be started, and whose outcome can be told."""
 
     def __init__(self, workers: int) -> None:
         self._partition = Partition(workers)
         self._waiting: deque[Submission] = deque()
         self.order: deque[Submission] = deque()
-        """Those that have not been told, finished or not."""
+        """Submissions whose outcome has not been told, finished or not."""
         self._alone: Submission | None = None
         """The only one under way, as long as there is no other: it needs no partition."""
 
     def add(self, submission: Submission) -> Sequence[Submission]:
-        """A new one; those that can be started now, `worker` filled in."""
+        """Add a submission; returns those that can be started now, with `worker` filled in."""
         self.order.append(submission)
         if len(self.order) == 1:
             self._alone, submission.worker = submission, 0
@@ -100,7 +100,7 @@ class Queue:
         return self._start()
 
     def finish(self, submission: Submission, outcome: Outcome) -> tuple[list[Submission], Sequence[Submission]]:
-        """The outcome of one; those whose outcome can be told now, and those that can be started now."""
+        """Record an outcome; returns the submissions whose outcome can be told now, and those that can be started."""
         submission.outcome = outcome
         if submission is self._alone:
             self._alone = None

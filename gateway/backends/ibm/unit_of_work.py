@@ -1,8 +1,8 @@
-"""A unit of work on one connection: apply, look whether every put arrived, leave a marker, commit.
+"""A unit of work on one connection: apply, check that every put arrived, replace the marker, commit.
 
 The marker decides what a commit whose answer was lost has done. Each unit takes the connection's last marker and puts a
 new one, so that afterwards exactly one of the two is on the marker queue: the new one if it was committed, the old one
-if it was backed out, and neither while the queue manager has not made up its mind.
+if it was backed out, and neither while the queue manager still has the unit open.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TAKEN_OVER = "another gateway has taken over from this one, which was not heard 
 
 
 class Superseded(Exception):
-    """Another gateway has taken over what was this one's: it must not commit anything any more."""
+    """Another gateway has taken over from this one, which must not commit anything any more."""
 
 
 class Marker:
@@ -46,9 +46,9 @@ class Marker:
         self.fence = fence
         self._expiry = -1 if fence else MARKER_EXPIRY
         self.settled: bytes | None = None
-        """The one that is on the queue for sure."""
+        """The MsgId of the marker that is certainly on the queue."""
         self.offered: bytes | None = None
-        """The one in the unit that is being committed."""
+        """The MsgId of the marker in the unit that is being committed; None when no unit is in doubt."""
 
     def settle(self, committed: bool) -> None:
         """The outcome of the unit is known."""
@@ -68,9 +68,9 @@ class Marker:
         return connection.marker(MARKERS, self.key, self._expiry, self.fence)
 
     def begin(self, connection: Connection) -> None:
-        """On a new connection without doubts: a marker to start from. Those of earlier connections go as far as they
-        can be seen; one that a dying unit of work still holds expires."""
-        connection.input(MARKERS)  # held from now on: by it a gateway that starts knows that another is at work
+        """Put the first marker of a new connection when no unit is in doubt. Visible markers of earlier connections are
+        removed; one that is held by a unit of work not yet backed out expires."""
+        connection.input(MARKERS)  # kept open: a gateway that starts sees by it that another one is running
         if self.fence and self.settled is not None:
             return  # it is on the queue, or this gateway is superseded
         self.settled = self.offered = None
@@ -86,7 +86,7 @@ class Marker:
         self.settle(committed=True)
 
     def remove(self, connection: Connection) -> None:
-        """Leave nothing behind: the worker is about to end and everything is committed."""
+        """Remove the marker at the end of the worker, when everything is committed."""
         if self.settled is not None and not self.fence:
             connection.take(Takes(MARKERS, self.key, [self.settled]))
             connection.session.commit()
@@ -153,9 +153,9 @@ def has_volatile_puts(units: Sequence[Unit]) -> bool:
     return any(not puts.persistent and not puts.placed for unit in units for puts in unit.puts)
 
 
-def at_one_go(unit: Unit, can_status: bool) -> bool:
-    """Whether all calls of a unit can be made one behind the other: nothing but puts under syncpoint, and no MQSTAT to
-    be asked before the commit."""
+def can_be_carried(unit: Unit, can_status: bool) -> bool:
+    """Whether a `Carrier` can make all calls of a unit: it has only puts under syncpoint, and needs no MQSTAT before
+    the commit."""
     if unit.takes or unit.moves or unit.replaces:
         return False
     for puts in unit.puts:  # noqa: SIM110 -- for every unit of devices

@@ -1,7 +1,7 @@
-"""A unit larger than a unit of work may be (MAXUMSGS), cut into parts that are committed one after the other. Pure.
+"""A unit that is larger than a unit of work may be (MAXUMSGS), in parts that are committed one after the other. Pure.
 
-The order makes a break between two parts harmless to what was promised: messages are put before those they came from
-are taken, so that nothing is lost; one may be there twice, of which its device was not told anything yet.
+Messages are put before those they came from are taken. So a failure between two parts loses nothing; a message may be
+there twice, and no device has been sent an acknowledgement for it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _cut_moves(moves: Moves, limit: int) -> Iterator[Moves]:
 
 
 class DividedUnit:
-    """The parts of one unit under way, one at a time: what follows a refused part is not begun."""
+    """Submits the parts of one unit one at a time; after a refused part it stops."""
 
     def __init__(self, unit: Unit, done: Done, limit: int, submit: Callable[[Unit, Done], None]) -> None:
         self._unit = unit

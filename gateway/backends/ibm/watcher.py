@@ -1,10 +1,10 @@
-"""A thread for each consumed queue that reads ahead, by browsing, and says that there is something: neither a wait nor
-a round trip to the queue manager ever blocks a commit or the reactor.
+"""A thread for each consumed queue that reads ahead by browsing and tells of arrivals, so that neither a wait nor a
+round trip to the queue manager blocks a commit or the reactor.
 
 What it reads it marks (MQGMO_MARK_BROWSE_CO_OP), so that of several gateways on one queue only one has a message. A
-mark lasts for MARKINT: what nobody has asked for by then is forgotten and read again. It sees arrivals behind its
-cursor; what comes back in front of it (a backout, a higher priority, a mark that ran out) is seen when the cursor
-starts over, which it does after every idle wait.
+mark lasts for MARKINT: a message that was not claimed by then is forgotten and read again. The cursor finds arrivals
+after its position; a message that appears before it (a backout, a higher priority, a mark that ran out) is found when
+the cursor starts over, which it does after every idle wait.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AHEAD, AHEAD_BYTES = 400, 8 << 20
 MARK_INTERVAL = 5000
 """MARKINT unless the queue manager says otherwise."""
 _FRESH = 0.6
-"""The part of MARKINT after which what was read ahead is not handed out any more: its mark could run out."""
+"""The part of MARKINT for which a message that was read ahead is handed out: later its mark could run out."""
 _LOOK = mq.MQGMO_FAIL_IF_QUIESCING | mq.MQGMO_PROPERTIES_FORCE_MQRFH2
 _MARK = mq.MQGMO_UNMARKED_BROWSE_MSG | mq.MQGMO_MARK_BROWSE_CO_OP
 _MQIA_MSG_MARK_BROWSE_INTERVAL = 68
@@ -47,7 +47,7 @@ _REFUSED_MARKS = frozenset({mq.MQRC_OPTIONS_ERROR, mq.MQRC_FUNCTION_NOT_SUPPORTE
 
 
 class Ahead:
-    """What was read and not handed out yet. Filled by one thread, asked by another."""
+    """Messages read and not handed out yet. Filled by one thread, emptied by another."""
 
     def __init__(self, arrived: Callable[[], None]) -> None:
         """`arrived` is called in the filling thread: when there is something after there was nothing."""
@@ -55,13 +55,13 @@ class Ahead:
         self._lock = threading.Lock()
         self._messages: deque[tuple[float, Stored]] = deque()
         self._known: set[Token] = set()
-        """Of `_messages`, and those handed out last: they may be there still."""
+        """Tokens of `_messages` and of those handed out last, which may still be on the queue."""
         self._handed_out: dict[bytes, list[Token]] = {}
         self._keys: set[bytes] = set()
-        """What was ever asked for."""
+        """Keys that were ever claimed."""
         self._bytes = 0
         self._empty = True
-        """Whoever asked last got nothing: tell him when there is something."""
+        """The last claim got nothing: call `arrived` at the next message."""
         self.room = threading.Event()
         self.lifetime = float("inf")
         """Seconds for which a message may be handed out after it was read."""
@@ -69,7 +69,8 @@ class Ahead:
         """Messages were forgotten: the cursor has to start over."""
 
     def add(self, stored: Stored, now: float, *others: Stored) -> None:
-        """One message read, or all of a group. What is known is there already: its mark ran out while it waited."""
+        """Add a message that was read, or all of a group. One that is here already, because its mark ran out, is
+        skipped."""
         with self._lock:
             if stored.token in self._known:
                 return
@@ -78,7 +79,7 @@ class Ahead:
                 self._messages.append((now, one))
                 self._bytes += len(one.data)
             if self._full(1):
-                self._drop_strangers()
+                self._drop_other_keys()
                 if self._full(1):
                     self.room.clear()
             tell, self._empty = self._empty, False
@@ -88,8 +89,8 @@ class Ahead:
     def _full(self, part: int) -> bool:
         return len(self._messages) >= AHEAD // part or self._bytes >= AHEAD_BYTES // part
 
-    def _drop_strangers(self) -> None:
-        """Messages of keys that nobody asks for, on a queue that others share by key, keep nobody waiting."""
+    def _drop_other_keys(self) -> None:
+        """Forget messages with keys that are not claimed here: on a queue shared by key they would fill the space."""
         if not self._keys or b"" in self._keys:
             return
         wanted = {key.ljust(24, b"\0") for key in self._keys}
@@ -101,7 +102,7 @@ class Ahead:
         self._bytes = sum(len(stored.data) for _, stored in kept)
 
     def looked(self) -> None:
-        """Somebody has looked at the queue itself: tell what comes from now on."""
+        """The queue was read directly: call `arrived` at the next message."""
         with self._lock:
             self._empty = True
 
@@ -134,7 +135,7 @@ class Ahead:
         return page
 
     def forget(self) -> None:
-        """The connection is lost and the marks with it: others may have what nobody has asked for."""
+        """The connection is lost and the marks with it: other gateways may have what was not claimed."""
         with self._lock:
             self._known.difference_update(stored.token for _, stored in self._messages)
             self._messages.clear()
@@ -144,7 +145,7 @@ class Ahead:
 
 
 class Watcher:
-    """See the module. `arrived` is called in the watcher's thread."""
+    """A thread that reads one consumed queue ahead. `arrived` is called in that thread."""
 
     def __init__(
         self,
@@ -175,12 +176,12 @@ class Watcher:
         return self._ahead.take(key, limit, monotonic())
 
     def looked(self) -> None:
-        """Somebody has looked at the queue itself."""
+        """The queue was read directly."""
         self._ahead.looked()
 
     @property
     def incomplete(self) -> Incomplete:
-        """What stays for lack of the rest of it."""
+        """Messages that stay on the queue because parts of them are missing."""
         return self._gatherer.incomplete
 
     def gather(self, *, groups: bool) -> None:
@@ -231,8 +232,8 @@ class Watcher:
                 continue
             for marked, whole in gatherer.due(monotonic()):
                 self._ahead.add(whole[0], marked, *whole[1:])
-            if self._ahead.stale or gatherer.behind:
-                self._ahead.stale, gatherer.behind, options = False, False, first
+            if self._ahead.stale or gatherer.restart_cursor:
+                self._ahead.stale, gatherer.restart_cursor, options = False, False, first
             answer = session.mqget(session.handle, handle, match_md(), options(), length)
             reason = int(answer[-1])
             if reason == mq.MQRC_NO_MSG_AVAILABLE:

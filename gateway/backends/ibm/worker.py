@@ -1,4 +1,5 @@
-"""One thread and its connection: takes units from its queue, commits them together, reconnects, settles doubts.
+"""One thread and its connection: takes units from its queue, commits them together, reconnects, and finds out what
+became of a commit whose answer was lost.
 
 Units that wait are committed in one MQCMIT as long as they stay well within MAXUMSGS. When a batch is refused its units
 are repeated one by one with synchronous puts, so that only the one at fault is reported.
@@ -57,7 +58,7 @@ class Backoff:
 
 
 class Worker:
-    """See the module. `finished` is called in the worker's thread."""
+    """A thread that commits units on a connection of its own. `finished` is called in that thread."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Worker:
     ) -> None:
         """`told` gets one line at each loss and at each return of the connection, `attempted` the reason of each
         attempt to connect again (0: it worked); `superseded` is called when nothing is committed any more: another
-        gateway has taken over, or a defect was met."""
+        gateway has taken over, or the thread ended by a defect."""
         self._superseded = superseded
         self._driver = driver
         self._settings = settings
@@ -86,9 +87,9 @@ class Worker:
         self._told = told
         self._attempted = attempted
         self._units: SimpleQueue[Unit | None] = SimpleQueue()
-        """What waits; None ends the worker. A condition variable would wake the thread twice for a unit."""
-        self._ahead: Unit | None = None
-        """Taken from the queue and too large for the batch before it."""
+        """Units that wait; None ends the worker. A condition variable would wake the thread twice for a unit."""
+        self._deferred: Unit | None = None
+        """A unit taken from the queue that was too large for the batch before it."""
         self._carrier = found = calls.carrier(driver)
         self._posted_units = None if found is None else PostedUnits(found, marker, can_status=driver.can_status)
         self.outstanding = 0
@@ -133,7 +134,7 @@ class Worker:
             self._posted_units.tell(descriptor)
 
     def collect(self) -> Unit | None:
-        """In the reactor's thread: what went without Python, if it is committed."""
+        """In the reactor's thread: the posted unit, if it is committed."""
         return None if self._posted_units is None else self._posted_units.collect()
 
     def stop(self) -> None:
@@ -161,18 +162,18 @@ class Worker:
         self._drop_connection()
 
     def _next(self) -> list[Unit] | None:
-        """What waits, up to the limit; nothing when the marker is due; None when it is time to end."""
+        """Units that wait, up to the limit; an empty list when the marker has to be renewed; None to end."""
         try:
-            unit = self._ahead or self._wait()
+            unit = self._deferred or self._wait()
         except Empty:
             return []
-        self._ahead = None
+        self._deferred = None
         batch: list[Unit] = []
         rows = 0
         while unit is not None:
             rows += rows_of(unit)
             if batch and rows > self.most_rows:
-                self._ahead = unit
+                self._deferred = unit
                 return batch
             batch.append(unit)
             try:
@@ -204,8 +205,8 @@ class Worker:
             left = self._attempt(left)
 
     def _attempt(self, batch: list[Unit], carried: Carried | None = None) -> list[Unit]:
-        """Commit the batch, or what of it can be; the units that have to be tried again. `carried`: the calls were made
-        already."""
+        """Commit the batch, or the part of it that can be; returns the units to be tried again. `carried`: the calls
+        were made already."""
         try:
             connection = self._ready()
             if carried is None:
@@ -229,11 +230,11 @@ class Worker:
             return self._refuse(batch, error)
 
     def _resolve_in_doubt(self, connection: Connection) -> Connection:
-        """The last connection may have broken inside a unit. Until its queue manager has let go of it, messages the
-        unit had taken cannot be seen, and would be mistaken for gone."""
+        """If the outcome of the last unit is unknown, wait until it is: until the queue manager has backed it out, the
+        messages it took are invisible and would look deleted."""
         if self._marker.offered is None:
             return connection
-        self._settle()
+        self._resolve_commit()
         return self._ready()
 
     def _refuse(self, batch: list[Unit], error: MQError) -> list[Unit]:
@@ -268,7 +269,7 @@ class Worker:
     def _one_by_one(self, connection: Connection, batch: list[Unit]) -> list[Unit]:
         """Each unit alone and synchronously. A finished unit leaves `batch`; what is left has to be tried again."""
         if self._driver.can_status:
-            connection.session.asynchronous_failures()  # they are known: not to be taken for those of others
+            connection.session.asynchronous_failures()  # those of the batch, not of a later unit
         while batch:
             unit, failure = batch[0], None
             try:
@@ -326,11 +327,11 @@ class Worker:
                 self._marker.settle(committed=False)
                 return None
             self._lost(error)
-            return self._settle()
+            return self._resolve_commit()
         self._marker.settle(committed=True)
         return True
 
-    def _settle(self) -> bool:
+    def _resolve_commit(self) -> bool:
         while True:
             try:
                 verdict = self._marker.verdict(self._ready())
@@ -397,4 +398,4 @@ class Worker:
 
 
 class _Stopped(Exception):
-    """The worker is to end and cannot finish what it has."""
+    """The gateway is stopping and MQ does not answer: the units under way cannot be finished."""

@@ -86,9 +86,9 @@ def test_what_waits_is_looked_for_again_while_its_mark_lasts_and_then_seen_anew(
     assert gatherer.seen(part(name(2)), 16, 2.0) == []
     session.whole[name(2), 1] = (part(name(2), flags=LAST_SEGMENT), b"w")
     assert gatherer.due(6.0) == []  # the mark may be another gateway's by now
-    assert not gatherer.behind
+    assert not gatherer.restart_cursor
     gatherer.due(7.5)
-    assert gatherer.behind
+    assert gatherer.restart_cursor
     assert gatherer.seen(part(name(2)), 16, 8.0)
 
 
