@@ -13,7 +13,7 @@ from gateway.errors import MQError
 from gateway.observe import health
 
 if TYPE_CHECKING:
-    from gateway.broker.refused.parking import Parked
+    from gateway.broker.batch import Parked
 
 WARN_BEFORE_SECONDS = 14 * 86_400
 """As the alert about certificates has it."""

@@ -10,15 +10,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from gateway.ports.batch import Address, Moves, Puts, Replace, Takes, Token, Unit
+from gateway.ports.batch import Address, Moves, Puts, Replace, Scheduler, Takes, Token, Unit
 from gateway.ports.counters import DeadLetterReason
 from gateway.ports.state_queues import STAGED, WILLS
 
 if TYPE_CHECKING:
-    from gateway.broker.deliver.handover import Source
-    from gateway.broker.refused.parking import Parked
     from gateway.ports.failure_policy import Policy
     from gateway.session.connection import Connection
     from gateway.session.outflow import Item
@@ -51,6 +49,16 @@ class WaitingWill(NamedTuple):
     record: bytes
 
 
+class SourceQueue(Protocol):
+    """A queue that messages for devices come from."""
+
+    queue: str
+    key: bytes
+
+    def stay(self, scheduler: Scheduler, token: Token) -> None:
+        """A message can neither be delivered nor dead-lettered: it stays, and the queue is not read for a moment."""
+
+
 class Mark(NamedTuple):
     """What is remembered about one row."""
 
@@ -58,7 +66,7 @@ class Mark(NamedTuple):
     """The staged QoS 2 message that it releases."""
     cause: Cause | None = None
     """Why it is dead-lettered: counted when that is committed."""
-    source: tuple[Source, Token] | None = None
+    source: tuple[SourceQueue, Token] | None = None
     """The queue that it came from: if it cannot be put, the message stays there."""
     will: WaitingWill | None = None
     """What is kept of it if its queue has to be waited for, as it is a will."""
@@ -485,3 +493,30 @@ class Batch:
         if self.run_changes:
             self.run_changes.add_to(unit)
         return unit
+
+
+class Parked:
+    """What waits for one destination: a unit of work of its own, tried again and again."""
+
+    __slots__ = (
+        "address", "batch", "connections", "count", "done", "inflight", "policy", "released", "since", "successor",
+        "tries", "unanswered",
+    )  # fmt: skip
+
+    def __init__(self, address: Address, policy: Policy, now: float) -> None:
+        self.address = address
+        self.policy = policy
+        """Of the rule whose message was refused first: when to try again."""
+        self.batch = Batch()
+        self.batch.parked = self
+        self.released: list[Released] = []
+        self.connections: set[Connection] = set()
+        self.tries = 0
+        self.count = 0
+        """Messages that wait in it."""
+        self.unanswered = 0
+        """Those of them for which nobody waits."""
+        self.since = now
+        self.inflight = False
+        self.successor: Parked | None = None
+        self.done = False

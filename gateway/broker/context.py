@@ -26,7 +26,7 @@ from gateway.session.registry import Registry
 from gateway.session.session import Session
 
 if TYPE_CHECKING:
-    from gateway.broker.tracing import Hop
+    from gateway.broker.books import Hop
 
 _T = TypeVar("_T")
 

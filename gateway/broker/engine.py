@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import add
 from typing import Any
 
-from gateway.broker import accounting
+from gateway.broker import books
 from gateway.broker.answers import Answers
 from gateway.broker.batch import Batch
 from gateway.broker.context import Context
@@ -42,7 +42,6 @@ from gateway.errors import ProtocolError
 from gateway.mqtt import reasons
 from gateway.mqtt.reader import Reader
 from gateway.ports.access import Access
-from gateway.ports.asking import Asks
 from gateway.ports.batch import BatchQueueManager, Outcome, Scheduler, Unit
 from gateway.ports.counters import Counters, DisconnectReason, PauseCause
 from gateway.ports.link import Link
@@ -72,13 +71,13 @@ class Engine(Context):
         self.fan_out = FanOut(self.context, router, self.expiry)
         self.in_flight = InFlight(self.context, router, self.reports)
         self.handover = Handover(self.context, router, self.fan_out, self.reports, self.retained)
-        self.failures = Failures(self)
-        self.parking = Parking(self)
+        self.parking = Parking(self.context, router)
         self.queue_rows = QueueRows(self.context, router, self.parking)
         self.publications = Publications(
             self.context, router, self.queue_rows, self.retained, self.fan_out, self.parking
         )
         self.staged_runs = StagedRuns(self.context, self.parking)
+        self.failures = Failures(self.context, router, self.parking, self.staged_runs)
         self.staging = Staging(self.context, self.publications, self.staged_runs)
         self.plain_lane = PlainLane(self.context, self.publications, self.staging, self.fan_out, self.in_flight)
         self.fast_lane = FastLane(self.context, self.publications, self.staging, self.staged_runs)
@@ -111,16 +110,6 @@ class Engine(Context):
         return Ownership(
             self.context, owners, self.router, self.expiry, self.wills, self.connacks, self.endings, self.recovery
         )
-
-    @property
-    def far(self) -> Asks | None:
-        """As `remote_reads`, for parts that do not take the context yet."""
-        return self.remote_reads
-
-    @property
-    def first(self) -> list[Batch]:
-        """As `attempts`, for parts that do not take the context yet."""
-        return self.attempts
 
     def _handlers(self) -> list[Callable[[Connection, Any], None]]:
         """Who knows a packet type."""
@@ -274,7 +263,7 @@ class Engine(Context):
         self.finish(batch)
         if self.unwritten:
             self.answers.write_all()  # before the books are kept: somebody waits for this
-        accounting.finished(self, batch, committed)
+        books.finished(self.counters, self.queue_manager.name, batch, committed)
         self.on_committed()
         if not self._submitting:
             self.flush()

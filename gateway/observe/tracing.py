@@ -16,7 +16,7 @@ from gateway.errors import ConfigurationError, Finding
 from gateway.version import VERSION
 
 if TYPE_CHECKING:
-    from gateway.broker.tracing import Hop
+    from gateway.broker.books import Hop
 
 QUEUE = 8192
 """Spans that wait for the collector; beyond it the newest are lost."""

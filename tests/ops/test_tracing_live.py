@@ -135,7 +135,7 @@ def post(gateway: Running, path: str, body: object) -> None:
 
 
 def test_a_share_of_the_traces_is_chosen_by_their_identifier() -> None:
-    from gateway.broker.tracing import Hop
+    from gateway.broker.books import Hop
     from gateway.observe.tracing import Spans
 
     collector = Collector()

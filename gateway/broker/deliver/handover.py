@@ -12,7 +12,7 @@ from dataclasses import replace
 from gateway.bridge import deadletter, outbound, trace
 from gateway.bridge.repeated import Known, Repeated
 from gateway.bridge.request import Request
-from gateway.broker import tracing
+from gateway.broker import books
 from gateway.broker.batch import Cause, Mark
 from gateway.broker.context import Context
 from gateway.broker.deliver.fan_out import FanOut, Prefixes
@@ -24,7 +24,7 @@ from gateway.errors import HeaderError, MQError, Refused
 from gateway.mq import mqmd
 from gateway.mqtt import properties as prop
 from gateway.mqtt.packets import Properties
-from gateway.ports.batch import Address, Stored, Token
+from gateway.ports.batch import Address, Scheduler, Stored, Token
 from gateway.ports.sources import Backout
 from gateway.ports.state_queues import OUT, REQUESTS
 from gateway.rules.feedback import Feedback
@@ -90,12 +90,12 @@ class Source:
         short = DEEP_BYTES * messages // (size or 1)
         self.batch = max(BATCH, min(DEEP, 2 * self.batch, short))
 
-    def stay(self, context: Context, token: Token) -> None:
+    def stay(self, scheduler: Scheduler, token: Token) -> None:
         """A message can neither be delivered nor dead-lettered: the queue is not read for a moment."""
         self.stayed.add(token)
         if not self.paused:
             self.paused = True
-            context.scheduler.later(PAUSE, self._resume)
+            scheduler.later(PAUSE, self._resume)
 
     def _resume(self) -> None:
         """Try again, with the next commit at the latest."""
@@ -216,7 +216,10 @@ class Handover:
         context = self.context
         passed = trace.passed_on(made.properties, self.router.new_span)
         length = len(made.payload)
-        tracing.note(context, made.properties, passed, "out", rule_name, made.topic, made.client, made.qos, length)
+        books.note_hop(
+            context.batch, context.on_hop, made.properties, passed,
+            "out", rule_name, made.topic, made.client, made.qos, length,
+        )  # fmt: skip
         properties: Properties = dict(passed)
         expiry = properties.pop(prop.MESSAGE_EXPIRY_INTERVAL, None)
         expires = context.now + expiry if isinstance(expiry, int) else 0.0

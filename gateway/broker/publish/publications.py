@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.broker import accounting
+from gateway.broker import books
 from gateway.broker.publish.queue_rows import Inbound, QueueRows
 from gateway.broker.publish.route import FastPath, Receiver, Route, Shared
 from gateway.broker.publish.router import Router
@@ -93,7 +93,7 @@ class Publications:
             or self._of_sessions(route, publication)
         )
         if found is not None:
-            accounting.refused(self.context.counters, route.rule, publication.qos, found.counted)
+            books.refused(self.context.counters, route.rule, publication.qos, found.counted)
         return found
 
     def _of_queue(self, route: Route, payload: bytes) -> Refusal | None:

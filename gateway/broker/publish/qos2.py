@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from gateway.bridge.message import read_message
-from gateway.broker import accounting
+from gateway.broker import books
 from gateway.broker.answers import PUBCOMPS, PUBRECS
 from gateway.broker.batch import Batch, Mark
 from gateway.broker.publish.publications import missed_by, reason_string
@@ -191,7 +191,7 @@ class Staging:
         elif not route.error:
             missed = self._make_available(connection, route, staged, released)
         else:  # the access list has changed since its PUBREC
-            accounting.refused(context.counters, route.rule, 2, "denied")
+            books.refused(context.counters, route.rule, 2, "denied")
         if missed and connection.version == V5:
             words = reason_string(connection, missed_by(missed))
             batch.reply(connection, writer.encode_ack(V5, PUBCOMP, packet_id, 0, words))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge import deadletter, inbound, reports
 from gateway.bridge.trace import carries, passed_on
-from gateway.broker import accounting, tracing
+from gateway.broker import books
 from gateway.broker.batch import Batch, Cause, Mark, Row
 from gateway.broker.deliver.reports import put_report
 from gateway.broker.publish.route import DEAD_LETTER_POLICY, REPORT_POLICY, Route
@@ -156,9 +156,10 @@ class QueueRows:
     def _traced_plan(self, message: Inbound, origin: inbound.Origin, properties: Properties) -> inbound.Plan:
         made, publication = passed_on(properties, self.router.new_span), message.publication
         rule, length = message.route.rule, len(publication.payload)
-        tracing.note(
-            self.context, properties, made, "in", rule, origin.topic, origin.client_id, publication.qos, length
-        )
+        books.note_hop(
+            self.context.batch, self.context.on_hop, properties, made,
+            "in", rule, origin.topic, origin.client_id, publication.qos, length,
+        )  # fmt: skip
         return inbound.plan(self.router.table, origin, made, message.route.plan)
 
     def _check_answer(self, publisher: Publisher, prepared: inbound.Prepared) -> None:
@@ -179,7 +180,7 @@ class QueueRows:
         name, publication = prepared.rule.name, message.publication
         context.counters.transform_errors[name, _TRANSFORM.get(why.feedback, "other")] += 1
         if prepared.rule.spec.on_failure.then in {"drop", "disconnect"} or not context.dead_letter_queue:
-            accounting.refused(context.counters, name, publication.qos, "other")
+            books.refused(context.counters, name, publication.qos, "other")
             return []
         body = prepared.tails[message.packet_id] + publication.payload
         data = prepared.head[MQMD_LENGTH:] + body
@@ -187,7 +188,7 @@ class QueueRows:
         if report is not None:
             put_report(batch, report)
         if reports.discards(prepared.head):
-            accounting.refused(context.counters, name, publication.qos, "other")
+            books.refused(context.counters, name, publication.qos, "other")
             return []
         destination = prepared.rule.spec.queue or prepared.rule.spec.mq_topic or ""
         cause = Cause(name, "transform", publication.qos)

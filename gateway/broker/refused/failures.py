@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from gateway.bridge import deadletter, reports
 from gateway.bridge.segments import segments
-from gateway.broker import accounting
+from gateway.broker import books
 from gateway.broker.batch import Batch, Cause, Mark, Row
+from gateway.broker.context import Context
 from gateway.broker.deliver.reports import put_report
 from gateway.broker.publish import qos2
 from gateway.broker.publish.route import DEAD_LETTER_POLICY
@@ -27,9 +28,9 @@ from gateway.ports.counters import mqrc_label
 from gateway.ports.state_queues import STAGED, rows_of
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Destination, Released
-    from gateway.broker.engine import Engine
-    from gateway.broker.refused.parking import Parked
+    from gateway.broker.batch import Destination, Parked, Released
+    from gateway.broker.publish.router import Router
+    from gateway.broker.refused.parking import Parking
     from gateway.ports.failure_policy import Policy
     from gateway.session.session import Session
 
@@ -39,8 +40,11 @@ _AGAIN_SECONDS = 1.0
 class Failures:
     """Retry, dead-letter, hold."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, context: Context, router: Router, parking: Parking, staged_runs: qos2.StagedRuns) -> None:
+        self.context = context
+        self.router = router
+        self.parking = parking
+        self.staged_runs = staged_runs
         self._pause = 0.0
         self.last_text = ""
         self._cuts = 0
@@ -48,7 +52,7 @@ class Failures:
 
     def handle(self, batch: Batch, unit: Unit, outcome: Outcome) -> None:
         """Change the batch so that it can be committed, or wait and try the same again."""
-        engine = self.engine
+        context = self.context
         wait = 0.0
         if any(puts.placed for puts in unit.puts):
             self.place(batch)
@@ -56,39 +60,39 @@ class Failures:
             self.parked_failed(batch, batch.parked, unit, outcome)
             return
         if batch.run_changes.moves:
-            engine.staged_runs.write_all_out(batch)
-            engine.resubmit(batch)
+            self.staged_runs.write_all_out(batch)
+            context.resubmit(batch)
             return
         for failure in outcome.failures:
-            engine.counters.mq_errors[engine.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
+            context.counters.mq_errors[context.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
             self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
             if failure.puts < 0:
                 wait = max(wait, self.hold())
                 continue
             wait = max(wait, self.destination_failed(batch, unit.puts[failure.puts], failure))
-        engine.counters.mq_backouts[engine.queue_manager.name, "_none"] += 1
+        context.counters.mq_backouts[context.queue_manager.name, "_none"] += 1
         if wait:
-            engine.scheduler.later(wait, lambda: engine.resubmit(batch))
+            context.scheduler.later(wait, lambda: context.resubmit(batch))
         else:
-            engine.resubmit(batch)
+            context.resubmit(batch)
 
     def place(self, batch: Batch) -> None:
         """What was put out of syncpoint is no part of the next attempt."""
-        engine, before = self.engine, batch.rows
-        accounting.placed(engine.counters, engine.queue_manager.name, batch)
+        context, before = self.context, batch.rows
+        books.placed(context.counters, context.queue_manager.name, batch)
         if batch.parked is not None:
-            engine.parking.placed(batch.parked, before - batch.rows)
+            self.parking.placed(batch.parked, before - batch.rows)
 
     def hold(self) -> float:
         """The queue manager or its disk cannot: seconds until the next attempt."""
-        if not self.engine.held_since:
-            self.engine.held_since = self.engine.scheduler.now()
+        if not self.context.held_since:
+            self.context.held_since = self.context.scheduler.now()
         self._pause = min(self._pause * 2 or 0.1, 10.0)
         return self._pause
 
     def recovered(self) -> None:
         """A commit went through after some that did not."""
-        self.engine.held_since, self._pause = 0.0, 0.0
+        self.context.held_since, self._pause = 0.0, 0.0
 
     def destination_failed(self, batch: Batch, puts: Puts, failure: Failure) -> float:
         """The puts to one destination were refused: seconds to wait before the next attempt, 0 when the batch was
@@ -99,7 +103,7 @@ class Failures:
         if destination is None:
             return 0.0  # it went with another one
         if self.settle(batch, destination, failure, 0):
-            self.engine.parking.park(batch, destination)
+            self.parking.park(batch, destination)
         return 0.0
 
     def settle(self, batch: Batch, destination: Destination, failure: Failure, tries: int) -> bool:
@@ -116,8 +120,8 @@ class Failures:
 
     def parked_failed(self, batch: Batch, parked: Parked, unit: Unit, outcome: Outcome) -> None:
         """The next attempt of what was parked was refused too: again later, or what the rule says comes then."""
-        engine, failure = self.engine, outcome.failures[0]
-        engine.counters.mq_errors[engine.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
+        context, failure = self.context, outcome.failures[0]
+        context.counters.mq_errors[context.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
         self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
         destination, policy = None, parked.policy
         if failure.puts >= 0:
@@ -127,12 +131,12 @@ class Failures:
             if destination.address != parked.address:
                 policy = destination.policies[0][1]
             if judged and not self.settle(batch, destination, failure, parked.tries):
-                engine.resubmit(batch)
+                context.resubmit(batch)
                 return
         wait = min(policy.retry_first * 2 ** min(parked.tries, 16), policy.retry_longest)
-        engine.counters.mq_backouts[engine.queue_manager.name, policy.rule] += 1
-        engine.parking.refused(parked, wait)
-        engine.abandon()
+        context.counters.mq_backouts[context.queue_manager.name, policy.rule] += 1
+        self.parking.refused(parked, wait)
+        context.abandon()
 
     def give_up(self, batch: Batch, destination: Destination, policy: Policy, failure: Failure) -> bool:
         """The retries are used up: what the rule says comes next with its messages. False: they have to wait."""
@@ -152,18 +156,18 @@ class Failures:
     def drop(self, batch: Batch, destination: Destination, rows: set[int], failure: Failure) -> None:
         """Acknowledged and counted."""
         reason = policy_for(failure.reason).drop
-        accounting.dropped(self.engine.counters, batch, ((destination, row) for row in rows), reason)
+        books.dropped(self.context.counters, batch, ((destination, row) for row in rows), reason)
         batch.without(destination, rows)
 
     def disconnect(self, batch: Batch, destination: Destination, rows: set[int], failure: Failure) -> None:
         """Those who published to it are told why and lose their connection: nothing of this batch is acknowledged to
         them, so they send it again. What was released (QoS 2) is staged as before its PUBREL."""
-        engine = self.engine
+        context = self.context
         links = [link for link in batch.linked if any(one is destination and row in rows for one, row in link.rows)]
         linked = batch.with_linked((), links)
         for one, going in (linked | {destination: rows | linked.get(destination, set())}).items():
             reason = policy_for(failure.reason).drop
-            accounting.dropped(engine.counters, batch, ((one, row) for row in going), reason)
+            books.dropped(context.counters, batch, ((one, row) for row in going), reason)
             for row in going:
                 mark = one.marks.pop(row, None)
                 if mark is not None and mark.released is not None:
@@ -172,14 +176,14 @@ class Failures:
         why = reasons.reason_from_mqrc(failure.reason)
         for connection in destination.contributors | destination.unanswered:
             batch.replies.pop(connection, None)
-            engine.parking.forget(connection)
-            engine.refuse(connection, why, "other", f"{destination.address.name}: {name_of_reason(failure.reason)}")
+            self.parking.forget(connection)
+            context.refuse(connection, why, "other", f"{destination.address.name}: {name_of_reason(failure.reason)}")
         destination.contributors.clear()
         destination.unanswered.clear()
 
     def restage(self, batch: Batch, released: Released) -> None:
         """A QoS 2 publication is as if its PUBREL had not come."""
-        if restaging.stage_again(self.engine.router, batch, released):
+        if restaging.stage_again(self.router, batch, released):
             return
         session, packet_id, token = released
         takes = batch.takes.get((STAGED, session.key))
@@ -196,18 +200,18 @@ class Failures:
 
         def found(stored: Stored | MQError | None) -> None:
             if isinstance(stored, MQError):  # the queue manager is away
-                self.engine.scheduler.later(_AGAIN_SECONDS, lambda: self._stage_back(session, packet_id, token))
+                self.context.scheduler.later(_AGAIN_SECONDS, lambda: self._stage_back(session, packet_id, token))
             elif stored is not None and not session.over:
                 session.inbound[packet_id] = qos2.read_staged(stored)[0]
                 session.staged_tokens[packet_id] = token
 
-        staged = partial(rows_of, self.engine.queue_manager, STAGED, session.key)
-        self.engine.ask(lambda: next((stored for stored in staged() if stored.token == token), None), found)
+        staged = partial(rows_of, self.context.queue_manager, STAGED, session.key)
+        self.context.ask(lambda: next((stored for stored in staged() if stored.token == token), None), found)
 
     def segment(self, batch: Batch, destination: Destination, rows: set[int]) -> bool:
         """Cut what is too long into segments; False when nothing could be cut."""
-        engine, puts = self.engine, destination.puts
-        longest, now = engine.queue_manager.max_length(puts.queue), engine.scheduler.now()
+        context, puts = self.context, destination.puts
+        longest, now = context.queue_manager.max_length(puts.queue), context.scheduler.now()
         parts: list[list[tuple[bytes, bytes]]] = []
         try:
             for row, (head, body) in enumerate(zip(puts.heads, puts.bodies, strict=True)):
@@ -225,25 +229,25 @@ class Failures:
     def dead_letter(self, batch: Batch, destination: Destination, rows: set[int], failure: Failure) -> bool:
         """Messages behind an MQDLH each: all of these rows, or those that are too long for their queue. False when the
         dead-letter queue is what refused."""
-        engine, puts, why = self.engine, destination.puts, policy_for(failure.reason)
-        queue, manager = engine.dead_letter_queue, engine.queue_manager
+        context, puts, why = self.context, destination.puts, policy_for(failure.reason)
+        queue, manager = context.dead_letter_queue, context.queue_manager
         if not queue or puts.queue == queue:
             return False
         rows = self._too_long(puts, rows) if failure.reason in TOO_LONG else rows
-        room, now = manager.max_length(queue), engine.scheduler.now()
+        room, now = manager.max_length(queue), context.scheduler.now()
         address = Address(queue, persistent=puts.persistent)
         elsewhere: dict[int, Row] = {}
         for row in sorted(rows):
             head, body = puts.heads[row], puts.bodies[row]
             self.report(batch, head, body, failure.reason)
             if reports.discards(head):
-                accounting.dropped(engine.counters, batch, [(destination, row)], why.drop)
+                books.dropped(context.counters, batch, [(destination, row)], why.drop)
                 continue
             dead = deadletter.build(
                 head, body, reason=failure.reason, queue=puts.queue, now=now, max_length=room,
                 queue_manager=puts.queue_manager or manager.name,
             )  # fmt: skip
-            cause = Cause(destination.policy(row).rule, why.dead_letter, accounting.qos_of((destination, row)))
+            cause = Cause(destination.policy(row).rule, why.dead_letter, books.qos_of((destination, row)))
             elsewhere[row] = batch.put(address, DEAD_LETTER_POLICY, dead.head, dead.body)
             elsewhere[row][0].mark(elsewhere[row][1], Mark(cause=cause))
         batch.without(destination, rows, elsewhere)
@@ -256,7 +260,7 @@ class Failures:
 
     def _too_long(self, puts: Puts, rows: set[int]) -> set[int]:
         """Those that are longer than the queue takes; all of them where the queue manager counts otherwise."""
-        longest = self.engine.queue_manager.max_length(puts.queue)
+        longest = self.context.queue_manager.max_length(puts.queue)
         long = {row for row in rows if len(puts.heads[row]) - MQMD_LENGTH + len(puts.bodies[row]) > longest}
         return long or rows
 

@@ -14,16 +14,16 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.broker import accounting
-from gateway.broker.batch import Batch, LinkedRows, Row
+from gateway.broker import books
+from gateway.broker.batch import Batch, LinkedRows, Parked, Row
+from gateway.broker.context import Context
 from gateway.broker.refused import restaging
 from gateway.ports.batch import Address
 from gateway.session.connection import CLOSED, Connection
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Destination, Released
-    from gateway.broker.engine import Engine
-    from gateway.ports.failure_policy import Policy
+    from gateway.broker.batch import Destination
+    from gateway.broker.publish.router import Router
 
 MAX_ROWS = 20_000
 """The most waiting messages in all; beyond it nothing more is read."""
@@ -33,38 +33,12 @@ PATIENCE = 10.0
 """Seconds a commit may take while nothing is read, before what was read at QoS 0 meanwhile is given up."""
 
 
-class Parked:
-    """What waits for one destination: a unit of work of its own, tried again and again."""
-
-    __slots__ = (
-        "address", "batch", "connections", "count", "done", "inflight", "policy", "released", "since", "successor",
-        "tries", "unanswered",
-    )  # fmt: skip
-
-    def __init__(self, address: Address, policy: Policy, now: float) -> None:
-        self.address = address
-        self.policy = policy
-        """Of the rule whose message was refused first: when to try again."""
-        self.batch = Batch()
-        self.batch.parked = self
-        self.released: list[Released] = []
-        self.connections: set[Connection] = set()
-        self.tries = 0
-        self.count = 0
-        """Messages that wait in it."""
-        self.unanswered = 0
-        """Those of them for which nobody waits."""
-        self.since = now
-        self.inflight = False
-        self.successor: Parked | None = None
-        self.done = False
-
-
 class Parking:
     """Everything that waits for a destination."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, context: Context, router: Router) -> None:
+        self.context = context
+        self.router = router
         self.waiting: dict[Address, Parked] = {}
         self.rows = 0
         self.unanswered = 0
@@ -81,10 +55,10 @@ class Parking:
     def held(self) -> Counter[str]:
         """How many messages of each rule wait."""
         return Counter(
-            accounting.rule_of(row)
+            books.rule_of(row)
             for parked in self._all()
             for destination in parked.batch.destinations.values()
-            for row in accounting.messages((destination, number) for number in range(destination.rows))
+            for row in books.messages((destination, number) for number in range(destination.rows))
         )
 
     def _all(self) -> Iterator[Parked]:
@@ -106,7 +80,7 @@ class Parking:
             return
         parked = self.waiting.get(address)
         if parked is None:
-            parked = self.waiting[address] = Parked(address, policy, self.engine.scheduler.now())
+            parked = self.waiting[address] = Parked(address, policy, self.context.scheduler.now())
             parked.tries = 1
             self._later(parked, policy.retry_first)
         self._move(batch, self._open(parked), destination)
@@ -116,7 +90,7 @@ class Parking:
         rows = {row: mark.source for row, mark in destination.marks.items() if mark.source is not None}
         for source, token in rows.values():
             batch.takes[source.queue, source.key].tokens.remove(token)
-            source.stay(self.engine, token)
+            source.stay(self.context.scheduler, token)
         if rows:
             batch.without(destination, rows)
 
@@ -150,7 +124,7 @@ class Parking:
         if not parked.inflight:
             return parked
         if parked.successor is None:
-            parked.successor = Parked(parked.address, parked.policy, self.engine.scheduler.now())
+            parked.successor = Parked(parked.address, parked.policy, self.context.scheduler.now())
         return parked.successor
 
     def _move(
@@ -161,14 +135,14 @@ class Parking:
         going = [(one, row) for one, rows in batch.with_linked(destinations, links).items() for row in sorted(rows)]
         unanswered = 0 if destination is None else sum(map(len, unanswered_rows(batch, destination).values()))
         marks = [one.marks[row] for one, row in going if row in one.marks]
-        accounting.received(self.engine.counters, batch, going)
+        books.received(self.context.counters, batch, going)
         before = len(parked.batch.linked)
         batch.move_to(parked.batch, destinations, links)
         self._count(parked, len(going), unanswered)
         for released in dict.fromkeys(mark.released for mark in marks if mark.released is not None):
             parked.released.append(released)
             released[0].releasing.add(released[1])
-            restaging.wait_for_queue(self.engine.router, batch, released, parked)
+            restaging.wait_for_queue(self.router, batch, released, parked)
         linked = {link.connection for link in parked.batch.linked[before:] if link.connection is not None}
         for connection in contributors | linked:
             self._withhold(batch, parked, connection)
@@ -203,16 +177,16 @@ class Parking:
             return
         for one, going in rows.items():
             if going:
-                accounting.dropped(self.engine.counters, batch, ((one, row) for row in going), "qos0_overload")
+                books.dropped(self.context.counters, batch, ((one, row) for row in going), "qos0_overload")
                 batch.without(one, going)
 
     def relieve(self) -> None:
         """Nothing has been read for long because nothing can be committed: what came at QoS 0 is dropped, so that
         reading goes on and pings are answered."""
-        engine = self.engine
-        if not engine.paused or engine.scheduler.monotonic() - engine.running.started < PATIENCE:
+        context = self.context
+        if not context.paused or context.scheduler.monotonic() - context.running.started < PATIENCE:
             return
-        batch = engine.batch
+        batch = context.batch
         for destination in list(batch.destinations.values()):
             if batch.destinations.get(destination.address) is destination:
                 self.shed(batch, destination, 0)
@@ -220,13 +194,13 @@ class Parking:
     # -- trying again --
 
     def _later(self, parked: Parked, wait: float) -> None:
-        self.engine.scheduler.later(wait, lambda: self.retry(parked))
+        self.context.scheduler.later(wait, lambda: self.retry(parked))
 
     def retry(self, parked: Parked) -> None:
         """Its time has come."""
         parked.inflight = True
-        self.engine.first.append(parked.batch)
-        self.engine.flush()
+        self.context.attempts.append(parked.batch)
+        self.context.flush()
 
     def placed(self, parked: Parked, rows: int) -> None:
         """So many of its messages were put out of syncpoint, whatever becomes of the others."""
@@ -270,7 +244,7 @@ class Parking:
             session.releasing.discard(packet_id)
             connection = session.connection
             if connection is not None and connection not in parked.connections:  # it came back meanwhile
-                self.engine.send(connection, b"\x70\x02" + packet_id.to_bytes(2, "big"))
+                self.context.send(connection, b"\x70\x02" + packet_id.to_bytes(2, "big"))
         successor = parked.successor
         if successor is not None:
             self.waiting[parked.address] = successor
@@ -299,7 +273,7 @@ class Parking:
         while entries and all(one.done for one in entries[0][0]):
             data = entries.popleft()[1]
             if data and connection.state != CLOSED:
-                self.engine.send(connection, data)
+                self.context.send(connection, data)
         if not entries:
             del self.deferred[connection]
 

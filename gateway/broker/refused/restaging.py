@@ -15,8 +15,7 @@ from gateway.ports.state_queues import STAGED
 from gateway.session.record import HANDED_OVER, encode_prefix
 
 if TYPE_CHECKING:
-    from gateway.broker.batch import Released
-    from gateway.broker.refused.parking import Parked
+    from gateway.broker.batch import Parked, Released
 
 
 def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Parked) -> None:

@@ -10,7 +10,7 @@ import pytest
 from broker_harness import Bench, Device
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 
-from gateway.broker.refused.parking import Parked
+from gateway.broker.batch import Parked
 
 
 @pytest.fixture

@@ -1,22 +1,25 @@
-"""What a rule has received is what it put, dead-lettered, dropped and holds: counted where each is decided. Pure.
+"""The broker's books: what a rule has received is what it put, dead-lettered, dropped and holds. Pure.
 
-A message counts as received when the unit of work it is part of is committed, or when it is parked; then it is held
-until that is committed. Nothing of this is done by message on the way that has no failures.
+Each is counted where it is decided. A message counts as received when the unit of work it is part of is committed, or
+when it is parked; then it is held until that is committed. As long as nothing fails, nothing here is done for each
+message; only messages of a sampled trace are told one by one to an exporter, if there is one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.bridge.segments import is_further
+from gateway.bridge.trace import sampled
 from gateway.broker.batch import Mark
 from gateway.broker.publish.columns import length_of
+from gateway.mqtt.packets import Properties
+from gateway.ports.counters import Direction
 
 if TYPE_CHECKING:
     from gateway.broker.batch import Batch, Destination, Row
-    from gateway.broker.engine import Engine
     from gateway.ports.batch import Puts
     from gateway.ports.counters import Counters, DropReason
 
@@ -175,14 +178,13 @@ def _releases(destination: Destination, first: int, last: int) -> int:
     return sum(first <= row < last for row, mark in destination.marks.items() if mark.released is not None)
 
 
-def finished(engine: Engine, batch: Batch, now: float) -> None:
-    """A batch was committed at this moment: counted by destination, never by message."""
+def finished(counters: Counters, queue_manager: str, batch: Batch, now: float) -> None:
+    """Count a batch that was committed at this moment: by destination, never by message."""
     took = now - batch.started
     since_read = now - (batch.opened or batch.started)
-    name, counters = engine.queue_manager.name, engine.counters
-    bridged = committed(counters, name, batch)
-    counters.mq_call_seconds[name, "commit"].observe(took)
-    counters.mq_batch_messages[name].observe(batch.rows)
+    bridged = committed(counters, queue_manager, batch)
+    counters.mq_call_seconds[queue_manager, "commit"].observe(took)
+    counters.mq_batch_messages[queue_manager].observe(batch.rows)
     acknowledged = sum(batch.pending.values())
     if acknowledged:
         counters.mqtt_puback_seconds[1].observe_many(since_read, acknowledged)
@@ -192,3 +194,34 @@ def finished(engine: Engine, batch: Batch, now: float) -> None:
         counters.mqtt_puback_seconds[2].observe_many(since_read, staged)
     if bridged:
         counters.bridge_latency_seconds["in"].observe_many(since_read, bridged)
+
+
+# -- spans --
+
+
+class Hop(NamedTuple):
+    """A message of a sampled trace on its way through the gateway."""
+
+    received: str
+    """The `traceparent` it came with."""
+    sent: str
+    """The one it goes on with; its parent is the span of this hop."""
+    direction: Direction
+    rule: str
+    topic: str
+    client_id: str
+    qos: int
+    length: int
+
+
+def note_hop(
+    batch: Batch, on_hop: Callable[[Hop], Callable[[], None]] | None, before: Properties, after: Properties,
+    direction: Direction, rule: str, topic: str, client_id: str, qos: int, length: int,
+) -> None:  # fmt: skip
+    """Begin the span of a message whose trace context was exchanged; it ends with the commit of the batch."""
+    if on_hop is None or after is before:
+        return
+    received, sent = sampled(before), sampled(after)
+    if received and sent:
+        hop = Hop(received, sent, direction, rule, topic, client_id, qos, length)
+        batch.after.append(on_hop(hop))
