@@ -88,5 +88,5 @@ def test_links_to_files_of_the_tree_are_right() -> None:
 
 def test_files_named_on_the_way_of_a_message_exist() -> None:
     text = (ROOT / "docs/explanation/way-of-a-message.md").read_text()
-    for name in re.findall(r"\b((?:net|mqtt|broker|bridge)/\w+\.py)", text):
+    for name in re.findall(r"\b((?:net|mqtt|broker|bridge|queue_manager|backends)/[\w/]+\.py)", text):
         assert (ROOT / "gateway" / name).exists(), name
