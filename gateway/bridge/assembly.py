@@ -89,7 +89,7 @@ class Frame(NamedTuple):
         return self.alone
 
     def described(self, md: Described) -> Frame:
-        """The same with another descriptor."""
+        """The frame with another descriptor."""
         return self._replace(before=md.before_rfh2() + self.before[-8:], alone=md.alone())
 
 

@@ -75,7 +75,7 @@ def build(
 
 
 def with_expiry(rule: InboundRule, described: Described, properties: Properties) -> Described:
-    """The same with the expiry of these properties."""
+    """A descriptor with the expiry that these properties ask for."""
     return replace(described, md=mqmd.with_expiry(described.md, _expiry(rule.spec.descriptor, properties)))
 
 

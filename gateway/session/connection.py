@@ -73,26 +73,26 @@ class Connection:
         self.accepted_at = 0.0
         """When its CONNECT was granted: CONNACK follows the commit."""
         self.eager = False
-        """It sent more without waiting for CONNACK."""
+        """Whether the client sent more without waiting for CONNACK."""
         self.earlier: Any = None
         """What its session was before."""
         self.last_retry = 0.0
         self.leaving = False
-        """It said DISCONNECT, and its socket closes when what it did before that is committed."""
+        """Whether the client sent DISCONNECT: the socket closes when what it sent before that is committed."""
         self.limits: Any = None
         """What its listener allows."""
         self.receive_maximum = 0xFFFF
         self.inbound_pending = 0
         """QoS 1 and 2 publications received and not acknowledged yet: what Receive Maximum limits [MQTT-3.3.4-7]."""
         self.unreleased = 0xFFFF
-        """How many QoS 2 publications a 3.x client may leave unreleased before their size is looked at."""
+        """How many QoS 2 publications a 3.x client may leave unreleased before their size is checked."""
         self.aliases: dict[int, bytes] = {}  # [MQTT-3.3.2-7]
         self.caches: tuple[dict[bytes, Any], ...] = tuple({} for _ in range(8))
         """Routes by topic, one table for each value of the QoS and RETAIN bits."""
         self.generation = -1
         self.out: list[bytes] = []
         self.greeted = False
-        """Whether CONNACK is among what was written: nothing goes out before it."""
+        """Whether CONNACK has been written: nothing may be written before it."""
         self.early_bytes = 0
         self.held: list[Any] = []
         """Packets that arrived while the CONNECT is being decided."""

@@ -129,7 +129,7 @@ class Outflow:
 
     @property
     def takes_aliases(self) -> bool:
-        """Whether topics may be told by an alias."""
+        """Whether the client accepts topic aliases."""
         return bool(self._alias_limit)
 
     def allot(self) -> int:
@@ -154,7 +154,7 @@ class Outflow:
             self.last_token = token
 
     def fill(self, now: float, out: list[bytes]) -> list[Item]:
-        """Send what the window allows. Returns items that are over without an answer: expired, or larger than the
+        """Send what the window allows. Returns items that are dropped unsent: expired, or larger than the
         client's Maximum Packet Size [MQTT5-3.1.2-24] [MQTT-3.1.2-25]."""
         over: list[Item] = []
         pending, inflight = self.pending, self.inflight
@@ -217,7 +217,7 @@ class Outflow:
         return before + item.packet_id.to_bytes(2, "big") + after if item.qos else before + after
 
     def acknowledged(self, packet_id: int) -> Item | None:
-        """PUBACK: the item is over."""
+        """PUBACK: the item is delivered."""
         item = self.inflight.get(packet_id)
         if item is None or item.qos != 1:
             return None
@@ -225,7 +225,7 @@ class Outflow:
         return item
 
     def received(self, packet_id: int, refused: bool) -> Item | None:
-        """PUBREC: the item is released, or over when the receiver refused it [MQTT-4.4.0-2]. None: unknown id."""
+        """PUBREC: the item is released, or finished when the receiver refused it [MQTT-4.4.0-2]. None: unknown id."""
         item = self.inflight.get(packet_id)
         if item is None or item.qos != 2:
             return None
@@ -234,7 +234,7 @@ class Outflow:
         return item
 
     def completed(self, packet_id: int) -> Item | None:
-        """PUBCOMP: the item is over."""
+        """PUBCOMP: the item is delivered."""
         item = self.inflight.get(packet_id)
         if item is None or not item.released:
             return None

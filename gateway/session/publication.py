@@ -59,11 +59,11 @@ class Publication:
         self.expires = expires
         self.client_id = client_id
         self.report = report
-        """Descriptor of the MQ message it is, while reports about it are owed."""
+        """The descriptor of the MQ message it comes from, while reports about that are to be made."""
         self.promised = False
         """Its publisher got PUBREC for it, before which full sessions that refuse were asked."""
         self.handed_over = False
-        """Local subscribers and the retained message have had it: only its queue is still waited for."""
+        """Delivered to local subscribers and retained already: only the put to its queue is missing."""
         self._variant = -1
         self._parts = (b"", b"")
         """The form on the wire that was built first, nearly always the only one."""

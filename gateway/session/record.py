@@ -27,7 +27,7 @@ SHARED = 0x10
 REPORTS = 0x20
 """The MQ message asked for reports that are not made yet: its descriptor is in the record."""
 HANDED_OVER = 0x40
-"""A staged publication that local subscribers have had; its queue refused it for then."""
+"""A staged publication that local subscribers have had, while its queue refused it."""
 _FIXED = struct.Struct("<BBd")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -74,12 +74,12 @@ Decoded = tuple[Publication, int, tuple[int, ...], bool]
 
 
 def decode_publication(data: bytes) -> Decoded:
-    """What a record says."""
+    """Decode one record."""
     return Decoding().decode(data)
 
 
 class Decoding:
-    """Records one after the other: of those that begin alike, the beginning is decoded once."""
+    """Decodes a sequence of records: of records with the same beginning that is decoded once."""
 
     __slots__ = ("_begins", "_client", "_expires", "_flags", "_properties", "_report", "_sub_ids", "_topic")
 

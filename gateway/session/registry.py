@@ -61,7 +61,7 @@ class Registry:
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
         self.by_listener: Counter[str] = Counter()
-        """How many there are of clients that came last through each listener."""
+        """The number of sessions whose client connected last through each listener."""
         self._due: list[tuple[float, str]] = []
         self.ending: dict[Session, Ending] = {}
         """Those whose stored messages are being read so that they can end."""
@@ -82,30 +82,30 @@ class Registry:
         self.by_listener[session.listener] += 1
 
     def move(self, session: Session, listener: str) -> None:
-        """Its client came through this listener."""
+        """The client of a session has connected through this listener."""
         self.by_listener[session.listener] -= 1
         self.by_listener[listener] += 1
         session.listener = listener
 
     def remove(self, session: Session) -> None:
-        """Forget it, unless another one has taken its place."""
+        """Remove a session, unless another one has taken its place."""
         if self._sessions.get(session.client_id) is session:
             del self._sessions[session.client_id]
             self.by_listener[session.listener] -= 1
 
     def watch(self, session: Session, now: float) -> None:
-        """Its connection ended: remember when it, or its delayed will, is due."""
+        """The connection of a session ended: note when the session, or its delayed will, is due."""
         session.ends_at = 0.0 if session.expiry == NEVER else now + session.expiry
         for due in (session.ends_at, session.will_at):
             if due:
                 heapq.heappush(self._due, (due, session.client_id))
 
     def watch_until(self, session: Session, due: float) -> None:
-        """Name it in `due` at that time too."""
+        """Have `due` name a session at that time too."""
         heapq.heappush(self._due, (due, session.client_id))
 
     def due(self, now: float) -> list[Session]:
-        """Sessions without a connection for which a time has come. Each is named once."""
+        """Sessions without a connection of which something is due. Each is named once."""
         due: dict[str, Session] = {}
         while self._due and self._due[0][0] <= now:
             _, client_id = heapq.heappop(self._due)

@@ -19,7 +19,7 @@ NEVER = 0xFFFFFFFF
 
 
 class Subscribed(NamedTuple):
-    """A subscription with what it was asked for."""
+    """A subscription with its options and identifier."""
 
     options: Subscription
     identifier: int
@@ -67,11 +67,11 @@ class Session:
         self.version = version
         self.user: str | None = None
         self.listener = ""
-        """The listener its client came through last: access lists may ask for it while the client is away."""
+        """The listener its client connected through last: access lists may ask for it while the client is away."""
         self.durable = False
         """Whether its state is on the state queues: it outlives its connection."""
         self.expiry = 0
-        """Seconds it lives on after its connection ended."""
+        """Seconds it is kept after its connection has ended."""
         self.ends_at = 0.0
         """When it ends, while it has no connection (0: not at a set time)."""
         self.subscriptions: dict[str, Subscribed] = {}
@@ -174,7 +174,7 @@ def will_from_record(record: dict[str, Any]) -> Will:
 
 
 def session_expiry(version: int, clean: bool, properties: Properties, maximum: int) -> int:
-    """Seconds a session lives on: 3.x has clean or for good; 5.0 says (absent: 0) [MQTT5-3.1.2-23]."""
+    """Seconds a session is kept: in 3.x none or for good; 5.0 says (absent: 0) [MQTT5-3.1.2-23]."""
     if version != V5:
         return 0 if clean else maximum
     wanted = properties.get(0x11, 0)

@@ -149,7 +149,7 @@ class PlainLane:
             self.staging.check_unreleased(connection)
 
     def check_receive_maximum(self, connection: Connection) -> None:
-        """[MQTT-3.3.4-7]: more than we announced is 0x93."""
+        """More than the announced Receive Maximum is refused with 0x93 [MQTT-3.3.4-7]."""
         if connection.inbound_pending + len(connection.session.inbound) > connection.limits.receive_maximum:
             self.context.refuse(
                 connection, reasons.RECEIVE_MAXIMUM_EXCEEDED, "protocol_error", "more in flight than Receive Maximum"

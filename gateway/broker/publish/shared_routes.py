@@ -18,7 +18,7 @@ from gateway.routing.table import Table
 from gateway.session.connection import Publisher
 
 MAX_SHARED_ROUTES, MAX_TOPIC = 8192, 256
-"""Topics that have one, and their greatest length: clients choose them."""
+"""How many are kept, and the longest topic they are kept for: clients choose topics."""
 
 Key = tuple[bytes, int, str, bool]
 """Topic, QoS and RETAIN bits, listener, and whether there is a user name."""
@@ -40,7 +40,7 @@ class SharedRoute(NamedTuple):
 
 
 class SharedRoutes:
-    """Those of the topics published to last."""
+    """The shared routes of the topics that were published to last."""
 
     def __init__(self) -> None:
         self._routes: dict[Key, SharedRoute] = {}
