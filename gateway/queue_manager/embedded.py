@@ -16,7 +16,7 @@ from gateway.ports.batch import Done, Scheduler, Stored, Token, Unit
 from gateway.ports.mqi import SubscriptionDescriptor
 from gateway.ports.sources import Backout, Incomplete, Subscribed
 from gateway.queue_manager.batch import message_pages, stored_messages
-from gateway.queue_manager.batch.logical_messages import NO_FLAGS, LogicalMessages, Page
+from gateway.queue_manager.batch.logical_messages import NO_FLAGS, LogicalMessages, QueuePass
 from gateway.queue_manager.batch.translation import Translator
 from gateway.queue_manager.commands.command_server import CommandServer
 from gateway.queue_manager.commands.mqsc import Mqsc, MqscReport
@@ -239,7 +239,7 @@ class EmbeddedQueueManager:
             behind = after if isinstance(after, int) else None
             found: list[Message] = []
             expired: list[Message] = []
-            page: Page | None = None
+            page: QueuePass | None = None
             applications = not key and not queue.startswith(state_queues.PREFIX)
             now = int(core.now() * 1_000_000)
             while len(found) < limit:
@@ -275,7 +275,7 @@ class EmbeddedQueueManager:
             target.check_get()
             return message_pages.next_page(self.core, target.queue, key, limit)
 
-    def _hand_out(self, local: LocalQueue, found: list[Message], page: Page | None) -> None:
+    def _hand_out(self, local: LocalQueue, found: list[Message], page: QueuePass | None) -> None:
         """Lock fetched messages for the batch port. Those that ask for a COD are confirmed when they are taken."""
         parts = page.parts if page is not None else {}
         locked = [part for one in found for part in parts.get(one.token, (one.token,))]

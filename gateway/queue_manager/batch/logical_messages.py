@@ -43,7 +43,7 @@ class _Part(NamedTuple):
     length: int
 
 
-class Page:
+class QueuePass:
     """One pass over a queue, front to back."""
 
     def __init__(self, logical_messages: LogicalMessages, queue: LocalQueue) -> None:
@@ -59,40 +59,40 @@ class Page:
         """What a rule gets of the next messages on the queue: whole logical messages, and messages that are neither
         segments nor grouped as they are. No more than `limit`, except for the rest of a group.
         """
-        found: list[Message] = []
+        logical: list[Message] = []
         for message in messages:
-            if len(found) >= limit:
+            if len(logical) >= limit:
                 break
             flags = int.from_bytes(message.head[FLAGS], "little")
             grouped = flags & _IN_GROUP and self._queue.whole_groups
             if not grouped and not flags & _SEGMENTED:
-                found.append(message)
+                logical.append(message)
                 continue
             group, sequence, _ = physical_key(message.head)
             name = (group, 0 if grouped else sequence)
             if name not in self._seen:
                 self._seen.add(name)
-                found += self._gathered(name)
-        return found
+                logical += self._joined(name)
+        return logical
 
     def named(self, stored: list[Stored]) -> list[Stored]:
         """Give messages of several segments the tokens of all of them: these are what is taken."""
         if not self.parts:
             return stored
-        return [one._replace(token=self.parts.get(one.token, one.token)) for one in stored]  # type: ignore[call-overload]
+        return [message._replace(token=self.parts.get(message.token, message.token)) for message in stored]  # type: ignore[call-overload]
 
-    def _gathered(self, name: Name) -> list[Message]:
+    def _joined(self, name: Name) -> list[Message]:
         """The messages of a group, or the one message of these segments; none while a part is missing."""
         parts = self._logical_messages.parts(self._queue, name)
         if parts is None:
             self.incomplete.add(name)
             return []
-        found = []
+        messages = []
         for segments in _by_sequence(parts):
-            found.append(self._logical_messages.joined(self._queue, segments))
+            messages.append(self._logical_messages.joined(self._queue, segments))
             if len(segments) > 1:
-                self.parts[segments[0].token] = tuple(one.token for one in segments)
-        return found
+                self.parts[segments[0].token] = tuple(part.token for part in segments)
+        return messages
 
 
 class LogicalMessages:
@@ -109,68 +109,68 @@ class LogicalMessages:
         """
         return self._core.attribute("MAXMSGL")
 
-    def page(self, queue: LocalQueue) -> Page:
+    def page(self, queue: LocalQueue) -> QueuePass:
         """Begin a pass over a queue."""
-        return Page(self, queue)
+        return QueuePass(self, queue)
 
-    def seen(self, queue: LocalQueue, page: Page | None, *, end: bool) -> None:
+    def seen(self, queue: LocalQueue, page: QueuePass | None, *, end: bool) -> None:
         """End a pass; `end`: it reached the end of the queue."""
-        known = self._waiting.get(queue.name)
-        if end and known:
+        waiting = self._waiting.get(queue.name)
+        if end and waiting:
             there = page.incomplete if page is not None else ()
-            known = {name: one for name, one in known.items() if name in there}
-        if known:
-            self._waiting[queue.name] = known
+            waiting = {name: parts for name, parts in waiting.items() if name in there}
+        if waiting:
+            self._waiting[queue.name] = waiting
         else:
             self._waiting.pop(queue.name, None)
 
     def incomplete(self, queue: str) -> Incomplete:
         """What is incomplete on a queue, as far as passes have come."""
-        known = self._waiting.get(queue, {})
-        if not known:
+        waiting = self._waiting.get(queue, {})
+        if not waiting:
             return Incomplete()
-        oldest = min(known, key=lambda name: known[name].since)
-        return Incomplete(len(known), known[oldest].since, oldest[0], whole_group=not oldest[1])
+        oldest = min(waiting, key=lambda name: waiting[name].since)
+        return Incomplete(len(waiting), waiting[oldest].since, oldest[0], whole_group=not oldest[1])
 
     def parts(self, queue: LocalQueue, name: Name) -> list[_Part] | None:
         """All parts in logical order; None while one is missing or locked by someone else."""
         group, sequence = name
         there = self._core.store.find(queue.name, b"", None, None, group)
-        tokens = tuple(one for one in there if queue.locked.get(one, BROKER) is BROKER)
+        tokens = tuple(token for token in there if queue.locked.get(token, BROKER) is BROKER)
         waiting = self._waiting.setdefault(queue.name, {})
-        known = waiting.get(name)
-        if known is not None and known.parts == tokens:
+        before = waiting.get(name)
+        if before is not None and before.parts == tokens:
             return None
         if sequence or len(tokens) <= MAX_GROUP:
-            found = sorted(self._read(queue, tokens, sequence), key=lambda one: physical_key(one.head))
-            sizes = [(one.head, one.length) for one in found]
+            parts = sorted(self._read(queue, tokens, sequence), key=lambda part: physical_key(part.head))
+            sizes = [(part.head, part.length) for part in parts]
             if is_complete_message(sizes) if sequence else is_complete_group(sizes):
                 waiting.pop(name, None)
-                return found
-        waiting[name] = _Waiting(known.since if known is not None else self._core.now(), tokens)
+                return parts
+        waiting[name] = _Waiting(before.since if before is not None else self._core.now(), tokens)
         return None
 
     def _read(self, queue: LocalQueue, tokens: Sequence[int], sequence: int) -> Iterator[_Part]:
         """Read the parts of a group, or of one message in it, without keeping more than one part's data in memory."""
         now = int(self._core.now() * 1_000_000)
         for token in tokens:
-            one = self._core.store.read(queue.name, b"", token)
-            if one is None or 0 < one.expiry <= now or sequence not in {0, physical_key(one.head)[1]}:
+            message = self._core.store.read(queue.name, b"", token)
+            if message is None or 0 < message.expiry <= now or sequence not in {0, physical_key(message.head)[1]}:
                 continue
-            yield _Part(token, one.head[:MQMD_LENGTH], len(one.head) - MQMD_LENGTH + len(one.body))
+            yield _Part(token, message.head[:MQMD_LENGTH], len(message.head) - MQMD_LENGTH + len(message.body))
 
     def joined(self, queue: LocalQueue, segments: list[_Part]) -> Message:
         """Segments as one message, under the token of the first. Its backout count is the highest of theirs."""
         pieces: list[bytes] = []
         left, backout, first = self.longest + 1, 0, None
         for part in segments:
-            one = self._core.store.read(queue.name, b"", part.token) if left > 0 else None
-            if one is not None:
-                first = first or one
-                data = one.head[MQMD_LENGTH:] + one.body
+            message = self._core.store.read(queue.name, b"", part.token) if left > 0 else None
+            if message is not None:
+                first = first or message
+                data = message.head[MQMD_LENGTH:] + message.body
                 pieces.append(data[:left])
                 left -= len(data)
-                backout = max(backout, one.backout)
+                backout = max(backout, message.backout)
         assert first is not None  # noqa: S101 -- it was there a moment ago, and the lock is held
         head = whole(first.head[:MQMD_LENGTH], segments[-1].head)
         if left <= 0:

@@ -26,9 +26,9 @@ class Page:
     def __init__(self, messages: list[Message], queue_manager: str) -> None:
         self._messages = messages
         self._queue_manager = queue_manager
-        self.tokens: Sequence[int] = [one.token for one in messages]
-        self.heads: Sequence[bytes] = [one.head for one in messages]
-        self.bodies: Sequence[bytes] = [one.body for one in messages]
+        self.tokens: Sequence[int] = [message.token for message in messages]
+        self.heads: Sequence[bytes] = [message.head for message in messages]
+        self.bodies: Sequence[bytes] = [message.body for message in messages]
 
     def stored(self, first: int, last: int) -> list[Stored]:
         """Messages of the page with complete descriptors."""
@@ -49,7 +49,7 @@ def next_page(core: Core, queue: LocalQueue, key: bytes, limit: int) -> Page | N
 def _plain(queue: LocalQueue, messages: list[Message]) -> int:
     """How many messages come before the first that is not plain."""
     locked = queue.locked
-    special = {head for head in {one.head for one in messages} if not _is_plain(head)}
+    special = {head for head in {message.head for message in messages} if not _is_plain(head)}
     for number, (token, head, _body, _time, backout, expiry) in enumerate(messages):
         if backout or expiry or head in special or (locked and locked.get(token, BROKER) is not BROKER):
             return number

@@ -31,7 +31,7 @@ def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) ->
     """Many messages with complete descriptors: heads and put times are examined when they change, not for each message.
     With a time `now`, Expiry is what is left then.
     """
-    found: list[Stored] = []
+    completed: list[Stored] = []
     prefix = descriptor.message_id(queue_manager, 0)[:16]
     head = before = between = after = data = b""
     shared, put_time, date = False, -1, b""
@@ -49,5 +49,5 @@ def stored(messages: Iterable[Message], queue_manager: str, now: float = 0.0) ->
                 put_time, date = time, descriptor.date_and_time(time // 10_000)
             identifier = (token & NUMBER_MASK).to_bytes(8, "big")
             md = b"".join((before, prefix, identifier, between, date, after))
-        found.append(Stored(token, md, data + body))
-    return found
+        completed.append(Stored(token, md, data + body))
+    return completed

@@ -100,13 +100,13 @@ def sections_of(data: memoryview, offset: int, header: FrameHeader) -> Sections:
     """The sections by kind, each with its form and content."""
     at = offset + FRAME_LENGTH
     begin = at + SECTION.size * header.sections
-    found: Sections = {}
+    sections: Sections = {}
     for kind, form, length in SECTION.iter_unpack(data[at:begin]):
-        found[kind] = form, data[begin : begin + length]
+        sections[kind] = form, data[begin : begin + length]
         begin += length + 7 & ~7
     if begin - offset != header.length:
         raise StoreCorrupt(f"frame {header.sequence}: its sections do not add up to its length")
-    return found
+    return sections
 
 
 def expand_heads(sections: Sections, sequence: int) -> None:
@@ -198,8 +198,8 @@ def links_of(sections: Sections, lanes: list[LaneName], sequence: int) -> Links:
 
 
 def _content(sections: Sections, kind: Kind) -> memoryview:
-    found = sections.get(kind)
-    return found[1] if found else memoryview(b"")
+    section = sections.get(kind)
+    return section[1] if section else memoryview(b"")
 
 
 def _state_of(content: memoryview) -> Iterator[tuple[bytes, bytes | None]]:
@@ -370,24 +370,24 @@ def _values(sections: Sections, offsets: Kind, data: Kind, index: Kind) -> Value
 
 def _whole(content: memoryview) -> bytes:
     """The content as bytes, without a copy if it is a bytes object already."""
-    made = content.obj
-    return made if type(made) is bytes and len(made) == len(content) else bytes(content)
+    source = content.obj
+    return source if type(source) is bytes and len(source) == len(content) else bytes(content)
 
 
 def _ids(sections: Sections, kind: Kind) -> list[bytes] | None:
-    found = sections.get(kind)
-    if found is None:
+    section = sections.get(kind)
+    if section is None:
         return None
-    data = bytes(found[1])
+    data = bytes(section[1])
     return [data[at : at + ID_LENGTH] for at in range(0, len(data), ID_LENGTH)]
 
 
 def numbers_in(sections: Sections, kind: Kind, rows: int) -> Sequence[int] | None:
     """A column of unsigned 64-bit values."""
-    found = sections.get(kind)
-    if found is None:
+    section = sections.get(kind)
+    if section is None:
         return None
-    form, content = found
+    form, content = section
     if len(content) % 8 or (form == ONE and len(content) != 8):
         raise StoreCorrupt(f"a column of {len(content)} bytes for numbers of 8")
     values = array("Q", bytes(content))

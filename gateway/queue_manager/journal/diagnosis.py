@@ -251,13 +251,13 @@ class _Count:
         extent = self.index.space.open(segment.serial, segment.slot)
         lanes = LostLanes()
         self.last_sequence, self.end = (segment.header.first_sequence - 1 if segment.header else 0), file.begin
-        for found in _walk(file):
-            if isinstance(found, _Gap):
-                if end is None or found.begin < end:
-                    what = found.later or f"damaged to byte {found.end}: whole frames follow"
-                    yield Problem(file.path, found.begin, what)
+        for part in _walk(file):
+            if isinstance(part, _Gap):
+                if end is None or part.begin < end:
+                    what = part.later or f"damaged to byte {part.end}: whole frames follow"
+                    yield Problem(file.path, part.begin, what)
                 continue
-            offset, frame = found
+            offset, frame = part
             if end is not None and offset >= end:
                 break
             try:
@@ -280,11 +280,11 @@ def dump(directory: Path | str, progress: Progress | None = None) -> Iterator[Fr
     for number, file in enumerate(headed, 1):
         _load(file)
         lanes = LostLanes()
-        for found in _walk(file):
-            if isinstance(found, _Gap):
-                yield Problem(file.path, found.begin, found.later or f"no whole frame to byte {found.end}")
+        for part in _walk(file):
+            if isinstance(part, _Gap):
+                yield Problem(file.path, part.begin, part.later or f"no whole frame to byte {part.end}")
                 continue
-            offset, frame = found
+            offset, frame = part
             links = links_of(sections_of(file.data, offset, frame), lanes, frame.sequence)
             yield FrameRecord(
                 file.path, offset, frame.sequence, frame.time, frame.length, FrameFlag(frame.flags),
@@ -347,9 +347,9 @@ def _worth_reading(files: list[_File]) -> list[_File]:
 
 def _age(file: _File) -> int:
     """Segments in the order they were written, by their first whole frame where the header is lost."""
-    for found in _walk(file):
-        if not isinstance(found, _Gap):
-            return found[1].sequence
+    for part in _walk(file):
+        if not isinstance(part, _Gap):
+            return part[1].sequence
     return 0
 
 
@@ -357,10 +357,10 @@ def _salvage_segment(file: _File, serial: int, index: Index, rows: dict[int, tup
     slot = int(file.path.name.removesuffix(SUFFIX))
     extent = index.space.open(serial, slot)
     lanes = LostLanes()
-    for found in _walk(file):
-        if isinstance(found, _Gap):
+    for part in _walk(file):
+        if isinstance(part, _Gap):
             continue
-        offset, frame = found
+        offset, frame = part
         place = frame_of(slot, offset // BLOCK)
         try:
             sections = sections_of(file.data, offset, frame)

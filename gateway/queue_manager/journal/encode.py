@@ -160,12 +160,12 @@ class LaneNumbers:
 
     def number(self, name: LaneName) -> int:
         """The lane's number within the segment."""
-        known = self._numbers.get(name)
-        if known is None:
-            known = self._numbers[name] = self.next
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = self.next
             self.fresh.append(name)
             self.next += 1
-        return known
+        return number
 
     def take_back(self) -> None:
         """The frame is not written: its definitions do not count."""

@@ -194,19 +194,19 @@ def _staying(under_way: UnderWay, plan: Plan, tokens: Sequence[int]) -> Sequence
 
 
 def _plan_takes(reader: Reader, under_way: UnderWay, plan: Plan, queue: str, key: bytes, tokens: Sequence[int]) -> None:
-    found = reader.index.runs_of(queue, key, consecutive(_staying(under_way, plan, tokens)))
-    for run, volatile in found.runs:
+    lookup = reader.index.runs_of(queue, key, consecutive(_staying(under_way, plan, tokens)))
+    for run, volatile in lookup.runs:
         (plan.volatile_takes if volatile else plan.links.takes).append(run)
-    plan.missing += found.missing
+    plan.missing += lookup.missing
 
 
 def _plan_moves(reader: Reader, under_way: UnderWay, plan: Plan, moves: list[LaneMoves]) -> None:
     looked_up: list[tuple[LaneMoves, list[tuple[TokenRun, bool]]]] = []
     for move in moves:
         check_lane(move.to_queue, move.to_key, move.to_priority or 0)
-        found = reader.index.runs_of(move.queue, move.key, neighbours(_staying(under_way, plan, move.tokens)))
-        plan.missing += found.missing
-        looked_up.append((move, found.runs))
+        lookup = reader.index.runs_of(move.queue, move.key, neighbours(_staying(under_way, plan, move.tokens)))
+        plan.missing += lookup.missing
+        looked_up.append((move, lookup.runs))
     placed: dict[TokenRun, int] = {}
     for volatile_pass in (False, True):
         for move, runs in looked_up:
@@ -255,9 +255,9 @@ def _plan_volatile(plan: Plan, groups: list[LanePuts], time: int) -> None:
 
 def _plan_backouts(reader: Reader, plan: Plan, unit: StoreUnit) -> None:
     for queue, key, token, count in unit.backouts:
-        found = reader.index.runs_of(queue, key, [(token, 1)])
-        plan.missing += found.missing
-        plan.links.backouts.extend((run.lane, run.first, count) for run, _volatile in found.runs)
+        lookup = reader.index.runs_of(queue, key, [(token, 1)])
+        plan.missing += lookup.missing
+        plan.links.backouts.extend((run.lane, run.first, count) for run, _volatile in lookup.runs)
 
 
 def _rewrite(reader: Reader, under_way: UnderWay, move: LaneMoves, plan: Plan) -> tuple[list[LanePuts], LaneMoves]:

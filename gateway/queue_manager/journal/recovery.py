@@ -105,36 +105,36 @@ def recover(directory: Path, index: Index, *, direct: bool, progress: Progress |
 
 def _recover(opened: list[Segment], index: Index, progress: Progress | None) -> Recovered:
     used, spares = in_use(opened)
-    found = Recovered(spares=spares)
+    recovered = Recovered(spares=spares)
     total = sum(_bytes_to_read(segment, listed) for segment, listed in used)
     done = 0
     for segment, listed in used:
-        _replay(segment, listed, index, found)
+        _replay(segment, listed, index, recovered)
         index.space.collect()
-        found.used.append(segment)
+        recovered.used.append(segment)
         done += _bytes_to_read(segment, listed)
         if progress is not None:
             progress(done, total)
-    return found
+    return recovered
 
 
 def _bytes_to_read(segment: Segment, listed: Listed | None) -> int:
     return listed.blocks * BLOCK if listed else segment.size
 
 
-def _replay(segment: Segment, listed: Listed | None, index: Index, found: Recovered) -> None:
+def _replay(segment: Segment, listed: Listed | None, index: Index, recovered: Recovered) -> None:
     header = segment.header
     if header is None or segment.file is None:
         raise StoreCorrupt(f"{segment.path}: no header")
-    found.store = header.store
-    found.next_sequence = header.first_sequence
-    found.next_number = max(found.next_number, header.first_number)
+    recovered.store = header.store
+    recovered.next_sequence = header.first_sequence
+    recovered.next_number = max(recovered.next_number, header.first_number)
     extent = index.space.open(header.serial, segment.slot)
     data = memoryview(segment.file.read(_bytes_to_read(segment, listed), 0))
     lanes: list[LaneName] = []
-    found.lanes = lanes
+    recovered.lanes = lanes
     segment.end, segment.last_sequence = segment.begin, header.first_sequence - 1
-    found.clean = False
+    recovered.clean = False
     for offset, frame in frames_in(data, segment.begin, header, listed):
         sections = sections_of(data, offset, frame)
         changes = changes_of(frame_of(segment.slot, offset // BLOCK), frame, sections, lanes)
@@ -142,10 +142,10 @@ def _replay(segment: Segment, listed: Listed | None, index: Index, found: Recove
         segment.end, segment.last_sequence = offset + padded(frame.length), frame.sequence
         moved = sum([move.length for move in changes.moves])
         if changes.numbers is None:
-            found.next_number = max(found.next_number, frame.first_number + frame.rows + moved)
-        found.frames += 1
-        found.clean = bool(frame.flags & FrameFlag.CLOSE)
-    found.next_sequence = segment.last_sequence + 1
+            recovered.next_number = max(recovered.next_number, frame.first_number + frame.rows + moved)
+        recovered.frames += 1
+        recovered.clean = bool(frame.flags & FrameFlag.CLOSE)
+    recovered.next_sequence = segment.last_sequence + 1
     if listed is None:
         refuse_frames_beyond(data, segment, header)
     else:

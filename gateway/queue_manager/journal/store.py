@@ -135,19 +135,19 @@ class Store:
         lock = DirectoryLock(path)
         try:
             index = Index()
-            found = recover(path, index, direct=options.direct, progress=progress)
+            recovered = recover(path, index, direct=options.direct, progress=progress)
             ring_options = RingOptions(
                 options.segment_bytes, options.spare_segments, options.direct, options.background, options.max_bytes
             )
-            ring = Ring(path, found.store or secrets.token_bytes(16), ring_options)
+            ring = Ring(path, recovered.store or secrets.token_bytes(16), ring_options)
             store = cls(path, ring, index, options, clock)
             store._lock = lock
-            go_on = found.clean and bool(found.used)
-            ring.adopt(found.used, found.spares, found.used[-1] if go_on else None)
-            store._next_sequence = found.next_sequence
-            store._written = found.next_sequence - 1
-            store._next_number = found.next_number + (0 if found.clean else RESTART_GAP)
-            store._lanes = LaneNumbers(found.lanes if go_on else [])
+            go_on = recovered.clean and bool(recovered.used)
+            ring.adopt(recovered.used, recovered.spares, recovered.used[-1] if go_on else None)
+            store._next_sequence = recovered.next_sequence
+            store._written = recovered.next_sequence - 1
+            store._next_number = recovered.next_number + (0 if recovered.clean else RESTART_GAP)
+            store._lanes = LaneNumbers(recovered.lanes if go_on else [])
             store._settle_after_recovery(go_on=go_on)
             ring.start()
         except BaseException:

@@ -51,21 +51,21 @@ class FieldIndex:
                 self._add_one(fingerprint(identifier), first + at)
 
     def _add_one(self, mark: int, number: int) -> None:
-        known = self._numbers.get(mark)
-        if known is None:
+        numbers = self._numbers.get(mark)
+        if numbers is None:
             self._numbers[mark] = number
-        elif isinstance(known, array):
-            known.append(number)
+        elif isinstance(numbers, array):
+            numbers.append(number)
         else:
-            self._numbers[mark] = array("Q", (known, number))
+            self._numbers[mark] = array("Q", (numbers, number))
         self.entries += 1
 
     def find(self, identifier: bytes) -> Sequence[int]:
         """Numbers of messages that may have this identifier, ascending."""
-        known = self._numbers.get(fingerprint(identifier))
-        if known is None:
+        numbers = self._numbers.get(fingerprint(identifier))
+        if numbers is None:
             return ()
-        return (known,) if isinstance(known, int) else known
+        return (numbers,) if isinstance(numbers, int) else numbers
 
     def sweep(self, depth: int, holds: Callable[[int], bool]) -> None:
         """Remove the entries of messages that are gone, if most are."""
@@ -73,8 +73,8 @@ class FieldIndex:
             return
         kept: dict[int, int | array[int]] = {}
         self.entries = 0
-        for mark, known in self._numbers.items():
-            living = [number for number in ((known,) if isinstance(known, int) else known) if holds(number)]
+        for mark, numbers in self._numbers.items():
+            living = [number for number in ((numbers,) if isinstance(numbers, int) else numbers) if holds(number)]
             if living:
                 kept[mark] = living[0] if len(living) == 1 else array("Q", living)
                 self.entries += len(living)
@@ -89,12 +89,12 @@ class QueueIdentifiers:
 
     def get(self, field: str, build: Callable[[], Iterable[Batch]]) -> FieldIndex:
         """The index of a field; if there is none yet, one over the messages that `build` gives."""
-        known = self.fields.get(field)
-        if known is None:
-            known = self.fields[field] = FieldIndex(field)
+        index = self.fields.get(field)
+        if index is None:
+            index = self.fields[field] = FieldIndex(field)
             for first, heads, own in build():
-                known.add(first, heads, own)
-        return known
+                index.add(first, heads, own)
+        return index
 
     def __iter__(self) -> Iterator[FieldIndex]:
         return iter(self.fields.values())

@@ -91,18 +91,18 @@ class Index:
             above, below = below, below.lower
         if below is not None and below.rank == name[2]:
             return below
-        made = Lane(queue, name[1], name[2])
-        made.lower = below
+        lane = Lane(queue, name[1], name[2])
+        lane.lower = below
         if above is None:
-            queue.lanes[name[1]] = made
+            queue.lanes[name[1]] = lane
         else:
-            above.lower = made
-        return made
+            above.lower = lane
+        return lane
 
     def chain(self, queue: str, key: bytes) -> Iterator[Lane]:
         """The lanes of a key, highest priority first."""
-        known = self.queues.get(queue)
-        lane = known.lanes.get(key) if known else None
+        entry = self.queues.get(queue)
+        lane = entry.lanes.get(key) if entry else None
         while lane is not None:
             yield lane
             lane = lane.lower
@@ -192,10 +192,10 @@ class Index:
         for begin, length, _old in kept:
             lane.relocate(begin, length, place + begin - first, released)
         begin = first
-        for known, length, _old in [*kept, (first + count, 0, 0)]:
-            if known > begin:  # recovery: the segment of the first copy is gone
-                lane.insert(begin, known - begin, place + begin - first)
-            begin = known + length
+        for number, length, _old in [*kept, (first + count, 0, 0)]:
+            if number > begin:  # recovery: the segment of the first copy is gone
+                lane.insert(begin, number - begin, place + begin - first)
+            begin = number + length
         self._count_rows(place >> ROW_BITS, count)
         self.space.release(released, by)
 
@@ -256,28 +256,28 @@ class Index:
 
     def browse(self, queue: str, key: bytes, after: int | None, limit: int, *, locked: bool) -> list[tuple[int, Run]]:
         """The next runs after a token (None: all) by priority, with their ranks; at most `limit` messages."""
-        found: list[tuple[int, Run]] = []
+        runs: list[tuple[int, Run]] = []
         rank, number = (after >> NUMBER_BITS, after & NUMBER_MASK) if after is not None else (0, -1)
         for lane in self.chain(queue, key):
             if lane.rank < rank:
                 continue
             for run in visible(lane, number if lane.rank == rank else -1, None if locked else self.hidden):
                 first, count, place = run
-                found.append((lane.rank, (first, min(count, limit), place)))
+                runs.append((lane.rank, (first, min(count, limit), place)))
                 limit -= count
                 if limit <= 0:
-                    return found
-        return found
+                    return runs
+        return runs
 
     def lanes_of(self, queue: str) -> list[Lane]:
         """The lanes of every key of a queue."""
-        known = self.queues.get(queue)
-        return [lane for key in known.lanes for lane in self.chain(queue, key)] if known else []
+        entry = self.queues.get(queue)
+        return [lane for key in entry.lanes for lane in self.chain(queue, key)] if entry else []
 
     def depth(self, queue: str, key: bytes = b"", least: int = 0) -> int:
         """How many messages a key has of at least this priority, locked ones included, as CURDEPTH counts them."""
-        known = self.queues.get(queue)
-        lane = known.lanes.get(key) if known is not None else None
+        entry = self.queues.get(queue)
+        lane = entry.lanes.get(key) if entry is not None else None
         depth, lowest = 0, PRIORITIES - 1 - least
         while lane is not None and lane.rank <= lowest:
             depth += lane.depth

@@ -60,7 +60,7 @@ class Shelf:
         """Messages in the order of delivery, after this one."""
         entries = self.entries
         start = self.start if token is None else bisect_right(self.order, token)
-        return (entries[one][0] for one in islice(self.order, start, None) if one in entries)
+        return (entries[token][0] for token in islice(self.order, start, None) if token in entries)
 
 
 def _forget(index: dict[bytes, list[int]], key: bytes, token: int) -> None:
