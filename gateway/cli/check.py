@@ -18,7 +18,7 @@ from gateway.rules.parse import load_mappings
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path())
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def check(files: tuple[str, ...], as_json: bool) -> None:
     """Validate settings and mapping FILES and run the mappings' own tests. Exit code 1 when something is wrong."""
     findings: list[Finding] = []

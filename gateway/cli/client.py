@@ -59,10 +59,10 @@ def kick(client_id: str, config: str | None, data: str | None, as_json: bool) ->
 
 @client.command()
 @click.argument("client_id")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common
 def purge(client_id: str, yes: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Disconnect and forget: subscriptions, waiting messages, will."""
+    """Disconnect and discard the session: subscriptions, queued messages, will."""
     del as_json
     if not yes:
         click.confirm(f"Forget everything of {client_id}?", abort=True)

@@ -39,7 +39,7 @@ class Tally:
 
 @click.command()
 @click.option("--devices", default=20, show_default=True, type=click.IntRange(1, 500), help="Simulated devices.")
-@click.option("--seconds", default=10.0, show_default=True, help="How long.")
+@click.option("--seconds", default=10.0, show_default=True, help="Duration in seconds.")
 @click.option("--port", type=int, help="Use the gateway that listens there, instead of starting one.")
 @click.option("--admin-port", type=int, default=9160, show_default=True, help="Its admin port, with --port.")
 def demo(devices: int, seconds: float, port: int | None, admin_port: int) -> None:

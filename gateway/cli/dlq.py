@@ -24,10 +24,10 @@ def dlq() -> None:
 
 
 def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Which dead letters."""
+    """The options that select dead letters."""
     command = click.option("--reason", type=int, help="MQRC, MQFB or mqgate's own code.")(command)
-    command = click.option("--destination", help="Queue they were meant for.")(command)
-    return click.option("--token", "tokens", multiple=True, help="These alone.")(command)
+    command = click.option("--destination", help="Queue that they were destined for.")(command)
+    return click.option("--token", "tokens", multiple=True, help="Only these messages.")(command)
 
 
 def _selection(reason: int | None, destination: str | None, tokens: tuple[str, ...]) -> dict[str, Any]:
@@ -43,13 +43,13 @@ def _selection(reason: int | None, destination: str | None, tokens: tuple[str, .
 
 @dlq.command("list")
 @click.option("--reason", type=int, help="MQRC, MQFB or mqgate's own code.")
-@click.option("--destination", help="Queue they were meant for.")
-@click.option("-n", "--number", default=20, show_default=True, help="Messages.")
+@click.option("--destination", help="Queue that they were destined for.")
+@click.option("-n", "--number", default=20, show_default=True, help="Number of messages.")
 @common
 def list_(
     reason: int | None, destination: str | None, number: int, config: str | None, data: str | None, as_json: bool
 ) -> None:
-    """By reason and destination, and the first ones."""
+    """Count dead letters by reason and destination, and list the first."""
     with reach(config, data) as there:
         answer = there.get("/dlq", reason=reason, destination=destination, limit=min(number, 500))
     if as_json:
@@ -83,16 +83,16 @@ def show(token: str, config: str | None, data: str | None, as_json: bool) -> Non
 
 @dlq.command()
 @selecting
-@click.option("--to", help="Another queue than the one in the header.")
-@click.option("--limit", type=int, help="At most so many.")
-@click.option("--rate", type=float, default=0.0, help="Messages a second; 0: as fast as it goes.")
-@click.option("--dry-run", is_flag=True, help="Only say how many.")
+@click.option("--to", help="Put them on this queue instead of the one in the header.")
+@click.option("--limit", type=int, help="At most this many.")
+@click.option("--rate", type=float, default=0.0, help="Messages a second; 0: as fast as possible.")
+@click.option("--dry-run", is_flag=True, help="Only show how many there are.")
 @common
 def replay(
     reason: int | None, destination: str | None, tokens: tuple[str, ...], to: str | None, limit: int | None,
     rate: float, dry_run: bool, config: str | None, data: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Put dead letters back on their destination, with their original descriptor. Interrupt and go on at will."""
+    """Put dead letters back on their destination, with their original descriptor. Can be interrupted and repeated."""
     import time
 
     chosen = _selection(reason, destination, tokens)
@@ -152,9 +152,9 @@ def export(
 
 @dlq.command()
 @selecting
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--dry-run", is_flag=True, help="Only say how many.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--all", "everything", is_flag=True, help="Purge all dead letters.")
+@click.option("--dry-run", is_flag=True, help="Only show how many there are.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common
 def purge(
     reason: int | None, destination: str | None, tokens: tuple[str, ...], everything: bool, dry_run: bool, yes: bool,

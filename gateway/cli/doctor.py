@@ -33,8 +33,8 @@ class Found(NamedTuple):
 
 
 @click.command()
-@click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings to look at too.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings to examine too.")
+@click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def doctor(config: str | None, as_json: bool) -> None:
     """What is missing here, and why. Exit code 1 when the gateway would not run as configured."""
     found = list(examine(config))

@@ -26,7 +26,7 @@ from gateway.rules.parse import load_mappings
 @click.option("--retain", is_flag=True)
 @click.option("--payload", default="", help="Text of the payload.")
 @click.option("--client", default="device", show_default=True, help="Client identifier.")
-@click.option("--as", "user", default="", help="User name; with -c its access list is asked too.")
+@click.option("--as", "user", default="", help="User name; with -c its access list is checked too.")
 @click.option(
     "--subscribe", is_flag=True, help="TOPIC is a filter: only whether the client may subscribe to it, and why."
 )
@@ -34,7 +34,7 @@ from gateway.rules.parse import load_mappings
 @click.option("--property", "properties", multiple=True, help="MQTT 5 user property NAME=VALUE.")
 @click.option("-m", "--mapping", "files", multiple=True, type=click.Path(), help="Mapping files to use.")
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def explain(
     topic: str, qos: int, retain: bool, payload: str, client: str, user: str, subscribe: bool, listener: str,
     properties: tuple[str, ...], files: tuple[str, ...], config: str | None, as_json: bool,
@@ -89,7 +89,7 @@ def explain_subscription(config: str | None, client: str, user: str, filter_: st
     else:
         click.secho(f"access: {why.text}", fg=None if why.allowed else "red")
         if checked:
-            click.echo("a denial overlaps it: each message is asked about before it is delivered")
+            click.echo("a denial overlaps it: each message is checked before it is delivered")
     return 0 if why.allowed else 1
 
 

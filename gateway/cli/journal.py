@@ -26,8 +26,8 @@ def journal() -> None:
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where it is."""
-    command = click.option("--json", "as_json", is_flag=True, help="For programs.")(command)
+    """The options that say where the store is."""
+    command = click.option("--json", "as_json", is_flag=True, help="Output as JSON.")(command)
     command = click.option("--data", type=click.Path(file_okay=False), help="Directory of the journal.")(command)
     return click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings.")(command)
 
@@ -53,7 +53,7 @@ def refusals() -> Iterator[None]:
 @journal.command()
 @options
 def check(config: str | None, data: str | None, as_json: bool) -> None:
-    """Whole or not. Exit code 1 when something is wrong. The gateway must be stopped."""
+    """Check that the store is intact. Exit code 1 if it is damaged. The gateway must be stopped."""
     directory = data_directory(read_settings(config, data))
     with refusals(), progress_of("reading") as progress:
         found = list(diagnosis.check(directory, progress))
@@ -76,10 +76,10 @@ def check(config: str | None, data: str | None, as_json: bool) -> None:
 
 
 @journal.command()
-@click.option("-n", "--number", type=int, default=0, help="At most so many frames; 0: all.")
+@click.option("-n", "--number", type=int, default=0, help="At most this many frames; 0: all.")
 @options
 def dump(number: int, config: str | None, data: str | None, as_json: bool) -> None:
-    """Frame by frame, oldest first; also while the gateway runs."""
+    """List the frames, oldest first; also while the gateway runs."""
     directory = data_directory(read_settings(config, data))
     shown = 0
     with refusals():

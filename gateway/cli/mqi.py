@@ -17,7 +17,9 @@ def mqi() -> None:
 
 
 @mqi.command()
-@click.option("--out", type=click.Path(file_okay=False), help="Where to; else a cache directory.")
+@click.option(
+    "--out", type=click.Path(file_okay=False), help="Directory for the library; a cache directory unless given."
+)
 def build(out: str | None) -> None:
     """Compile it with the system's C compiler and say how to use it."""
     try:

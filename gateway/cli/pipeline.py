@@ -22,17 +22,23 @@ __all__ = ["pipeline"]
 @click.option("-c", "--config", type=click.Path(dir_okay=False), help="File of settings with queue_manager.ibm.")
 @click.option(
     "--journal", type=click.Path(path_type=Path, file_okay=False), default=Path("mqgate-drained"), show_default=True,
-    help="Folder of the journal; this process owns it.",
+    help="Directory of the journal; no other process may have it open.",
 )  # fmt: skip
 @click.option("--target", default="", help="Name of the queue in the journal; QUEUE itself when left out.")
-@click.option("--once", is_flag=True, help="Until the queues are empty, then end.")
-@click.option("--batch", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="Messages in a unit.")
+@click.option("--once", is_flag=True, help="End when the queues are empty.")
+@click.option(
+    "--batch", type=click.IntRange(1, 20_000), default=1000, show_default=True, help="Messages in a unit of work."
+)
 @click.option("--port", type=int, default=0, help="Serve the journal on this port; readers give it as url.")
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address to serve on.")
-@click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Token that readers must show.")
-@click.option("--certificate", type=click.Path(path_type=Path, dir_okay=False), help="Serve https with this.")
+@click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), help="Token that readers must send.")
+@click.option(
+    "--certificate",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Certificate; with it the journal is served over https.",
+)
 @click.option("--key", type=click.Path(path_type=Path, dir_okay=False), help="The certificate's key.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def drain(queues: tuple[str, ...], config: str | None, journal: Path, once: bool, as_json: bool, **given: Any) -> None:
     """Drain queues of IBM MQ into a journal that Spark reads, each message once even if processes are killed."""
     settings = read_settings(config, None)

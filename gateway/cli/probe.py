@@ -24,14 +24,16 @@ VERSIONS = {"3.1": 3, "3.1.1": 4, "5.0": 5}
 @click.option("--qos", type=click.IntRange(0, 2), default=1, show_default=True, help="Quality of service.")
 @click.option("--version", "level", type=click.Choice(list(VERSIONS)), default="3.1.1", show_default=True)
 @click.option("--user", help="User name.")
-@click.option("--password-file", type=click.Path(exists=True, dir_okay=False), help="File whose first line it is.")
-@click.option("--tls", is_flag=True, help="Over TLS, with the system's authorities unless --ca-file is given.")
+@click.option(
+    "--password-file", type=click.Path(exists=True, dir_okay=False), help="File with the password in its first line."
+)
+@click.option("--tls", is_flag=True, help="Use TLS, with the system's authorities unless --ca-file is given.")
 @click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="Authority of the gateway's certificate.")
-@click.option("--server-name", help="Name the certificate must have, where it is not --host.")
+@click.option("--server-name", help="Name in the certificate, if it is not --host.")
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="Client certificate, with its key.")
 @click.option("--key", type=click.Path(exists=True, dir_okay=False), help="Its key, if it is in a file of its own.")
 @click.option("--timeout", default=10.0, show_default=True, help="Seconds to wait for each answer.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def probe(
     host: str, port: int, topic: str, qos: int, level: str, user: str | None, password_file: str | None,
     tls: bool, ca_file: str | None, server_name: str | None, certificate: str | None, key: str | None,
@@ -72,8 +74,8 @@ def _connected(device: Device, user: str | None, password: bytes | None, timeout
         return device.connect(user, password)
     except TimeoutError:
         click.echo(
-            f"somebody listens, but no CONNACK within {timeout:g} s: the gateway cannot commit (its disk is full, or "
-            "the queue manager is away), or it is not a gateway; /readyz says which",
+            f"the port is open, but no CONNACK came within {timeout:g} s: the gateway cannot commit (its disk is full, "
+            "or the queue manager is away), or it is not a gateway; /readyz says which",
             err=True,
         )
         sys.exit(1)

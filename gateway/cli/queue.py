@@ -60,9 +60,9 @@ def show(name: str, config: str | None, data: str | None, as_json: bool) -> None
 
 @queue.command()
 @click.argument("name")
-@click.option("-n", "--number", default=10, show_default=True, help="Messages.")
+@click.option("-n", "--number", default=10, show_default=True, help="Number of messages.")
 @click.option("--after", help="Continue after this token.")
-@click.option("--short", is_flag=True, help="One line a message.")
+@click.option("--short", is_flag=True, help="Show one line a message.")
 @common
 def browse(
     name: str, number: int, after: str | None, short: bool, config: str | None, data: str | None, as_json: bool
@@ -115,9 +115,9 @@ def _fields(name: str, fields: dict[str, Any]) -> None:
 @click.option("--file", "path", type=click.File("rb"), help="The body from a file; - is standard input.")
 @click.option("--format", "form", help="Format of the body (MQSTR for text).")
 @click.option("--property", "properties", multiple=True, help="NAME=VALUE, as often as needed.")
-@click.option("--not-persistent", is_flag=True, help="Does not survive a restart.")
+@click.option("--not-persistent", is_flag=True, help="Put a non-persistent message.")
 @click.option("--priority", type=click.IntRange(0, 9), default=0)
-@click.option("--expiry", type=float, help="Seconds.")
+@click.option("--expiry", type=float, help="Expiry in seconds.")
 @common
 def put(
     name: str, text: str | None, path: Any, form: str | None, properties: tuple[str, ...], not_persistent: bool,
@@ -154,11 +154,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 @queue.command()
 @click.argument("name")
-@click.option("-n", "--number", default=1, show_default=True, help="Messages.")
+@click.option("-n", "--number", default=1, show_default=True, help="Number of messages.")
 @click.option("--raw", is_flag=True, help="The body alone, byte for byte.")
 @common
 def get(name: str, number: int, raw: bool, config: str | None, data: str | None, as_json: bool) -> None:
-    """Take messages from the queue (they are gone from it)."""
+    """Take messages from the queue (they are removed from it)."""
     with reach(config, data) as there:
         taken = _take(there, name, number)
     if not taken:
@@ -187,7 +187,7 @@ def _take(there: Reach, name: str, number: int) -> list[dict[str, Any]]:
 
 @queue.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common
 def clear(name: str, yes: bool, config: str | None, data: str | None, as_json: bool) -> None:
     """Remove every message."""

@@ -268,7 +268,7 @@ def segment(text: str) -> str:
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options every command on a queue manager has."""
-    command = click.option("--json", "as_json", is_flag=True, help="For programs.")(command)
+    command = click.option("--json", "as_json", is_flag=True, help="Output as JSON.")(command)
     command = click.option("--data", type=click.Path(file_okay=False), help="Directory of the embedded queue manager.")(
         command
     )

@@ -12,9 +12,9 @@ from gateway.version import VERSION
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Output as JSON.")
 def version(as_json: bool) -> None:
-    """Show the version; and that a compiled part was built from other sources, if so."""
+    """Show the version, and whether a compiled part was built from other sources."""
     problem = None
     try:
         compiled = not missing()

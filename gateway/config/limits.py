@@ -29,13 +29,15 @@ class Limits(Part):
     publishes_per_second: Count = Field(default=0, description="Publications of one client; reading pauses beyond it.")
     bytes_per_second: Size = Field(default=0, description="Bytes of one client; reading pauses beyond it.")
     total_publishes_per_second: Count = Field(
-        default=0, description="Publications of all clients together; whoever sends beyond it is read later."
+        default=0, description="Publications of all clients together; clients that send beyond it are read later."
     )
-    total_bytes_per_second: Size = Field(default=0, description="Bytes of all clients together; likewise.")
+    total_bytes_per_second: Size = Field(
+        default=0, description="Bytes of all clients together; clients that send beyond it are read later."
+    )
 
 
 class ListenerRates(Part):
-    """Rates and shares of a listener: what is said for one client or address replaces `limits`, totals hold beside."""
+    """Rates and shares of a listener: those of one client or address replace `limits`, totals apply as well."""
 
     connects_per_second: Count = Field(default=0, description="New connections of the listener.")
     connects_per_second_per_address: Count | None = Field(default=None, description="New connections from one address.")

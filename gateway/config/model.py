@@ -56,7 +56,7 @@ class WebSocket(Part):
     path: UrlPath = Field(default="/mqtt", description="Path of the HTTP request.")
     origins: list[str] = Field(
         default=[],
-        description="Origins that browsers may come from beside the gateway's own host; `*` is any.",
+        description="Origins of pages that may connect, besides the gateway's own host; `*` is any.",
     )
 
 
@@ -69,10 +69,12 @@ class Listener(Part):
     unix: str | None = Field(default=None, description="Path of a Unix socket, instead of a port.")
     tls: Tls | None = Field(default=None, description="TLS; without it the listener is plain.")
     websocket: WebSocket | None = Field(default=None, description="WebSocket framing.")
-    max_connections: Positive | None = Field(default=None, description="Limit of this listener beside the global one.")
+    max_connections: Positive | None = Field(
+        default=None, description="Limit of this listener, besides the global one."
+    )
     max_sessions: Positive | None = Field(
         default=None,
-        description="Sessions of clients that came last through this listener, connected or not, beside the global "
+        description="Sessions of clients that came last through this listener, connected or not, besides the global "
         "limit. Beyond it CONNECT is refused (0x97).",
     )
     proxy_protocol: Literal["v1", "v2"] | None = Field(
@@ -83,13 +85,14 @@ class Listener(Part):
     max_packet: PacketSize | None = Field(default=None, description="Overrides `mqtt.max_packet` here.")
     max_inflight: Window | None = Field(default=None, description="Overrides `mqtt.max_inflight` here.")
     max_queued: Count | None = Field(
-        default=None, description="Overrides `mqtt.max_queued` for clients that come here."
+        default=None, description="Overrides `mqtt.max_queued` for clients that connect here."
     )
     max_queued_bytes: Size | None = Field(
-        default=None, description="Overrides `mqtt.max_queued_bytes` for clients that come here."
+        default=None, description="Overrides `mqtt.max_queued_bytes` for clients that connect here."
     )
     when_full: WhenFull | None = Field(
-        default=None, description="Overrides `mqtt.when_full` for clients that come here and are full."
+        default=None,
+        description="Overrides `mqtt.when_full` for clients that connect here and whose sessions are full.",
     )
     max_subscriptions: Positive | None = Field(default=None, description="Overrides `mqtt.max_subscriptions` here.")
     max_topic_levels: Levels | None = Field(default=None, description="Overrides `mqtt.max_topic_levels` here.")
@@ -121,14 +124,16 @@ class Admin(Part):
     answer_timeout: Duration = Field(
         default=10.0,
         gt=0,
-        description="Page and API say so when IBM MQ has not answered a question about its queues for so long.",
+        description="Page and API report it when IBM MQ has not answered a question about its queues for this long.",
     )
 
 
 class Mqtt(Part):
     """Limits and behaviour of the protocol."""
 
-    versions: list[Version] = Field(default=["3.1", "3.1.1", "5.0"], min_length=1, description="Versions spoken.")
+    versions: list[Version] = Field(
+        default=["3.1", "3.1.1", "5.0"], min_length=1, description="Versions that are accepted."
+    )
     strict_client_ids: bool = Field(
         default=True, description="MQTT 3.1: an identifier over 23 characters is refused with CONNACK 2."
     )
@@ -164,18 +169,21 @@ class Mqtt(Part):
     max_queued: Count = Field(
         default=1000, description="Messages of QoS 1 and 2 waiting for one session; beyond it `when_full` holds."
     )
-    max_queued_bytes: Size = Field(default=16 * 2**20, description="Bytes waiting for one session; likewise.")
+    max_queued_bytes: Size = Field(
+        default=16 * 2**20, description="Bytes waiting for one session; beyond it `when_full` holds."
+    )
     when_full: WhenFull = Field(
         default="skip",
-        description="What becomes of a publication for a session that has no room: `skip`, that session goes without; "
-        "`refuse`, nobody gets it. Its publisher is told (5.0).",
+        description="What happens to a publication for a session that is full. `skip`: that session does not get it; "
+        "`refuse`: no session does. Its publisher is told (5.0).",
     )
     retry_interval: Duration = Field(
-        default=20.0, description="Resending what is not acknowledged, with DUP, on a live connection; 0 never resends."
+        default=20.0,
+        description="Unacknowledged messages are sent again, with DUP, on a live connection after this time; 0: never.",
     )
     retry_versions: list[Literal["3.1", "3.1.1"]] = Field(
         default=["3.1"],
-        description="Whose clients are sent it again. 3.1.1 leaves the choice to the server; 5.0 forbids it.",
+        description="Versions whose clients get them again. 3.1.1 leaves the choice to the server; 5.0 forbids it.",
     )
     session_expiry_max: Duration = Field(default=604800.0, description="Longest session expiry granted.")
     keep_alive_max: Duration = Field(default=600.0, le=65535, description="Longest keep alive granted.")
@@ -204,8 +212,8 @@ class Mqtt(Part):
     )
     response_information: str = Field(
         default="reply/",
-        description="What 5.0 clients that ask are told to begin their response topics with; the client identifier "
-        "follows.",
+        description="Response information for 5.0 clients that request it: the beginning of their response topics; "
+        "the client identifier follows.",
     )
 
 
@@ -215,8 +223,9 @@ class Process(Part):
     name: str = Field(
         default="",
         max_length=48,
-        description="Name of this gateway, its own among those on one queue manager: it recognises by it what its "
-        "devices published when that comes back, and `{gateway}` in subscriptions is it. Left out: host and directory.",
+        description="Name of this gateway, unique among those on one queue manager: by it the gateway recognises its "
+        "own publications when they come back; `{gateway}` in subscriptions stands for it. Left out: made "
+        "from host and directory.",
     )
     drain_timeout: Duration = Field(
         default=10.0,
@@ -224,8 +233,8 @@ class Process(Part):
     )
     watch_interval: Duration = Field(
         default=0.0,
-        description="How often settings, mappings, password files, tokens and certificates are looked at; changed ones "
-        "are reloaded as by SIGHUP. 0: only when asked.",
+        description="How often settings, mappings, password files, tokens and certificates are checked for changes; "
+        "changed ones are reloaded as by SIGHUP. 0: never.",
     )
 
 

@@ -77,7 +77,7 @@ class Ibm(Part):
 
     name: str = Field(default="", max_length=48, description="Queue manager name; empty takes the one that answers.")
     connection: str | None = Field(
-        default=None, max_length=264, description="`host(port)`, several with commas between."
+        default=None, max_length=264, description="`host(port)`, several separated by commas."
     )
     channel: str | None = Field(default=None, max_length=20, description="Server-connection channel.")
     ccdt: str | None = Field(default=None, description="Client channel definition table, instead of the two above.")
@@ -91,8 +91,8 @@ class Ibm(Part):
     reconnect_to: Duration = Field(default=30.0, description="Longest wait.")
     lease: Annotated[Duration, Field(ge=1)] = Field(
         default=10.0,
-        description="After so long without a word from a gateway on the same queue manager the others take over its "
-        "sessions. It is renewed three times as often.",
+        description="When a gateway on the same queue manager has not renewed its lease for this long, the others "
+        "take over its sessions. Leases are renewed three times as often.",
     )
 
     @model_validator(mode="after")

@@ -39,10 +39,10 @@ class AclEntry(Part):
     anonymous: bool | None = Field(default=None, description="Whether the client is anonymous.")
     publish: list[str] = Field(default=[], description="Filters that may be published to; `{client}`, `{user}`.")
     subscribe: list[str] = Field(default=[], description="Filters that may be subscribed to.")
-    allow: list[str] = Field(default=[], description="Filters allowed both ways.")
+    allow: list[str] = Field(default=[], description="Filters that may be published and subscribed to.")
     deny_publish: list[str] = Field(default=[], description="Filters that may not be published to.")
     deny_subscribe: list[str] = Field(default=[], description="Filters that may not be subscribed to.")
-    deny: list[str] = Field(default=[], description="Filters denied both ways.")
+    deny: list[str] = Field(default=[], description="Filters that may be neither published nor subscribed to.")
 
     @model_validator(mode="after")
     def _filters(self) -> AclEntry:
@@ -83,7 +83,7 @@ class Security(Part):
     acl: list[AclEntry] | str | None = Field(
         default=None, description="Access control list, or the file with one; without it everything is allowed."
     )
-    authenticator: str | None = Field(default=None, description="One's own check, as `module:function`.")
+    authenticator: str | None = Field(default=None, description="The operator's own check, as `module:function`.")
 
     @property
     def checks(self) -> bool:

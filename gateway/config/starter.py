@@ -19,7 +19,7 @@ from gateway.config.model import Listener, Settings
 from gateway.config.units import Duration, Size, show_duration, show_size
 
 HEADER = """\
-# Settings of mqgate. Every key is optional; what is behind `#` is the default or an example.
+# Settings of mqgate. Every key is optional; what follows `#` is the default or an example.
 # Check this file with:  mqgate check mqgate.yaml
 # yaml-language-server: $schema=mqgate.schema.json
 """

@@ -41,7 +41,7 @@ class When(Part):
         default=None, description="Matches client identifiers like one of these (`*` and `?`)."
     )
     user: Names | None = Field(default=None, description='Matches user names like one of these; `""` is anonymous.')
-    listener: Names | None = Field(default=None, description="Matches what came through one of these listeners.")
+    listener: Names | None = Field(default=None, description="Matches publications through one of these listeners.")
     retained: bool | None = Field(default=None, description="Matches publications with (or without) the retain flag.")
     payload: PayloadSize | None = Field(default=None, description="Matches payloads of a certain size.")
     json_fields: dict[str, Scalar] | None = Field(
@@ -133,12 +133,12 @@ class OnFailure(Part):
     """What happens when a message cannot be put."""
 
     retry: Retry = Field(
-        default_factory=lambda: _RETRY, description="Tried again while the reason may pass (queue full, put inhibited)."
+        default_factory=lambda: _RETRY, description="Repeated while the reason may pass (queue full, put inhibited)."
     )
     then: Then = Field(
         default="dead_letter",
-        description="After that: `dead_letter` (with the reason), `hold` (not acknowledged, tried for ever), `drop` "
-        "(acknowledged, counted), `disconnect` (the device is told with a reason code and sends again later). A "
+        description="After that: `dead_letter` (with the reason), `hold` (not acknowledged, repeated without limit), "
+        "`drop` (acknowledged, counted), `disconnect` (the device is told with a reason code and sends again later). A "
         "message that cannot follow its rule is never held: it is dead-lettered.",
     )
 
@@ -157,14 +157,15 @@ class ToMq(Part):
     """One rule from a topic to a queue."""
 
     name: str = Field(min_length=1, max_length=100, description="Names the rule in metrics, logs and dead letters.")
-    description: str = Field(default="", description="For the reader.")
-    topic: str = Field(description="Pattern: `{x}` is one level, `{x*}` the rest (last place only); `+` and `#` too.")
-    when: When = Field(default_factory=lambda: _WHEN, description="Conditions beside the topic.")
+    description: str = Field(default="", description="A comment.")
+    topic: str = Field(description="Pattern: `{x}` is one level, `{x*}` the rest (at the end only); `+` and `#` too.")
+    when: When = Field(default_factory=lambda: _WHEN, description="Conditions besides the topic.")
     queue: str | None = Field(
         default=None, description="Template for the queue. Values from the topic become capitals."
     )
     mq_topic: str | None = Field(
-        default=None, description="Template for an MQ topic string, instead of a queue. Retained stays retained there."
+        default=None,
+        description="Template for an MQ topic string, instead of a queue. A retained publication is retained there.",
     )
     queue_manager: str = Field(default="", description="Template for a remote queue manager.")
     allowed_queues: Names | None = Field(
@@ -202,7 +203,7 @@ class ToMq(Part):
         "that is acknowledged. `always`: QoS 0 too. Several destinations (`continue`) are always one unit of work, "
         "and so are the segments of a message (`too_long: segment`).",
     )
-    goes_on: bool = Field(default=False, alias="continue", description="Whether later rules are looked at too.")
+    goes_on: bool = Field(default=False, alias="continue", description="Whether later rules are considered too.")
 
 
 class Backout(Part):
@@ -211,7 +212,7 @@ class Backout(Part):
     threshold: Annotated[int, Field(ge=0)] | None = Field(
         default=None, description="BackoutCount from which it is moved."
     )
-    queue: str | None = Field(default=None, description="Where to; else the dead-letter queue.")
+    queue: str | None = Field(default=None, description="Queue to move it to; else the dead-letter queue.")
 
 
 _BACKOUT = Backout()
@@ -221,7 +222,7 @@ class ToMqtt(Part):
     """One rule from a queue to topics."""
 
     name: str = Field(min_length=1, max_length=100, description="Names the rule in metrics, logs and dead letters.")
-    description: str = Field(default="", description="For the reader.")
+    description: str = Field(default="", description="A comment.")
     queue: str | None = Field(default=None, description="The queue to get from.")
     transmission_queue: str | None = Field(
         default=None,
@@ -263,7 +264,7 @@ class ToMqtt(Part):
     response_topic: str | None = Field(
         default=None,
         description="Template; set for requests (MsgType 1), with the MsgId as correlation data, so that the device's "
-        "answer finds its way.",
+        "answer can be matched.",
     )
     backout: Backout = Field(
         default_factory=lambda: _BACKOUT, description="Left out: the queue's BOTHRESH and BOQNAME."
@@ -271,8 +272,8 @@ class ToMqtt(Part):
     order_by: str | None = Field(default=None, description="Template; messages with equal values keep their order.")
     groups: Literal["as_they_come", "whole"] = Field(
         default="as_they_come",
-        description="Messages of an MQ group (GroupId): in the order in which they lie on the queue, or `whole`: when "
-        "the last of them has come, in logical order, in one unit of work, with `md.GroupId`, `md.MsgSeqNumber` and "
+        description="Messages of an MQ group (GroupId): in the order of the queue, or `whole`: when the last of them "
+        "has arrived, in logical order, in one unit of work, with `md.GroupId`, `md.MsgSeqNumber` and "
         "`md.MsgFlags` as user properties (unless these are `none`). It holds for all rules of the queue.",
     )
 
@@ -281,10 +282,10 @@ class MappingFile(Part):
     """One mapping file."""
 
     version: Literal[1] = Field(default=1, description="Version of this language.")
-    description: str = Field(default="", description="For the reader.")
+    description: str = Field(default="", description="A comment.")
     unmatched: Literal["count", "dead_letter"] = Field(
         default="count", description="Publications that no rule matches: counted, or dead-lettered as well."
     )
-    to_mq: list[ToMq] = Field(default=[], description="Device to queue; the first rule that matches is used.")
-    to_mqtt: list[ToMqtt] = Field(default=[], description="Queue to devices.")
+    to_mq: list[ToMq] = Field(default=[], description="From devices to queues; the first rule that matches is used.")
+    to_mqtt: list[ToMqtt] = Field(default=[], description="From queues to devices.")
     tests: list[Test] = Field(default=[], description="Run by `mqgate check`.")

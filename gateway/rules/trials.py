@@ -35,7 +35,7 @@ class QueueMessage(Part):
     """A message on a queue, as a test gives it."""
 
     queue: str = Field(
-        description="The queue it lies on (or the transmission queue), or `topic://TOPIC`: published on an MQ topic."
+        description="The queue that it is on (or the transmission queue), or `topic://TOPIC`: published on an MQ topic."
     )
     body: str = Field(default="", description="Text of the body.")
     format: str = Field(default="", description="Format of the body.")
@@ -58,7 +58,7 @@ class ExpectedPut(Part):
     priority: int | None = Field(default=None, description="Priority.")
     format: str | None = Field(default=None, description="Format of the body.")
     properties: dict[str, Scalar] | None = Field(
-        default=None, description="Properties that must be there with these values."
+        default=None, description="Properties that it must have, with these values."
     )
     refused: str | None = Field(default=None, description="Name of the reason for which the message is refused.")
 
@@ -71,16 +71,16 @@ class ExpectedPublication(Part):
     retain: bool | None = Field(default=None, description="Retain flag.")
     payload: str | None = Field(default=None, description="Text of the payload.")
     client: str | None = Field(default=None, description="The only client it is for.")
-    user_properties: dict[str, str] | None = Field(default=None, description="User properties that must be there.")
+    user_properties: dict[str, str] | None = Field(default=None, description="User properties that it must have.")
     refused: str | None = Field(default=None, description="Name of the reason for which the message is refused.")
 
 
 class Test(Part):
-    """A test beside the rules: what is published or put, and what must come of it."""
+    """A test beside the rules: what is published or put, and the expected result."""
 
-    name: str = Field(default="", description="For the report.")
+    name: str = Field(default="", description="Name in the report.")
     publish: Publication | None = Field(default=None, description="A publication of a device.")
     put: QueueMessage | None = Field(default=None, description="A message that an application puts.")
     expect: list[ExpectedPut | ExpectedPublication] = Field(
-        default=[], description="What comes of it, in order; an empty list: nothing."
+        default=[], description="The expected puts or publications, in order; an empty list: none."
     )
