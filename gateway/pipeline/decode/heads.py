@@ -18,13 +18,6 @@ from gateway.mq.rfh2_folder import Element, parse_folder, unescape
 Value = str | int | bool | bytes | None
 Properties = tuple[tuple[str, str | None], ...]
 
-FIELDS = (
-    "group_id", "msg_seq_number", "msg_type", "report", "feedback", "expiry", "ccsid", "encoding", "put_appl_type",
-    "persistence", "format", "reply_to_q", "reply_to_qmgr", "user_id", "put_appl_name", "appl_identity", "topic",
-    "client_id", "content_type", "qos", "retain", "recv_ts", "properties", "dlq_reason", "dlq_dest_q", "dlq_dest_qmgr",
-    "header_error",
-)  # fmt: skip
-
 TYPED = {("mqps", "Top"), ("mqps", "Ret"), ("mqtt", "clientId"), ("mqtt", "qos"), ("mqtt", "contentType")}
 """Elements that have a column of their own and are left out of `properties`."""
 UNSHOWN = TYPED | {("mqtt", "msgId"), ("mqtt", "dup")}

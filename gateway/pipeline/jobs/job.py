@@ -21,7 +21,6 @@ from gateway.pipeline.decode.payloads import BUILT_IN
 from gateway.pipeline.source.options import plain_folder
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-TYPES = ("string", "boolean", "int", "bigint", "float", "double", "timestamp", "date", "binary")
 
 
 def _table_name(name: str) -> str:
