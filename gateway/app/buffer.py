@@ -162,11 +162,11 @@ def join_buffer(engine: Engine, buffer: BufferedQueueManager, declare_names: Cal
     """Tell the buffer the rules of what it stores, and the broker when IBM MQ says its names."""
 
     def connected() -> None:
-        engine.dead_letter_queue = buffer.dead_letter_queue
+        engine.context.dead_letter_queue = buffer.dead_letter_queue
         declare_names()
 
     def rule_of(puts: Puts) -> str:
-        destination = engine.running.destinations.get(Address.of(puts))
+        destination = engine.context.running.destinations.get(Address.of(puts))
         return NO_ROUTE if destination is None else destination.policy(0).rule
 
     def policy_of(name: str) -> Policy | None:

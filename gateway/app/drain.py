@@ -36,7 +36,7 @@ class Drain:
         """Accept no more connections, tell clients, let what is under way be committed."""
         parts, engine = self._parts, self._parts.engine
         log.info("draining", f"{counted(len(engine.connections), 'connection is', 'connections are')} handed back")
-        engine.draining = True
+        engine.context.draining = True
         self._service.stopping("connections are handed back")
         parts.listeners.stop_accepting()
         for connection in list(engine.connections):
@@ -46,7 +46,7 @@ class Drain:
 
     def _look(self) -> None:
         parts, now = self._parts, time.monotonic()
-        finished = parts.engine.idle and not parts.engine.parking.waiting
+        finished = parts.engine.context.idle and not parts.engine.parking.waiting
         if now > self._until:
             self._leave_held("the drain has taken as long as it may")
             finished = True
@@ -54,7 +54,7 @@ class Drain:
             self._held_since = self._held_since or now
             if now - self._held_since >= PATIENCE:
                 self._leave_held(self._why())
-                finished = parts.engine.idle or not parts.connected
+                finished = parts.engine.context.idle or not parts.connected
         else:
             self._held_since = 0.0
         if now > self._until or (finished and not parts.hub.count):
@@ -64,7 +64,7 @@ class Drain:
 
     def _only_held(self) -> bool:
         """Whether all that is left is refused for now."""
-        return not self._parts.connected or self._parts.engine.idle
+        return not self._parts.connected or self._parts.engine.context.idle
 
     def _why(self) -> str:
         if not self._parts.connected:
@@ -79,7 +79,11 @@ class Drain:
             return
         self._left = True
         engine = self._parts.engine
-        count = engine.batch.rows + engine.parking.rows + (0 if engine.idle else engine.running.rows)
+        count = (
+            engine.context.batch.rows
+            + engine.parking.rows
+            + (0 if engine.context.idle else engine.context.running.rows)
+        )
         if count:
             left = counted(count, "message is", "messages are")
             log.warning(
@@ -90,5 +94,5 @@ class Drain:
         moved = bool(engine.limits.server_reference)
         reason = reasons.USE_ANOTHER_SERVER if moved else reasons.SERVER_SHUTTING_DOWN
         for connection in list(engine.connections):
-            engine.refuse(connection, reason, "draining", "the gateway is stopping")
+            engine.context.refuse(connection, reason, "draining", "the gateway is stopping")
         engine.flush()

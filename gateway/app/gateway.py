@@ -109,7 +109,7 @@ class Gateway:
             self.mqi_port = mqi.listen(parts.reactor, path, make)
             log.info("listening", f"MQI programs at {path}", listener="mqi")
         except OSError as error:
-            parts.engine.problems["MQI socket"] = str(error)
+            parts.engine.context.problems["MQI socket"] = str(error)
             log.warning("mqi_socket", f"programs cannot connect: {error}")
 
     def _serve_operators(self) -> None:
@@ -132,7 +132,7 @@ class Gateway:
 
     def drain(self) -> None:
         """Accept no more connections, tell clients, let the open batch be committed, then stop."""
-        if not self.parts.engine.draining:
+        if not self.parts.engine.context.draining:
             Drain(self.parts, self.service, self.parts.settings.process.drain_timeout, self.stop).begin()
 
     def stop(self) -> None:
@@ -141,7 +141,7 @@ class Gateway:
         if self._ticking.running:
             self._ticking.stop()
         for connection in list(parts.engine.connections):
-            parts.engine.close(connection, "draining")
+            parts.engine.context.close(connection, "draining")
         parts.engine.flush()
         for port in (self.admin_port, self.mqi_port):
             if port is not None:

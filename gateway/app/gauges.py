@@ -52,7 +52,7 @@ def gauges_of(parts: Parts) -> Gauges:
         spool_limit_bytes=lambda: _room(parts, 1),
         tls_certificate_not_after_timestamp_seconds=lambda: dict(certificate_ends(parts.settings)),
         mq_connections=lambda: {(manager.name, "0"): float(parts.connected)},
-        backpressure_paused_connections=one(lambda: parts.hub.count if engine.paused else 0),
+        backpressure_paused_connections=one(lambda: parts.hub.count if engine.context.paused else 0),
     )
 
 
@@ -109,7 +109,7 @@ def _incomplete(parts: Parts) -> Values:
 
 
 def _dead_letters(parts: Parts) -> Values:
-    name = parts.engine.dead_letter_queue
+    name = parts.engine.context.dead_letter_queue
     depth = parts.queue_status.depth(name) if name else None
     return {(name,): float(depth)} if depth is not None else {}
 

@@ -66,7 +66,7 @@ class Parts:
         self.access = access_of(settings, self.scheduler)
         self.engine = self._make_engine()
         self.hub = Hub(reactor, self.engine)
-        self.engine.on_pause = self.hub.pause
+        self.engine.context.on_pause = self.hub.pause
         self.engine.answers.write_each = self.hub.write_each
         self.spans = self._open_spans()
         self.hub.on_defect = log_lines.defect
@@ -83,7 +83,7 @@ class Parts:
         self.declare_names()
         self.history, self.activity, self.recent = History(), Activity(self.counters), Recent(LATENCY_BUCKETS)
         self.inspection = inspection_of(
-            settings, self.queue_manager, lambda: self.table, lambda: self.engine.dead_letter_queue
+            settings, self.queue_manager, lambda: self.table, lambda: self.engine.context.dead_letter_queue
         )
         self.inquiries, self.queue_status = questions_of(
             settings, self.scheduler, self.queue_manager, self.inspection, self._queues_to_count, self._refusing_queues
@@ -96,9 +96,9 @@ class Parts:
             partial(os.urandom, 8),
         )  # fmt: skip
         engine = Engine(self.queue_manager, self.scheduler, limits_of(settings), router, self.access, self.counters)
-        engine.dead_letter_queue = self.dead_letter_queue()
-        engine.on_end = log_lines.ended
-        engine.stored.on_full = log_lines.full
+        engine.context.dead_letter_queue = self.dead_letter_queue()
+        engine.context.on_end = log_lines.ended
+        engine.context.stored.on_full = log_lines.full
         if self.buffer is not None:
             from gateway.app.buffer import join_buffer
 
@@ -139,7 +139,7 @@ class Parts:
         from gateway.observe.tracing import Spans  # opentelemetry is optional
 
         spans = Spans(tracing.endpoint, tracing.share, tracing.service, self.queue_manager.name)
-        self.engine.on_hop = spans.begin
+        self.engine.context.on_hop = spans.begin
         return spans
 
     def declare_names(self) -> None:
@@ -162,7 +162,7 @@ class Parts:
             connected = self.buffer.state != BUFFERING
         else:
             connected = bool(getattr(self.queue_manager, "connected", True))
-        return connected and not self.engine.held_since
+        return connected and not self.engine.context.held_since
 
     def dead_letter_queue(self) -> str:
         """The queue manager's DEADQ."""
@@ -177,7 +177,7 @@ class Parts:
         return sorted(name for name in names if name and "{" not in name)
 
     def _queues_to_count(self) -> set[str]:
-        return {*self.named_queues(), self.engine.dead_letter_queue} - {""}
+        return {*self.named_queues(), self.engine.context.dead_letter_queue} - {""}
 
     def _refusing_queues(self) -> set[str]:
         return {parked.address.queue for parked in self.engine.parking.waiting.values()}
@@ -219,7 +219,7 @@ class Parts:
             listening={
                 name: one.acceptor is not None or one.port is not None for name, one in self.listeners.all.items()
             },
-            draining=self.engine.draining,
+            draining=self.engine.context.draining,
             heartbeat_ages={"0": time.monotonic() - self.heartbeat},
             queue_managers={self.queue_manager.name: self.connected},
             refusal=self.engine.failures.last_text if self.inspection is not None else "",

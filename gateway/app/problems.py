@@ -30,13 +30,13 @@ def _problems(parts: Parts) -> Iterator[str]:
         if not check.ok:
             yield f"{check.name}: {check.why}"
     yield from _silence(parts)
-    for what, text in engine.problems.items():
+    for what, text in engine.context.problems.items():
         yield f"{what}: {text}"
     if parts.buffer is not None:
         for queue, text in parts.buffer.problems.items():
             yield f"buffer, {queue or 'all queues'}: {text}"
-    if engine.held_since:
-        seconds = time.time() - engine.held_since
+    if engine.context.held_since:
+        seconds = time.time() - engine.context.held_since
         yield f"nothing could be committed for {seconds:.0f} s: {engine.failures.last_text}"
     yield from parts.incomplete.problems()
     for parked in engine.parking.waiting.values():

@@ -1,7 +1,8 @@
 """The broker: bytes of all connections in, one unit of work a batch, acknowledgements out. No reactor, clock or I/O.
 
 The way of a batch: `received` for every socket that is readable, then `flush`. If no commit is running the open batch
-is submitted; if one is, the batch grows until it returns. Nothing of `Batch.replies` is written before that.
+is submitted; if one is, the batch grows until it returns. Nothing of `Batch.replies` is written before that: `done` is
+called when the commit has returned, and `finish` acknowledges and delivers.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from gateway.broker.publish.queue_rows import QueueRows
 from gateway.broker.publish.retained import Retained
 from gateway.broker.publish.router import Router
 from gateway.broker.refused.failures import Failures
+from gateway.broker.refused.parking import MAX_ROWS as MAX_PARKED_ROWS
 from gateway.broker.refused.parking import Parking
 from gateway.broker.sessions.connack import Connacks
 from gateway.broker.sessions.connect import ConnectHandler
@@ -48,9 +50,12 @@ from gateway.ports.link import Link
 from gateway.ports.ownership import Owners
 from gateway.session.connection import AUTHENTICATING, CLOSED, ONLINE, Connection
 
+MAX_ROWS = 20_000
+"""With so many rows in the open batch while a commit runs nothing more is read."""
 
-class Engine(Context):
-    """Everything of the broker in one place; the parts each know one group of packets."""
+
+class Engine:
+    """Makes the parts of the broker and joins them; each part knows one group of packets."""
 
     def __init__(
         self,
@@ -61,54 +66,55 @@ class Engine(Context):
         access: Access,
         counters: Counters,
     ) -> None:
-        super().__init__(queue_manager, scheduler, limits, access, counters)
-        self.context: Context = self
+        context = self.context = Context(queue_manager, scheduler, limits, access, counters)
         self.router = router
-        self.retained = Retained(self.context)
-        self.reports = Reports(self.context)
-        self.expiry = Expiry(self.context, self.reports)
-        self.requests = Requests(self.context)
-        self.fan_out = FanOut(self.context, router, self.expiry)
-        self.in_flight = InFlight(self.context, router, self.reports)
-        self.handover = Handover(self.context, router, self.fan_out, self.reports, self.retained)
-        self.parking = Parking(self.context, router)
-        self.queue_rows = QueueRows(self.context, router, self.parking)
-        self.publications = Publications(
-            self.context, router, self.queue_rows, self.retained, self.fan_out, self.parking
-        )
-        self.staged_runs = StagedRuns(self.context, self.parking)
-        self.failures = Failures(self.context, router, self.parking, self.staged_runs)
-        self.staging = Staging(self.context, self.publications, self.staged_runs)
-        self.plain_lane = PlainLane(self.context, self.publications, self.staging, self.fan_out, self.in_flight)
-        self.fast_lane = FastLane(self.context, self.publications, self.staging, self.staged_runs)
-        self.answers = Answers(self.context, self.parking)
-        self.wills = Wills(self.context, self.publications)
-        self.connacks = Connacks(self.context, self.wills)
+        router.context = context
+        self.retained = Retained(context)
+        self.reports = Reports(context)
+        self.expiry = Expiry(context, self.reports)
+        self.requests = Requests(context)
+        self.fan_out = FanOut(context, router, self.expiry)
+        self.in_flight = InFlight(context, router, self.reports)
+        self.handover = Handover(context, router, self.fan_out, self.reports, self.retained)
+        self.parking = Parking(context, router)
+        self.queue_rows = QueueRows(context, router, self.parking)
+        self.publications = Publications(context, router, self.queue_rows, self.retained, self.fan_out, self.parking)
+        self.staged_runs = StagedRuns(context, self.parking)
+        self.staging = Staging(context, self.publications, self.staged_runs)
+        self.plain_lane = PlainLane(context, self.publications, self.staging, self.fan_out, self.in_flight)
+        self.fast_lane = FastLane(context, self.publications, self.staging, self.staged_runs)
+        self.failures = Failures(context, router, self.parking, self.staged_runs)
+        self.answers = Answers(context, self.parking)
+        self.wills = Wills(context, self.publications)
+        self.connacks = Connacks(context, self.wills)
         self.endings = Endings(
-            self.context, router, self.fan_out, self.reports, self.staged_runs, self.parking, self.wills, self.connacks
+            context, router, self.fan_out, self.reports, self.staged_runs, self.parking, self.wills, self.connacks
         )
-        self.subscribe = SubscribeHandler(self.context, router, self.retained, self.fan_out)
-        self.recovery = Recovery(self.context, self.retained, self.expiry, self.subscribe, self.wills)
+        self.subscribe = SubscribeHandler(context, router, self.retained, self.fan_out)
+        self.recovery = Recovery(context, self.retained, self.expiry, self.subscribe, self.wills)
         self.ownership = self._ownership()
         """Set where other gateways keep their sessions on the same state queues."""
         self.connect = ConnectHandler(
-            self.context, router, self.in_flight, self.plain_lane.packets, self.wills, self.connacks, self.endings,
+            context, router, self.in_flight, self.plain_lane.packets, self.wills, self.connacks, self.endings,
             self.ownership,
         )  # fmt: skip
-        self.sys_topics = SysTopics(self.context, router, self.retained, self.fan_out, self.endings)
-        router.context = self.context
-        self.write = self.answers.write
-        self.ended = self.endings.ended
-        self.refuse_connect = self.connacks.refuse_malformed
-        self._submitting = False
+        self.sys_topics = SysTopics(context, router, self.retained, self.fan_out, self.endings)
+        context.flush, context.resubmit, context.abandon = self.flush, self.resubmit, self.abandon
+        context.write, context.ended = self.answers.write, self.endings.ended
+        context.refuse_connect = self.connacks.refuse_malformed
         self.plain_lane.handlers = self._handlers()
+        self._submitting = False
+        # for those who are no part of the broker
+        self.queue_manager, self.scheduler = queue_manager, scheduler
+        self.limits, self.counters = limits, counters
+        self.sessions, self.connections = context.sessions, context.connections
 
     def _ownership(self) -> Ownership | None:
-        owners = self.queue_manager
+        context, owners = self.context, self.context.queue_manager
         if not isinstance(owners, Owners) or not owners.instance:
             return None
         return Ownership(
-            self.context, owners, self.router, self.expiry, self.wills, self.connacks, self.endings, self.recovery
+            context, owners, self.router, self.expiry, self.wills, self.connacks, self.endings, self.recovery
         )
 
     def _handlers(self) -> list[Callable[[Connection, Any], None]]:
@@ -138,29 +144,43 @@ class Engine(Context):
 
     def connected(self, link: Link, listener: Any) -> Connection | None:
         """A socket was accepted. None: refused, because the gateway is full or stopping."""
-        if self.draining or len(self.connections) >= self.limits.max_connections:
+        context = self.context
+        if context.draining or len(context.connections) >= context.limits.max_connections:
             return None
-        limits = self.limits.at(link.listener)
+        limits = context.limits.at(link.listener)
         reader = Reader(min(limits.max_packet, limits.max_connect), max_user_properties=limits.max_user_properties)
-        connection = Connection(link, reader, listener, self.scheduler.monotonic())
+        connection = Connection(link, reader, listener, context.scheduler.monotonic())
         connection.limits = limits
-        self.shortest_payload = min(self.shortest_payload, limits.max_payload or limits.max_packet)
-        self.connections.add(connection)
+        context.shortest_payload = min(context.shortest_payload, limits.max_payload or limits.max_packet)
+        context.connections.add(connection)
         return connection
+
+    def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
+        """The socket is closed."""
+        connection.leaving = False
+        self.context.now = self.context.scheduler.now()
+        self.endings.ended(connection, why)
+
+    # -- the way of a batch: what was received, flush, the commit, done --
+
+    def received_each(self, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:
+        """A few bytes of several connections: plain publications are taken in together, the others returned."""
+        return self.fast_lane.take_round(arrived)
 
     def received(self, connection: Connection, chunk: bytes) -> None:
         """Bytes of one connection. Call `flush` when all that was readable has been handed in."""
         if connection.state == CLOSED:
             return
-        self.now = self.scheduler.now()
-        connection.last_read = self.scheduler.monotonic()
-        if not self.batch.opened:
-            self.batch.opened = connection.last_read
-        self.counters.bytes_in += len(chunk)
+        context = self.context
+        context.now = context.scheduler.now()
+        connection.last_read = context.scheduler.monotonic()
+        if not context.batch.opened:
+            context.batch.opened = connection.last_read
+        context.counters.bytes_in += len(chunk)
         if connection.state == AUTHENTICATING:
             connection.early_bytes += len(chunk)
-            if connection.early_bytes > self.limits.max_connect:
-                self.protocol_error(connection, ProtocolError("too much before CONNACK", reasons.QUOTA_EXCEEDED))
+            if connection.early_bytes > context.limits.max_connect:
+                context.protocol_error(connection, ProtocolError("too much before CONNACK", reasons.QUOTA_EXCEEDED))
                 return
         if connection.state == ONLINE:
             if chunk.startswith(PLAIN_PUBACK) and connection.reader.held is None:
@@ -176,147 +196,148 @@ class Engine(Context):
                 self.connect.early_packets(connection, packets)
         error = connection.reader.error
         if error is not None and connection.state != CLOSED:
-            self.protocol_error(connection, error)
-
-    def received_each(self, arrived: list[tuple[Connection, bytes]]) -> list[tuple[Connection, bytes]]:
-        """A few bytes of several connections: plain publications are taken in together, the others returned."""
-        return self.fast_lane.take_round(arrived)
-
-    def closed(self, connection: Connection, why: DisconnectReason = "io_error") -> None:
-        """The socket is gone."""
-        connection.leaving = False
-        self.now = self.scheduler.now()
-        self.endings.ended(connection, why)
+            context.protocol_error(connection, error)
 
     def _server_only(self, connection: Connection, packet: Any) -> None:
-        self.protocol_error(connection, ProtocolError(f"packet type {packet[0] >> 4} is not for a server"))
-
-    # -- batches --
+        error = ProtocolError(f"packet type {packet[0] >> 4} is not for a server")
+        self.context.protocol_error(connection, error)
 
     def flush(self) -> None:
         """Submit the open batch unless a commit is running, and write what may be written."""
-        if self.refill:
-            refill, self.refill = self.refill, {}
+        context = self.context
+        if context.refill:
+            refill, context.refill = context.refill, {}
             for session in refill:
                 self.in_flight.fill(session)
         self._submit()
-        if self.unwritten:
+        if context.unwritten:
             self.answers.write_all()
 
     def _submit(self) -> None:
         if self._submitting:
             return
+        context = self.context
         self._submitting = True
         try:
-            while not self.committing and (self.attempts or self.batch):
-                if self.attempts:
-                    batch = self.attempts.pop(0)
-                else:
-                    batch, self.batch = self.batch, Batch()
-                    if batch.run_changes.moves and (self.parking.waiting or self.trace_commit is not None):
-                        self.staged_runs.write_all_out(batch)
-                    if self.parking.waiting:
-                        self.parking.join(batch)
+            while not context.committing and (context.attempts or context.batch):
+                batch = context.attempts.pop(0) if context.attempts else self._next_batch()
                 unit = batch.unit()
                 if not unit:
                     if batch.parked is not None:
                         self.parking.over(batch.parked)
                     self.finish(batch)
                     continue
-                batch.started = self.scheduler.monotonic()
-                self.committing, self.running = True, batch
-                self.queue_manager.submit(unit, self.done)
+                batch.started = context.scheduler.monotonic()
+                context.committing, context.running = True, batch
+                context.queue_manager.submit(unit, self.done)
         finally:
             self._submitting = False
-        if not self.batch:
-            self.batch.opened = 0.0  # what was read asked for nothing: the next batch has not begun
-        self._pressure()
+        if not context.batch:
+            context.batch.opened = 0.0  # what was read asked for nothing: the next batch has not begun
+        self._check_pressure()
 
-    def _pressure(self) -> None:
-        full = (self.committing and self.batch.rows >= 20_000) or self.parking.full
-        if full != self.paused:
-            self.paused = full
+    def _next_batch(self) -> Batch:
+        """The open batch; another one is open from now on."""
+        context = self.context
+        batch, context.batch = context.batch, Batch()
+        if batch.run_changes.moves and (self.parking.waiting or context.trace_commit is not None):
+            self.staged_runs.write_all_out(batch)
+        if self.parking.waiting:
+            self.parking.join(batch)
+        return batch
+
+    def _check_pressure(self) -> None:
+        """Stop reading while the open batch is full and cannot be submitted, or too much is parked."""
+        context = self.context
+        full = (context.committing and context.batch.rows >= MAX_ROWS) or self.parking.rows >= MAX_PARKED_ROWS
+        if full != context.paused:
+            context.paused = full
             if full:
-                self.counters.backpressure_events[self._cause()] += 1
-            self.on_pause(full)
+                context.counters.backpressure_events[self._cause_of_pressure()] += 1
+            context.on_pause(full)
 
-    def _cause(self) -> PauseCause:
-        if self.held_since:
+    def _cause_of_pressure(self) -> PauseCause:
+        if self.context.held_since:
             return "mq_down"
-        return "queue_full" if self.parking.full else "batch_full"
+        return "queue_full" if self.parking.rows >= MAX_PARKED_ROWS else "batch_full"
 
     def done(self, unit: Unit, outcome: Outcome) -> None:
         """The queue manager has committed the unit, or says why not (nothing of it was committed then)."""
-        batch = self.running
-        self.now = self.scheduler.now()
+        context = self.context
+        batch = context.running
+        context.now = context.scheduler.now()
         if outcome.failures:
             self.failures.handle(batch, unit, outcome)
             return
-        self.committing = False
+        context.committing = False
         if batch.parked is not None:
             self.parking.over(batch.parked)
-        if self.held_since:
+        if context.held_since:
             self.failures.recovered()
-        if self.trace_commit is not None:
-            self.trace_commit(batch)
-        committed = self.scheduler.monotonic()
+        if context.trace_commit is not None:
+            context.trace_commit(batch)
+        committed = context.scheduler.monotonic()
         self.finish(batch)
-        if self.unwritten:
-            self.answers.write_all()  # before the books are kept: somebody waits for this
-        books.finished(self.counters, self.queue_manager.name, batch, committed)
-        self.on_committed()
+        if context.unwritten:
+            self.answers.write_all()  # before the books are kept: clients wait for this
+        books.finished(context.counters, context.queue_manager.name, batch, committed)
+        context.on_committed()
         if not self._submitting:
             self.flush()
-
-    def abandon(self) -> None:
-        """The batch that runs is put off: its messages are parked; what is behind it goes on."""
-        self.committing = False
-        if not self._submitting:
-            self.flush()
-
-    def resubmit(self, batch: Batch) -> None:
-        """The same batch again, after a failure was worked round; everything behind it has waited."""
-        unit = batch.unit()
-        if unit:
-            self.queue_manager.submit(unit, self.done)
-        else:
-            self.done(unit, Outcome())
 
     def finish(self, batch: Batch) -> None:
         """The commit has returned: acknowledge, then deliver."""
         for connection, count in batch.pending.items():
             connection.inbound_pending -= count
             connection.session.received += count
-        out, answered = self.counters.packets_out, batch.answered
+        out, answered = self.context.counters.packets_out, batch.answered
         if answered[4] == sum(answered):
             out[4] += answered[4]  # nothing but PUBACKs
         else:
             out[:] = map(add, out, answered)
-        greeted = self.answers.acknowledge(batch)
+        accepted = self.answers.acknowledge(batch)
         for owner, (staged, ids) in batch.staged.items():
             pair(owner.staged_tokens, ids, staged.tokens)
         if batch.run_changes:
             self.staged_runs.committed(batch)
         if batch.deliveries:
             self.in_flight.deliver(batch.deliveries)
-        for connection in greeted:
+        for connection in accepted:
             self.connect.connected(connection)
         for call in batch.after:
             call()
+
+    # -- a commit that failed --
+
+    def resubmit(self, batch: Batch) -> None:
+        """Submit the batch that failed once more, changed so that it can be committed; what came after it has
+        waited."""
+        unit = batch.unit()
+        if unit:
+            self.context.queue_manager.submit(unit, self.done)
+        else:
+            self.done(unit, Outcome())
+
+    def abandon(self) -> None:
+        """The batch that failed waits: its messages are parked; what has come after it goes on."""
+        self.context.committing = False
+        if not self._submitting:
+            self.flush()
 
     # -- time --
 
     def tick(self) -> None:
         """Once a second: keep-alives, connections without CONNECT, sessions and wills that are due, retries."""
-        self.now = self.scheduler.now()
-        self.connect.tick(self.scheduler.monotonic())
+        context = self.context
+        context.now = context.scheduler.now()
+        self.connect.tick(context.scheduler.monotonic())
         self.endings.tick()
-        self.stored.tick(self.limits)
-        self.expiry.tick(self.now)
-        self.requests.tick(self.now)
-        self.in_flight.tick(self.scheduler.monotonic())
+        context.stored.tick(context.limits)
+        self.expiry.tick(context.now)
+        self.requests.tick(context.now)
+        self.in_flight.tick(context.scheduler.monotonic())
         self.answers.tick()
-        self.retained.sweep(self.now)
-        self.sys_topics.tick(self.now)
+        self.retained.sweep(context.now)
+        self.sys_topics.tick(context.now)
         self.parking.relieve()
         self.flush()

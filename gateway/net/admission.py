@@ -100,7 +100,7 @@ class Admission:
         connection = None
         if why is None:
             connection = self.engine.connected(link, listening.settings)
-            if connection is None and not self.engine.draining:
+            if connection is None and not self.engine.context.draining:
                 why = "the gateway has as many connections as it may"
         if connection is None:
             self._count(listening, link, why)

@@ -102,7 +102,7 @@ class Inside:
     def settle(self) -> None:
         """Commit and answer everything that was handed in."""
         self.engine.flush()
-        while not self.engine.idle:
+        while not self.engine.context.idle:
             self.clock.advance(0)
             time.sleep(0.0002)  # the journal writes on its own thread while the disk is slow
 

@@ -208,7 +208,7 @@ def test_a_run_is_taken_whole():
     sender = Side(5, compiled=True)
     chunk = b"".join(writer.encode_publish(5, b"q/%d" % (n % 3), b"x" * n, 1, packet_id=n) for n in range(1, 9))
     assert sender.bench.engine.fast_lane.take_chunk(sender.device.connection, chunk + chunk[:5]) == chunk[:5]
-    assert sender.bench.engine.batch.rows == 8
+    assert sender.bench.engine.context.batch.rows == 8
 
 
 def test_a_window_of_qos_2_is_taken_whole():
@@ -219,8 +219,8 @@ def test_a_window_of_qos_2_is_taken_whole():
     sender.bench.queues.commit()
     released = writer.encode_acks(p.PUBREL, range(1, 9))
     assert sender.bench.engine.fast_lane.take_chunk(sender.device.connection, released + chunk) == b""
-    assert sender.bench.engine.batch.rows == 16
-    destinations = sender.bench.engine.batch.destinations.values()
+    assert sender.bench.engine.context.batch.rows == 16
+    destinations = sender.bench.engine.context.batch.destinations.values()
     assert [one.releases for one in destinations] == [8]
 
 
@@ -264,7 +264,7 @@ def test_a_release_is_known_by_its_row():
         )
         other.bench.queues.commit()
         other.take(writer.encode_acks(p.PUBREL, [2, 1, 3, 5, 4]), flushed=False)
-        batch = other.bench.engine.batch
+        batch = other.bench.engine.context.batch
         destinations = list(batch.destinations.values())
         assert sum(one.releases for one in destinations) == 5
         by_row = {
@@ -285,7 +285,7 @@ def test_heads_are_those_of_the_routes_whatever_the_neighbours():
     topics = [b"q/1", b"q/2", b"q/2", b"q/3", b"q/1"]
     chunk = b"".join(writer.encode_publish(4, topic, b"x", 1, packet_id=n) for n, topic in enumerate(topics, 1))
     sender.bench.engine.fast_lane.take_chunk(sender.device.connection, chunk)
-    (destination,) = sender.bench.engine.batch.destinations.values()
+    (destination,) = sender.bench.engine.context.batch.destinations.values()
     puts = destination.puts
     routes = [sender.device.connection.caches[2][topic] for topic in topics]
     assert [id(head) for head in puts.heads] == [id(route.head) for route in routes]

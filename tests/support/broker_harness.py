@@ -270,7 +270,7 @@ class Bench:
         access = OpenAccess()
         router = Router(table, access, lambda: f"auto-{next(self._names)}", 200, lambda: bytes.fromhex("ab" * 8))
         self.engine = Engine(self.queues, self.clock, Limits(**self.limits), router, access, Counters())
-        self.engine.dead_letter_queue = "DEAD.Q"
+        self.engine.context.dead_letter_queue = "DEAD.Q"
         self.consumers = Consumers(self.engine.context, self.engine.handover)
         self.engine.recover()
         self.consumers.start(table)

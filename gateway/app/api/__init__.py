@@ -23,7 +23,7 @@ def endpoints(parts: Parts, tracer: Tracer, reload: Callable[[], None], drain: C
         *queue_endpoints(parts.inspection, lambda: rules_by_queue(parts.table)),
         *dead_letter_endpoints(
             parts.inspection,
-            lambda: parts.engine.dead_letter_queue,
+            lambda: parts.engine.context.dead_letter_queue,
             lambda destination, topic: rule_of(parts.table, destination, topic),
             lambda rule, ok: _count(parts, rule, ok=ok),
         ),

@@ -120,7 +120,7 @@ class ClientViews:
         session = self._session(call)
         if session.connection is None:
             raise Problem(404, "Not found", "the device is not connected")
-        self._engine.refuse(
+        self._engine.context.refuse(
             session.connection, reasons.ADMINISTRATIVE_ACTION, "administrative", "disconnected by an operator"
         )
         self._engine.flush()
@@ -131,7 +131,7 @@ class ClientViews:
         session = self._session(call)
         self._engine.wills.drop(session)
         if session.connection is not None:
-            self._engine.refuse(
+            self._engine.context.refuse(
                 session.connection, reasons.ADMINISTRATIVE_ACTION, "administrative", "purged by an operator"
             )
         if self._engine.sessions.get(session.client_id) is session:

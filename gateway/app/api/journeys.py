@@ -56,7 +56,7 @@ def on_queues(parts: Parts, inspection: Inspects, msg_id: str) -> list[dict[str,
 
 
 def _dead_letters(parts: Parts) -> str:
-    return parts.engine.dead_letter_queue
+    return parts.engine.context.dead_letter_queue
 
 
 def _journey(parts: Parts, queue: str, seen: Seen) -> dict[str, object]:

@@ -70,7 +70,7 @@ class StateViews:
     def overview(self, call: Call) -> tuple[int, object]:
         """GET /overview."""
         del call
-        parts, engine = self._parts, self._parts.engine
+        parts, engine, context = self._parts, self._parts.engine, self._parts.engine.context
         now = parts.snapshot()
         ready, live = health.readyz(now), health.livez(now)
         online = [one for one in engine.connections if one.state == ONLINE]
@@ -83,7 +83,7 @@ class StateViews:
             "started": parts.started_at,
             "ready": ready.ok,
             "live": live.ok,
-            "draining": engine.draining,
+            "draining": engine.context.draining,
             "problems": problems_of(parts),
             "queue_managers": [
                 {"name": parts.queue_manager.name, "connected": parts.connected, "connections": 1,
@@ -95,7 +95,7 @@ class StateViews:
             "subscriptions": len(engine.router.subscriptions),
             "retained": engine.retained.count,
             "inflight": inflight(parts),
-            "paused": parts.hub.count if engine.paused else sum(map(engine.parking.withholds, engine.connections)),
+            "paused": parts.hub.count if context.paused else sum(map(engine.parking.withholds, engine.connections)),
             "spool": _spool(parts),
             "dead_letters": _dead_letters(parts),
             "latency_ms": parts.latency(),
@@ -211,9 +211,9 @@ def _detail(parts: Parts) -> str:
     """Why nothing goes to the queue manager; empty while it does."""
     if parts.buffer is not None and not parts.connected:
         return f"messages go to the buffer: {parts.buffer.why}"
-    return parts.engine.failures.last_text if parts.engine.held_since else ""
+    return parts.engine.failures.last_text if parts.engine.context.held_since else ""
 
 
 def _dead_letters(parts: Parts) -> int:
-    name = parts.engine.dead_letter_queue
+    name = parts.engine.context.dead_letter_queue
     return (parts.queue_status.depth(name) or 0) if name else 0

@@ -84,9 +84,9 @@ class Tracer:
     def _install(self) -> None:
         """In the engine only while a trace runs. Cached routes are dropped: publications on them would not be seen."""
         engine, looking = self._engine, bool(self._readers or self._logged)
-        engine.trace = self.packet if looking else None
-        engine.trace_commit = self.committed if looking else None
-        engine.trace_out = self.sent if looking else None
+        engine.context.trace = self.packet if looking else None
+        engine.context.trace_commit = self.committed if looking else None
+        engine.context.trace_out = self.sent if looking else None
         engine.router.touch()
 
     def _wanting(self, client: str, topic: str | None) -> list[_Reader]:

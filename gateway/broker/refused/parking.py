@@ -47,11 +47,6 @@ class Parking:
         self.deferred: dict[Connection, deque[tuple[list[Parked], bytes]]] = {}
         """What a connection is told when all that it waits for is committed, in order."""
 
-    @property
-    def full(self) -> bool:
-        """Whether so much waits that nothing more may be read."""
-        return self.rows >= MAX_ROWS
-
     def held(self) -> Counter[str]:
         """How many messages of each rule wait."""
         return Counter(

@@ -121,8 +121,8 @@ def test_every_attempt_leaves_nothing_behind(bench: Bench, already: bool, patien
             assert connack(device).reason == 0x88
         else:
             device.drop()
-    assert not bench.engine.batch.replies
-    assert not bench.engine.batch.after
+    assert not bench.engine.context.batch.replies
+    assert not bench.engine.context.batch.after
     answers(bench)
     if patient:
         assert records(bench) == []
@@ -217,7 +217,7 @@ def test_who_has_not_waited_is_not_told(bench: Bench, monkeypatch: pytest.Monkey
     bench.clock.advance(1)
     later.publish("up/1", b"2", 1, 1)
     asked: list[Callable[[Verdict], None]] = []
-    monkeypatch.setattr(bench.engine.access, "authenticate", lambda _connect, _link, done: asked.append(done))
+    monkeypatch.setattr(bench.engine.context.access, "authenticate", lambda _connect, _link, done: asked.append(done))
     looked_up.send(connect + writer.encode_publish(4, b"up/1", b"3", 1, packet_id=1))
     asked[0](Verdict(0))
     bench.advance(TOO_LONG)

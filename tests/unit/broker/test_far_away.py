@@ -169,7 +169,7 @@ def test_a_clean_start_waits_until_the_old_session_can_end_whole(bench: Bench, v
     assert kinds(new) == [p.CONNACK, p.SUBACK]
     assert bench.queues.commits <= commits + 2
     assert stored(bench, "sub") == 0
-    assert bench.engine.stored.messages == 0
+    assert bench.engine.context.stored.messages == 0
     sender.publish("a/1", b"4", 1, 4)
     assert published(new) == [b"4"]
 

@@ -246,7 +246,7 @@ def test_the_member_with_room_gets_it():
     for name in ("one", "two"):
         absent(bench, name, "$share/g/a")
     absent(bench, "more", "only/one")
-    bench.engine.stored.added(bench.engine.sessions.get("one"), 0, 2)
+    bench.engine.context.stored.added(bench.engine.sessions.get("one"), 0, 2)
     sender = bench.device(5, "sender").connect()
     sender.take()
     for number in (1, 2):
@@ -261,7 +261,7 @@ def test_the_member_with_room_gets_it():
 def test_the_operator_hears_of_it_once():
     bench, sender = filled()
     said = []
-    bench.engine.stored.on_full = lambda session: said.append(session.client_id)
+    bench.engine.context.stored.on_full = lambda session: said.append(session.client_id)
     for number in range(3, 6):
         sender.publish("a", b"x", 1, number)
     bench.advance(3)

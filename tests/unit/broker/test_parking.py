@@ -331,7 +331,7 @@ def test_a_message_that_can_never_be_put_holds_up_nothing(bench: Bench, reason: 
     assert acks(device) == [(PUBACK, 1), (PUBACK, 2)]
     assert bodies(bench, "SECOND.Q") == [b"next"]
     assert bodies(bench, "DEAD.Q") == [b"malformed"]
-    assert not bench.engine.held_since
+    assert not bench.engine.context.held_since
     balance(bench)
 
 
@@ -342,7 +342,7 @@ def test_what_the_queue_manager_cannot_do_at_all_is_held(bench: Bench, reason: i
     bench.queues.refusing["FIRST.Q"] = reason
     device.publish("first", b"held", 1, 1)
     bench.advance(60)
-    assert bench.engine.held_since
+    assert bench.engine.context.held_since
     assert not acks(device)
     assert not bodies(bench, "DEAD.Q")
     bench.queues.refusing.clear()

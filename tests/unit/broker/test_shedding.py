@@ -84,7 +84,7 @@ def test_when_nothing_can_be_committed_for_long_reading_goes_on(bench: Bench) ->
     device = bench.device(5, "one")
     device.connect()
     told: list[bool] = []
-    bench.engine.on_pause = told.append
+    bench.engine.context.on_pause = told.append
     bench.queues.automatic = False
     device.send(writer.encode_publish(5, b"open", b"owed", 1, packet_id=1))
     for _ in range(21):

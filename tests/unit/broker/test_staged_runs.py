@@ -227,7 +227,7 @@ def test_somebody_who_looks_sees_puts():
     scene = Scene()
     scene.publish()
     seen = []
-    scene.bench.engine.trace_commit = lambda batch: seen.extend(
+    scene.bench.engine.context.trace_commit = lambda batch: seen.extend(
         one.address.queue for one in batch.destinations.values()
     )
     scene.release()

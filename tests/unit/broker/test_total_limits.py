@@ -29,7 +29,7 @@ def waits_for(bench: Bench) -> tuple[int, int]:
 
 
 def kept(bench: Bench) -> tuple[int, int]:
-    waiting = bench.engine.stored
+    waiting = bench.engine.context.stored
     return waiting.messages, waiting.bytes
 
 
