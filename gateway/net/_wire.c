@@ -1,13 +1,13 @@
 /*
  * Reading from many sockets at once, and writing to many: one call for each instead of a few for every socket.
  *
- * receive() reads the sockets that a poll found readable and nothing else, each once; write() sends what is to be sent
- * to each, once. Both do the plain case alone. A socket that has just been closed by its peer, has an error, cannot
- * take all, has something waiting before it, or is none of the hub's is left to the caller, who does it in Python
- * (`wire.py` says the same as this in Python, and the tests compare the two).
+ * receive() reads once each socket that a poll found readable and nothing else; write() sends once to each socket. Both
+ * do the usual case only. A socket that has been closed by its peer, has an error, cannot take all, has bytes kept to be
+ * sent first, or is not the hub's is left to the caller in Python. `wire.py` has the same two functions in Python, with
+ * which the tests compare these.
  *
- * The interpreter's lock is given up once for all sends of a call, not for every one. Reading keeps it: what is there
- * is copied from the socket's buffer, at most ROOM bytes in a call.
+ * The interpreter's lock is released once for all sends of a call, not for each. Reading keeps it: it only copies from
+ * the sockets' buffers, at most ROOM bytes in a call.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
