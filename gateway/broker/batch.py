@@ -496,7 +496,7 @@ class Batch:
 
 
 class Parked:
-    """What waits for one destination: a unit of work of its own, tried again and again."""
+    """A parked destination with the rows that are linked to it: a unit of work of its own, tried again and again."""
 
     __slots__ = (
         "address", "batch", "connections", "count", "done", "inflight", "policy", "released", "since", "successor",

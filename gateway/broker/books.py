@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.broker.batch import Batch, Destination, Row
     from gateway.ports.batch import Puts
     from gateway.ports.counters import Counters, DropReason
+    from gateway.session.connection import Connection
 
 NO_RULE = "_none"
 _Q_FULL = 2053
@@ -72,6 +73,17 @@ def dropped(counters: Counters, batch: Batch, rows: Iterable[Row], reason: DropR
     received(counters, batch, rows)
     for rule, count in Counter(map(rule_of, rows)).items():
         counters.messages_dropped[rule, reason] += count
+
+
+def took(counters: Counters, batch: Batch, connection: Connection, count: int, acknowledged: int) -> None:
+    """Count publications that were taken from a connection, and those of them that are acknowledged with the commit
+    (QoS 1): until then they take room of its Receive Maximum."""
+    counters.packets_in[3] += count
+    connection.session.received += count - acknowledged  # those of QoS 1 follow with their commit
+    if acknowledged:
+        batch.answered[4] += acknowledged
+        connection.inbound_pending += acknowledged
+        batch.pending[connection] = batch.pending.get(connection, 0) + acknowledged
 
 
 def refused(counters: Counters, rule: str, qos: int, reason: DropReason) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.broker import books
 from gateway.broker.answers import PUBACKS
 from gateway.broker.context import Context
 from gateway.broker.deliver.expiry import Expiry
@@ -244,17 +245,9 @@ class FanOut:
     def _acknowledge(self, connection: Connection, taken: list[Any], qos: int) -> None:
         """Count them; their acknowledgements may exist when the batch is committed."""
         batch, count = self.context.batch, len(taken)
-        self.context.counters.packets_in[3] += count
-        if not qos:
-            connection.session.received += count
-            return
-        replies = batch.replies.get(connection)
-        if replies is None:
-            replies = batch.replies[connection] = []
-        replies += [PUBACKS[packet[2]] for packet in taken]
-        batch.answered[4] += count
-        connection.inbound_pending += count
-        batch.pending[connection] = batch.pending.get(connection, 0) + count
+        books.took(self.context.counters, batch, connection, count, count if qos else 0)
+        if qos:
+            batch.replies.setdefault(connection, []).extend([PUBACKS[packet[2]] for packet in taken])
 
     def _put(self, connection: Connection, route: Route, taken: list[Any]) -> None:
         """Their rows on the queue of their rule."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.broker import books
 from gateway.broker.answers import PUBACKS
 from gateway.broker.batch import Move
 from gateway.broker.publish.qos2 import PUBREL
@@ -267,17 +268,11 @@ class Chunk:
         batch, (unanswered, acknowledged, received, completed) = self.batch, self.rows
         if self.replies:
             batch.replies.setdefault(connection, []).extend(self.replies)
-        if acknowledged:
-            connection.inbound_pending += acknowledged
-            batch.pending[connection] = batch.pending.get(connection, 0) + acknowledged
-        answered, packets_in = batch.answered, self.lane.context.counters.packets_in
-        answered[4] += acknowledged
-        answered[5] += received
-        answered[7] += completed
-        connection.session.received += unanswered + received
-        published = unanswered + acknowledged + received
-        packets_in[3] += published
-        packets_in[6] += completed
+        counters, published = self.lane.context.counters, unanswered + acknowledged + received
+        books.took(counters, batch, connection, published, acknowledged)
+        batch.answered[5] += received
+        batch.answered[7] += completed
+        counters.packets_in[6] += completed
         batch.rows += published + completed
 
 

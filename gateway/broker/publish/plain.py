@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.broker import books
 from gateway.broker.answers import PUBACKS, PUBRECS
 from gateway.broker.publish.qos2 import PUBREL
 from gateway.broker.publish.route import FastPath
@@ -130,14 +131,9 @@ class PlainLane:
                 break
             if replies is None:
                 replies = batch.replies.get(connection)
-        packets_in[3] += rows
-        session.received += rows - acknowledged  # those of QoS 1 are counted with their commit
-        batch.answered[4] += acknowledged
+        books.took(context.counters, batch, connection, rows, acknowledged)
         batch.answered[5] += received
         batch.rows += rows
-        if acknowledged:
-            connection.inbound_pending += acknowledged
-            batch.pending[connection] = batch.pending.get(connection, 0) + acknowledged
         if connection.state != CLOSED:
             self.check_in_flight(connection)
 

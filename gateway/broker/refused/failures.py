@@ -38,7 +38,7 @@ _AGAIN_SECONDS = 1.0
 
 
 class Failures:
-    """Retry, dead-letter, hold."""
+    """Decides what becomes of a batch whose commit failed."""
 
     def __init__(self, context: Context, router: Router, parking: Parking, staged_runs: qos2.StagedRuns) -> None:
         self.context = context
@@ -51,7 +51,7 @@ class Failures:
         """Messages cut into segments: it makes the GroupIds of equal ones differ."""
 
     def handle(self, batch: Batch, unit: Unit, outcome: Outcome) -> None:
-        """Change the batch so that it can be committed, or wait and try the same again."""
+        """Change the batch so that it can be committed, or wait and submit it as it is."""
         context = self.context
         wait = 0.0
         if any(puts.placed for puts in unit.puts):
@@ -77,37 +77,39 @@ class Failures:
             context.resubmit(batch)
 
     def place(self, batch: Batch) -> None:
-        """What was put out of syncpoint is no part of the next attempt."""
+        """Remove what was put out of syncpoint: it is no part of the next attempt."""
         context, before = self.context, batch.rows
         books.placed(context.counters, context.queue_manager.name, batch)
         if batch.parked is not None:
             self.parking.placed(batch.parked, before - batch.rows)
 
     def hold(self) -> float:
-        """The queue manager or its disk cannot: seconds until the next attempt."""
+        """Hold everything, as the queue manager or its disk cannot commit; returns the seconds to the next attempt."""
         if not self.context.held_since:
             self.context.held_since = self.context.scheduler.now()
         self._pause = min(self._pause * 2 or 0.1, 10.0)
         return self._pause
 
     def recovered(self) -> None:
-        """A commit went through after some that did not."""
+        """End a time of holding: a commit has succeeded."""
         self.context.held_since, self._pause = 0.0, 0.0
 
     def destination_failed(self, batch: Batch, puts: Puts, failure: Failure) -> float:
-        """The puts to one destination were refused: seconds to wait before the next attempt, 0 when the batch was
-        changed."""
-        if puts.key or not concerns_destination(failure.reason):
-            return self.hold()  # a key: it is the gateway's own state, without which it can promise nothing
+        """Handle the refusal of one destination's puts; returns the seconds to wait before the next attempt, 0 when the
+        batch was changed."""
+        if puts.key:  # the gateway's own state, without which it can promise nothing
+            return self.hold()
         destination = batch.destinations.get(Address.of(puts))
         if destination is None:
-            return 0.0  # it went with another one
+            return 0.0  # its rows went with those of another one
+        if not concerns_destination(failure.reason):
+            return self.hold()
         if self.settle(batch, destination, failure, 0):
             self.parking.park(batch, destination)
         return 0.0
 
     def settle(self, batch: Batch, destination: Destination, failure: Failure, tries: int) -> bool:
-        """Do what the rules say now with the messages of a destination that refused; whether some of them wait."""
+        """Do what its rules say with the messages of a destination that refused; returns whether some of them wait."""
         waits, may_pass = False, action_for(failure.reason) is Action.RETRY
         for policy in dict.fromkeys(policy for policy, rows in destination.rows_by_policy() if rows):
             retried = may_pass and tries < policy.retry_times
@@ -119,7 +121,7 @@ class Failures:
         return waits and destination.rows > 0
 
     def parked_failed(self, batch: Batch, parked: Parked, unit: Unit, outcome: Outcome) -> None:
-        """The next attempt of what was parked was refused too: again later, or what the rule says comes then."""
+        """Handle the refusal of a parked destination's next attempt: try again later, or do what its rule says."""
         context, failure = self.context, outcome.failures[0]
         context.counters.mq_errors[context.queue_manager.name, "put", mqrc_label(failure.reason)] += 1
         self.last_text = f"{name_of_reason(failure.reason)}: {failure.text}"
@@ -139,7 +141,7 @@ class Failures:
         context.abandon()
 
     def give_up(self, batch: Batch, destination: Destination, policy: Policy, failure: Failure) -> bool:
-        """The retries are used up: what the rule says comes next with its messages. False: they have to wait."""
+        """Do what a rule says of its messages when their retries are used up; False: they have to wait."""
         rows = {row for row in range(destination.rows) if destination.policy(row) == policy}
         if failure.reason in TOO_LONG and policy.too_long == "segment" and self.segment(batch, destination, rows):
             return True
@@ -154,14 +156,14 @@ class Failures:
         return True
 
     def drop(self, batch: Batch, destination: Destination, rows: set[int], failure: Failure) -> None:
-        """Acknowledged and counted."""
+        """Drop rows: they are counted, and acknowledged to their publishers."""
         reason = policy_for(failure.reason).drop
         books.dropped(self.context.counters, batch, ((destination, row) for row in rows), reason)
         batch.without(destination, rows)
 
     def disconnect(self, batch: Batch, destination: Destination, rows: set[int], failure: Failure) -> None:
-        """Those who published to it are told why and lose their connection: nothing of this batch is acknowledged to
-        them, so they send it again. What was released (QoS 2) is staged as before its PUBREL."""
+        """Disconnect those who published to it, with the reason: nothing of this batch is acknowledged to them, so
+        they send it again. QoS 2 publications that were released are staged as before their PUBREL."""
         context = self.context
         links = [link for link in batch.linked if any(one is destination and row in rows for one, row in link.rows)]
         linked = batch.with_linked((), links)
@@ -182,13 +184,13 @@ class Failures:
         destination.unanswered.clear()
 
     def restage(self, batch: Batch, released: Released) -> None:
-        """A QoS 2 publication is as if its PUBREL had not come."""
+        """Undo the PUBREL of a QoS 2 publication."""
         if restaging.stage_again(self.router, batch, released):
             return
         session, packet_id, token = released
         takes = batch.takes.get((STAGED, session.key))
         if takes is None or token not in takes.tokens:
-            return  # with several destinations it is met more than once
+            return  # done already: it has several destinations
         takes.tokens.remove(token)
         if batch.parked is not None:
             batch.parked.released.remove(released)
@@ -196,7 +198,7 @@ class Failures:
         self._stage_back(session, packet_id, token)
 
     def _stage_back(self, session: Session, packet_id: int, token: Token) -> None:
-        """The staged message is there still: its packet identifier names it again."""
+        """Read the staged message, which is still stored, so that its packet identifier names it again."""
 
         def found(stored: Stored | MQError | None) -> None:
             if isinstance(stored, MQError):  # the queue manager is away
@@ -209,7 +211,7 @@ class Failures:
         self.context.ask(lambda: next((stored for stored in staged() if stored.token == token), None), found)
 
     def segment(self, batch: Batch, destination: Destination, rows: set[int]) -> bool:
-        """Cut what is too long into segments; False when nothing could be cut."""
+        """Cut messages that are too long into segments; False when nothing could be cut."""
         context, puts = self.context, destination.puts
         longest, now = context.queue_manager.max_length(puts.queue), context.scheduler.now()
         parts: list[list[tuple[bytes, bytes]]] = []
@@ -227,8 +229,8 @@ class Failures:
         return True
 
     def dead_letter(self, batch: Batch, destination: Destination, rows: set[int], failure: Failure) -> bool:
-        """Messages behind an MQDLH each: all of these rows, or those that are too long for their queue. False when the
-        dead-letter queue is what refused."""
+        """Put messages on the dead-letter queue instead, each behind an MQDLH: all of these rows, or those of them that
+        are too long for their queue. False: it is the dead-letter queue that refused."""
         context, puts, why = self.context, destination.puts, policy_for(failure.reason)
         queue, manager = context.dead_letter_queue, context.queue_manager
         if not queue or puts.queue == queue:
@@ -259,13 +261,13 @@ class Failures:
         return True
 
     def _too_long(self, puts: Puts, rows: set[int]) -> set[int]:
-        """Those that are longer than the queue takes; all of them where the queue manager counts otherwise."""
+        """The rows that are longer than their queue takes; all of them where the queue manager counts otherwise."""
         longest = self.context.queue_manager.max_length(puts.queue)
         long = {row for row in rows if len(puts.heads[row]) - MQMD_LENGTH + len(puts.bodies[row]) > longest}
         return long or rows
 
     def report(self, batch: Batch, head: bytes, body: bytes, reason: int) -> None:
-        """An exception report, where the message asks for one: the gateway is who could not deliver it."""
-        made = reports.exception(head[:MQMD_LENGTH], head[MQMD_LENGTH:] + body, reason)
-        if made is not None:
-            put_report(batch, made)
+        """Put an exception report, where the message asks for one: it is the gateway that could not deliver it."""
+        report = reports.exception(head[:MQMD_LENGTH], head[MQMD_LENGTH:] + body, reason)
+        if report is not None:
+            put_report(batch, report)

@@ -1,4 +1,4 @@
-"""Messages whose queue refuses for now wait here, so that one queue does not hold up the others. Pure.
+"""Messages that their queue refuses for now wait here, so that one queue does not hold up the others. Pure.
 
 A destination that refuses is taken out of its batch, with the QoS 2 releases that belong to it and with the other
 destinations of publications that have one in it: those are one unit of work. Everything else of the batch is committed.
@@ -34,7 +34,7 @@ PATIENCE = 10.0
 
 
 class Parking:
-    """Everything that waits for a destination."""
+    """Parked destinations, and the acknowledgements that wait for them."""
 
     def __init__(self, context: Context, router: Router) -> None:
         self.context = context
@@ -43,9 +43,9 @@ class Parking:
         self.rows = 0
         self.unanswered = 0
         self.linked: dict[Connection, set[Address]] = {}
-        """Connections with a publication of several destinations that waits, and for what."""
+        """Connections with a parked publication of several destinations, and the addresses it waits for."""
         self.deferred: dict[Connection, deque[tuple[list[Parked], bytes]]] = {}
-        """What a connection is told when all that it waits for is committed, in order."""
+        """Acknowledgements of each connection in order, with the parked destinations that each waits for."""
 
     def held(self) -> Counter[str]:
         """How many messages of each rule wait."""
@@ -66,7 +66,7 @@ class Parking:
     # -- coming --
 
     def park(self, batch: Batch, destination: Destination) -> None:
-        """A destination refused: it waits, the rest of its batch goes on."""
+        """Take a destination that refused out of its batch; the rest of the batch goes on."""
         address, policy = destination.address, destination.policies[0][1]
         self._stay(batch, destination)
         if destination.unanswered:
@@ -81,7 +81,7 @@ class Parking:
         self._move(batch, self._open(parked), destination)
 
     def _stay(self, batch: Batch, destination: Destination) -> None:
-        """What came from a queue and cannot be put stays where it is: there is nothing to hold."""
+        """Leave messages that came from a queue where they are: there is nothing to park."""
         rows = {row: mark.source for row, mark in destination.marks.items() if mark.source is not None}
         for source, token in rows.values():
             batch.takes[source.queue, source.key].tokens.remove(token)
@@ -90,7 +90,7 @@ class Parking:
             batch.without(destination, rows)
 
     def join(self, batch: Batch) -> None:
-        """New messages for destinations that are waited for line up behind those that wait."""
+        """Move what a new batch has for parked destinations behind what they have already."""
         for address, links in batch.queued_after.items():
             if address in self.waiting:
                 self._move(batch, self._open(self.waiting[address]), None, [link for link in links if link.rows])
@@ -99,8 +99,8 @@ class Parking:
                 self.park(batch, destination)
 
     def line_up(self, batch: Batch, connection: Connection | None, rows: list[Row]) -> None:
-        """Rows of one publication. Those of several destinations belong together; where the connection has such a
-        publication waiting for one of them, they go behind it."""
+        """Link the rows of a publication with several destinations. Where its connection has such a publication parked
+        that waits for one of them, it goes behind that."""
         addresses = self.linked.get(connection, ()) if connection is not None else ()
         waiting = {
             address: self.waiting[address].batch.destinations for address in addresses if address in self.waiting
@@ -115,7 +115,7 @@ class Parking:
                 batch.queued_after.setdefault(after, []).append(link)
 
     def _open(self, parked: Parked) -> Parked:
-        """Where more can be added: what is under way has a successor."""
+        """Where more can be added: the successor of an attempt that is under way."""
         if not parked.inflight:
             return parked
         if parked.successor is None:
@@ -156,7 +156,7 @@ class Parking:
             replies = replies[1:]
         if replies or not entries:
             entries.append(([parked], b"".join(replies or ())))
-        else:  # what this batch has for it is there already, and waits for another destination too
+        else:  # what this batch has for it has been deferred; it waits for this destination too
             entries[-1][0].append(parked)
 
     # -- QoS 0 where there is no room --
@@ -192,13 +192,13 @@ class Parking:
         self.context.scheduler.later(wait, lambda: self.retry(parked))
 
     def retry(self, parked: Parked) -> None:
-        """Its time has come."""
+        """Make the next attempt."""
         parked.inflight = True
         self.context.attempts.append(parked.batch)
         self.context.flush()
 
     def placed(self, parked: Parked, rows: int) -> None:
-        """So many of its messages were put out of syncpoint, whatever becomes of the others."""
+        """Count messages of it that were put out of syncpoint, whatever becomes of the others."""
         self._count(parked, -rows, -rows)
 
     def _count(self, parked: Parked, rows: int, unanswered: int) -> None:
@@ -208,7 +208,7 @@ class Parking:
         self.unanswered += unanswered
 
     def refused(self, parked: Parked, wait: float) -> None:
-        """Refused again: those that came meanwhile are behind it still."""
+        """Wait again after an attempt that was refused, together with what has come meanwhile."""
         parked.inflight = False
         parked.tries += 1
         successor, parked.successor = parked.successor, None
@@ -232,7 +232,7 @@ class Parking:
     # -- going --
 
     def over(self, parked: Parked) -> None:
-        """Committed, dead-lettered or dropped: the acknowledgements that waited for it go out."""
+        """Send the acknowledgements that waited for it: all of it is committed, dead-lettered or dropped."""
         self._count(parked, -parked.count, -parked.unanswered)
         parked.done = True
         for session, packet_id, _ in parked.released:
@@ -250,7 +250,7 @@ class Parking:
             if successor is None or connection not in successor.connections:
                 self._unlink(connection, parked.address)
             self._release(connection)
-        del parked.batch  # it names what is parked in turn: its messages would wait for a run of the cycle collector
+        del parked.batch  # a cycle: the messages would stay in memory until the cycle collector runs
 
     def _unlink(self, connection: Connection, address: Address) -> None:
         addresses = self.linked.get(connection)
@@ -273,7 +273,7 @@ class Parking:
             del self.deferred[connection]
 
     def defer(self, connection: Connection, replies: list[bytes]) -> bool:
-        """Acknowledgements of a connection that waits go behind those it waits for; False: it does not wait."""
+        """Add acknowledgements behind those of the connection that wait; False: none wait."""
         entries = self.deferred.get(connection)
         if entries is None:
             return False
@@ -285,13 +285,13 @@ class Parking:
         return connection in self.deferred
 
     def forget(self, connection: Connection) -> None:
-        """It is closed: nobody waits for its acknowledgements any more; its messages are put all the same."""
+        """Forget the acknowledgements of a connection that is closed; its messages are put all the same."""
         self.deferred.pop(connection, None)
         self.linked.pop(connection, None)
 
 
 def unanswered_rows(batch: Batch, destination: Destination) -> dict[Destination, set[int]]:
-    """The rows that go with a destination, when nobody waits for any of them; else none."""
+    """The rows of a destination and those linked to them, if nobody waits for any of them; else none."""
     if not destination.unanswered:
         return {}
     linked = batch.with_linked((destination,))

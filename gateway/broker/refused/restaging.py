@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Parked) -> None:
-    """The publication's row has gone from this batch to what is parked; so has the take of its staged record."""
+    """Replace the staged record of a publication that was parked, in the batch with its subscribers' copies."""
     if batch.fanned.get(released) is None:
         return
     session, packet_id, token = released
@@ -37,13 +37,13 @@ def wait_for_queue(router: Router, batch: Batch, released: Released, parked: Par
 
 
 def stage_again(router: Router, batch: Batch, released: Released) -> bool:
-    """The publication is to be released anew by its client, who is disconnected; False: nobody has had it."""
+    """Stage a publication again for its client, who is disconnected, to release; False: no subscriber has had it."""
     if released not in batch.fanned:
         return False
     session, packet_id, _ = released
     publication = batch.fanned[released]
     if publication is None:
-        return True  # one with several destinations is met more than once
+        return True  # done already: it has several destinations
     _stage(router, batch, released)
     publication.handed_over = True
     session.inbound[packet_id] = publication
