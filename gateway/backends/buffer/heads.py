@@ -18,9 +18,9 @@ from gateway.queue_manager.store.packed_heads import MOST_TOGETHER, Packing, unp
 
 PACKED, DEFLATED = 1, 2
 FEW_ROWS = 64
-"""Where more messages share what is written once, deflating it costs more than it saves."""
+"""Heads of records with more messages are not deflated: it would cost more than it saves."""
 MOST_DEFLATED = 1 << 16
-"""Longer ones are not deflated, and none that say they are longer are inflated."""
+"""Longer heads are not deflated, and nothing is inflated to more bytes."""
 WINDOW = -12
 LEVEL = 1
 _IDS = bytes(52) + b" " * 108 + bytes(32) + b" " * 32
@@ -42,7 +42,7 @@ _COUNT = struct.Struct("<I")
 
 
 def write(heads: list[bytes], rows: int, packing: Packing) -> bytes | None:
-    """As many rows have them. None: nothing would be gained."""
+    """The packed or deflated heads of a record with `rows` messages; None where that would not be shorter."""
     packed = packing.pack(heads) if len(heads) > 1 else None
     if rows <= FEW_ROWS and heads:
         form, plain = (0, _plain(heads)) if packed is None else (PACKED, packed)

@@ -37,20 +37,20 @@ INTENT = "MQGATE.BUFFER.INTENT"
 SELF = "MQGATE.BUFFER.SELF"
 COPYING, COPIED, ADOPTED = "copying", "copied", "adopted"
 PART_ROWS, PART_BYTES = 200, 1 << 20
-"""An entry has no more; a long unit becomes several."""
+"""The most an entry has; a longer unit becomes several."""
 _INTENT_PIECE = 4 << 20
 _FIRST_PAGE = 32
 _PAGE_BYTES, _PAGE_ENTRIES, _PAGE_MESSAGES = 8 << 20, 500, 20_000
-"""Of each no more in memory at a time, whatever the records take there once their heads are whole."""
+"""The limits of a page in memory, its heads unpacked."""
 _HEAD = mqmd.build(persistence=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the buffer knows of itself and of its queue manager."""
+    """The stored facts about the buffer and its queue manager."""
 
     key: str
-    """Hexadecimal; names its progress on IBM MQ."""
+    """The key of its progress on IBM MQ, in hexadecimal digits."""
     epoch: int = 0
     """One more at every start: no number is ever given twice."""
     name: str = ""
@@ -63,12 +63,12 @@ class Identity:
     """How far the state that lay on IBM MQ has moved in here: see `adoption`."""
 
     def replaces(self) -> Replace:
-        """How it is stored."""
+        """The message it is stored as."""
         return Replace(SELF, b"self", json.dumps(asdict(self)).encode())
 
     @staticmethod
     def read(data: bytes) -> Identity:
-        """As it was stored."""
+        """Read the stored message."""
         fields = json.loads(data)
         return Identity(**{**fields, "owners": tuple(fields["owners"])})
 
@@ -83,12 +83,12 @@ class Line:
     messages: int = 0
     bytes: int = 0
     behind: int = 0
-    """The token of the last entry that is done with: its removal may still be on its way."""
+    """The token of the last finished entry, whose removal may not be committed yet."""
     last: int = 0
     """The number of the last entry that was set aside."""
 
     def count(self, entries: int, messages: int, size: int) -> None:
-        """Entries came, or went."""
+        """Count entries that were added, or removed (negative)."""
         self.entries += entries
         self.messages += messages
         self.bytes += size
@@ -96,7 +96,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record, and where it lies."""
+    """A record and its place in the store."""
 
     token: int
     size: int
@@ -117,7 +117,7 @@ class Spool:
         self._packing = new_packing()
         self.identity = self._identify()
         self.recovered = 0
-        """Messages that were here at the start."""
+        """Messages that waited at the start."""
         self._recover()
 
     @property
@@ -127,7 +127,7 @@ class Spool:
 
     @property
     def bytes(self) -> int:
-        """What they take."""
+        """Bytes of the messages that wait."""
         return self.main.bytes + sum(line.bytes for line in self.aside.values())
 
     # Start
@@ -140,13 +140,13 @@ class Spool:
         return identity
 
     def know(self, identity: Identity) -> Replace:
-        """The identity from now on, to be committed."""
+        """Set the identity; returns what has to be committed."""
         self.identity = identity
         return identity.replaces()
 
     def _recover(self) -> None:
-        """A unit whose half was in doubt is carried out: its other half is an entry, and MQ's progress decides there.
-        Then everything that waits is counted."""
+        """Carry out the intent of a unit that was interrupted: its other half is an entry, which the progress on IBM MQ
+        decides about. Then count everything that waits."""
         intent = list(self.store.load(INTENT))
         if intent:
             unit = decode(b"".join(stored.data for _, stored in intent)).unit
@@ -171,7 +171,7 @@ class Spool:
             yield page
 
     def commit_now(self, unit: Unit) -> None:
-        """Before the reactor runs: durable on return. StoreUnavailable when it cannot be."""
+        """Commit before the reactor runs: durable on return. StoreUnavailable when the store refuses."""
         outcomes: list[Outcome] = []
         core = self.store.core
         self.store.submit(unit, lambda _unit, outcome: outcomes.append(outcome))
@@ -195,18 +195,18 @@ class Spool:
         return [Record(self.number(), at, part, names) for part, names in parts]
 
     def puts_of(self, records: Sequence[Record]) -> Puts:
-        """What stores them in the main line."""
+        """The put that stores records in the main line."""
         return Puts(ENTRIES, heads=[_HEAD] * len(records), bodies=[encode(record, self._packing) for record in records])
 
     def added(self, records: Sequence[Record], puts: Puts) -> None:
-        """They are stored, and count from now on."""
+        """Count records that have been stored."""
         if not self.main.entries and records:
             self.oldest = (records[0].at, _rule_of(records[0]))
         messages = sum(messages_of(record.unit) for record in records)
         self.main.count(len(records), messages, sum(map(len, puts.bodies)))
 
     def intent_of(self, unit: Unit, at: float) -> Puts:
-        """What stores the gateway's half of a unit until IBM MQ has answered about the other."""
+        """The put that stores the gateway's half of a unit until IBM MQ has answered about the other."""
         data = encode(Record(0, at, unit, [""] * len(unit.puts)), self._packing)
         pieces = [data[start : start + _INTENT_PIECE] for start in range(0, len(data), _INTENT_PIECE)]
         return Puts(INTENT, heads=[_HEAD] * len(pieces), bodies=pieces)
@@ -225,7 +225,7 @@ class Spool:
         return page
 
     def done(self, line: Line, entries: Sequence[Entry]) -> Takes:
-        """They are on IBM MQ: they count no more; what removes them."""
+        """Stop counting entries that are on IBM MQ; returns what removes them."""
         messages, size = _totals(entries)
         line.count(-len(entries), -messages, -size)
         line.behind = entries[-1].token
@@ -249,17 +249,17 @@ class Spool:
     # Set aside
 
     def line_of(self, destination: Destination) -> Line:
-        """What is set aside for a destination."""
+        """The line of a destination, made if there is none."""
         if destination not in self.aside:
             self.aside[destination] = Line(ASIDE, _key_of(destination))
         return self.aside[destination]
 
     def aside_puts(self, line: Line, record: Record) -> Puts:
-        """What stores a record there."""
+        """The put that stores a record in the line of a destination."""
         return Puts(ASIDE, key=line.key, heads=[_HEAD], bodies=[encode(record, self._packing)])
 
     def aside_added(self, line: Line, record: Record, puts: Puts) -> None:
-        """It is stored."""
+        """Count a record that has been set aside."""
         line.count(1, messages_of(record.unit), len(puts.bodies[0]))
         line.last = record.number
 
@@ -269,7 +269,7 @@ def _key_of(destination: Destination) -> bytes:
 
 
 def _most_entries(line: Line) -> int:
-    """Of a page."""
+    """How many entries a page may have."""
     by_bytes = _PAGE_BYTES * line.entries // max(line.bytes, 1)
     by_messages = _PAGE_MESSAGES * line.entries // max(line.messages, 1)
     return max(1, min(_PAGE_ENTRIES, by_bytes, by_messages))
@@ -280,5 +280,5 @@ def _rule_of(record: Record) -> str:
 
 
 def _totals(entries: Sequence[Entry]) -> tuple[int, int]:
-    """Messages and bytes."""
+    """Messages and bytes of some entries."""
     return sum(entry.messages for entry in entries), sum(entry.size for entry in entries)

@@ -114,7 +114,7 @@ class Units:
     # Directly
 
     def _prepare(self, job: Job) -> None:
-        """Both halves in the store, before IBM MQ is asked about the one."""
+        """Store both halves before the one is committed on IBM MQ."""
         job.entries = self._spool.puts_of(self._records(job))
         job.intent = self._spool.intent_of(job.parts.own, job.at)
 
@@ -147,7 +147,8 @@ class Units:
             self._withdraw(job, [one._replace(puts=_place(places, one.puts)) for one in verdict.failures])
 
     def _conclude(self, job: Job, *, entries: bool) -> None:
-        """The gateway's half follows. With `entries` the other is on IBM MQ; otherwise it waits in the store."""
+        """Commit the gateway's half. With `entries` the other half is on IBM MQ, and its entries are removed; otherwise
+        it waits in the store."""
         unit = self._leftovers(job, entries=entries)
         if not unit:
             self._finish(job, [])
@@ -169,7 +170,7 @@ class Units:
         self._store.submit(unit, concluded)
 
     def _withdraw(self, job: Job, failures: list[Failure]) -> None:
-        """IBM MQ refuses: nothing has happened, and nothing of it may be found after a crash."""
+        """IBM MQ has refused: remove what a start after a crash would carry out."""
         unit = self._leftovers(job, entries=True)
         if not unit:
             self._finish(job, failures)
@@ -184,7 +185,7 @@ class Units:
         self._store.submit(unit, withdrawn)
 
     def _leftovers(self, job: Job, *, entries: bool) -> Unit:
-        """What removes the intent, and the entries if they are not to be forwarded."""
+        """The unit that removes the intent, and the entries if they are not to be put."""
         unit = Unit()
         if job.intent is not None:
             unit.takes.append(Takes(INTENT, b"", list(job.intent.tokens)))
@@ -195,7 +196,7 @@ class Units:
     # Through the store
 
     def _store_entries(self, job: Job) -> None:
-        """The whole unit in one frame of the store: the state, and the entries for IBM MQ."""
+        """Commit the whole unit in the store: the state, and the entries for IBM MQ."""
         own, remote = job.parts.own, job.parts.remote
         if not self._fits(remote) and not self._fits(self._without_volatile(job)):
             self._hold()
@@ -224,13 +225,13 @@ class Units:
         return self._spool.bytes + size_of(remote) <= self._max_bytes
 
     def _hold(self) -> None:
-        """No room: as without a buffer, nothing is acknowledged and reading pauses until there is."""
+        """There is no room: as without a buffer nothing is acknowledged, and reading pauses."""
         if not self.held:
             self.held = True
             self._counters.backpressure_events["spool_full"] += 1
 
     def _without_volatile(self, job: Job) -> Unit:
-        """QoS 0 is what can be dropped when there is no room, counted."""
+        """Drop the QoS 0 messages of a unit when there is no room, and count them."""
         remote = job.parts.remote
         if not job.records:  # numbered is promised: an attempt may have been committed
             for puts in remote.puts:
@@ -267,7 +268,7 @@ class Units:
 
 
 def _place(places: list[int], index: int) -> int:
-    """Where a run of a part is in the whole unit."""
+    """The index in the whole unit of a run of a part."""
     return places[index] if index >= 0 else -1
 
 

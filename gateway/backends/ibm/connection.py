@@ -46,7 +46,7 @@ STALE_HANDLES = frozenset({mq.MQRC_HOBJ_ERROR, mq.MQRC_OBJECT_CHANGED, mq.MQRC_Q
 MARKER_EXPIRY = 7 * 24 * 36_000
 """Tenths of a second, after which markers of a gateway that was killed expire. An idle worker renews its own."""
 FIRST_LENGTH = 64 * 1024
-"""What a get offers first; a longer message is asked for again with its length."""
+"""The buffer length of a first get; for a longer message it is repeated with the message's length."""
 _OUTPUT = mq.MQOO_OUTPUT | mq.MQOO_FAIL_IF_QUIESCING
 _INPUT = mq.MQOO_INPUT_SHARED | mq.MQOO_FAIL_IF_QUIESCING
 _BROWSE = mq.MQOO_BROWSE | mq.MQOO_FAIL_IF_QUIESCING
@@ -76,9 +76,9 @@ class Connection:
         self._plain: dict[tuple[str, str, bool, bool], tuple[int, bytes, bytes]] = {}  # without a key, under syncpoint
         self.marked: MarkerCalls | None = None  # what `marker` has made: its queue is open
         self.carrier: Carrier | None = None
-        """Makes the calls of many puts at one go, where it is compiled."""
+        """Makes the calls of many puts without the interpreter's lock, where the extension was built."""
         self._trusted: set[tuple[str, str]] = set()
-        """Where the last run out of syncpoint went without failure: the next is put without waiting for answers."""
+        """Queues whose last run out of syncpoint did not fail: the next one is put asynchronously."""
         self._drop_one = get_options(_DROP, mq.MQMO_MATCH_MSG_ID)
         self._drop_keyed = get_options(_DROP, mq.MQMO_MATCH_CORREL_ID)
         self._get_one = get_options(_GET, mq.MQMO_MATCH_MSG_ID)
@@ -112,8 +112,8 @@ class Connection:
         return found
 
     def browse(self, queue: str, *, co_op: bool = False) -> int:
-        """The handle for looking; its cursor is shared by all who look at this queue on this connection. `co_op`: one
-        that sees and makes the marks of co-operating browsers."""
+        """The handle for browsing; its cursor is shared by all browsing of this queue on this connection. `co_op`: a
+        handle that sees and makes the marks of co-operating browsers."""
         options = _BROWSE | _CO_OP if co_op else _BROWSE
         key = (queue, "", options)
         found = self._handles.get(key)
@@ -122,11 +122,11 @@ class Connection:
         return found
 
     def open_browse(self, queue: str) -> int:
-        """A handle for looking with a cursor of its own."""
+        """A handle for browsing with a cursor of its own."""
         return self._open(object_descriptor(queue), _BROWSE, queue)
 
     def forget_objects(self) -> None:
-        """Close everything that is open: a queue has been deleted or changed, its handle is of no use any more."""
+        """Close everything that is open, after a queue was deleted or changed: its handle is not valid any more."""
         for handle in self._handles.values():
             with suppress(MQError):
                 self.session.close(handle)
@@ -159,7 +159,7 @@ class Connection:
         return self._put_keyed(puts, handle, asynchronous) if puts.key else self._put_plain(puts, handle, asynchronous)
 
     def _carry(self, carrier: Carrier, puts: Puts, run: Run) -> list[Token]:
-        """Put a run at one go; rows out of syncpoint that are put are marked as placed."""
+        """Put a run by the carrier; rows out of syncpoint that were put are marked as placed."""
         carried = Carried(carrier.carry(self.session.handle, None, None, b"", [run], False), [puts.queue])  # noqa: FBT003
         self.calls += len(carried.ids[0])
         if not puts.syncpoint:
@@ -168,7 +168,7 @@ class Connection:
         return list(carried.ids[0])
 
     def _run(self, puts: Puts, handle: int, asynchronous: bool) -> Run:
-        """A run as the carrier wants it; identifiers of keyed messages are made here."""
+        """A run in the form of the carrier; identifiers of keyed messages are made here."""
         how = mq.MQPMO_SYNCPOINT if puts.syncpoint else mq.MQPMO_NO_SYNCPOINT
         priority, persistent, heads = puts.priority, puts.persistent, puts.heads
         if puts.key and puts.syncpoint:
@@ -214,7 +214,7 @@ class Connection:
         return (queue, "", _OUTPUT) in self._handles and (queue, "", _INPUT) in self._handles
 
     def marker(self, queue: str, key: bytes, expiry: int, fence: bool) -> MarkerCalls:
-        """`exchange` as the carrier wants it, without the MsgIds; `fence`: stop if the old one is gone."""
+        """`exchange` in the form of the carrier, without the MsgIds; `fence`: stop if the old message is not there."""
         if self.marked is None:
             md = keyed_md(state_md(expiry), 0, True, NO_ID, key)  # noqa: FBT003 -- persistent
             options = self._packed(asynchronous=True, identity=False)
@@ -226,8 +226,9 @@ class Connection:
         return self._new_id(0)
 
     def place(self, puts: Puts, *, can_status: bool) -> bool:
-        """Put the rows of a run out of syncpoint that are not there yet. Whether MQSTAT has to tell what became of
-        them: a queue that refused anything lately is put to synchronously, so that its rule knows what it refused."""
+        """Put the rows of a run out of syncpoint that have not been put yet; returns whether MQSTAT has to be asked
+        about them. A queue that refused a message recently is put to synchronously, so that its rule learns of a
+        refusal."""
         name = (puts.queue, puts.queue_manager)
         handle = self.output(*name)
         asynchronous = can_status and name in self._trusted
@@ -247,7 +248,7 @@ class Connection:
         return asynchronous and puts.placed > first
 
     def distrust(self) -> None:
-        """Something that was put asynchronously has failed."""
+        """An asynchronous put has failed: the next puts are synchronous."""
         self._trusted.clear()
 
     def _options(self, asynchronous: bool, *, identity: bool, how: int = mq.MQPMO_SYNCPOINT) -> Callable[[], bytes]:
@@ -300,8 +301,8 @@ class Connection:
         return tokens
 
     def exchange(self, queue: str, key: bytes, taken: bytes | None, expiry: int) -> tuple[bool, bytes]:
-        """A state message without data for another with the same key: what every unit of work does with its marker.
-        Whether the old one was gone, and the MsgId of the new one."""
+        """Replace a state message without data by one with the same key, as every unit of work does with its marker.
+        Returns whether the old one was missing, and the MsgId of the new one."""
         gone = taken is not None and not self._drop(self.input(queue), taken, NO_ID, self._drop_one(), queue)
         token = self._new_id(0)
         md = keyed_md(state_md(expiry), 0, True, token, key)  # noqa: FBT003 -- persistent
@@ -342,7 +343,7 @@ class Connection:
         return reason != mq.MQRC_NO_MSG_AVAILABLE
 
     def move(self, moves: Moves, asynchronous: bool) -> None:
-        """Take staged messages and put them where they are to be seen. What has been moved before stays moved."""
+        """Take staged messages and put them on their destination. What has been moved before stays moved."""
         handle = self.input(moves.queue)
         for index, token in enumerate(moves.tokens):
             found = self.get(handle, _as_id(token), moves.queue)

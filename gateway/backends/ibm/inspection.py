@@ -1,4 +1,4 @@
-"""Looking at queues of IBM MQ for an operator, and acting on their messages: replay, remove, put, clear.
+"""Showing queues of IBM MQ to an operator, and acting on their messages: replay, remove, put, clear.
 
 Connections of its own, made when they are needed: an operator's browse moves no cursor of the gateway, and what is put
 keeps the context it has, where the gateway's user may set it. An act is one unit of work, committed synchronously.
@@ -214,7 +214,8 @@ class IbmInspection:
     # The connection
 
     def _act(self, call: Callable[[Connection], _T]) -> _T:
-        """On the connection for acts; what fails is backed out, and a broken connection is not used again."""
+        """Make calls on the connection for changes; failed ones are backed out, and a broken connection is not used
+        again."""
         with self._lock:
             if self._connection is None:
                 self._connection = Connection(self._driver.connect(self._settings), self._new_id)
