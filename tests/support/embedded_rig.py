@@ -28,6 +28,14 @@ OPEN_ALL = 2 | 8 | 16 | 32 | 64
 """Input shared, browse, output, inquire, set."""
 
 
+def forget_volatile(store: MemoryStore) -> None:
+    """Do what a restart does to a store: non-persistent messages are gone."""
+    for shelves in store._shelves.values():
+        for shelf in shelves.values():
+            for token in [token for token, (_, persistent) in shelf.entries.items() if not persistent]:
+                shelf.remove(token)
+
+
 class MqiRig:
     """A queue manager behind the MQI port, whichever backend it is, with the shortest words for the usual calls."""
 
@@ -44,7 +52,7 @@ class MqiRig:
         self.queue_manager.close()
         store = self.queue_manager.core.store
         if isinstance(store, MemoryStore):
-            store.restart()
+            forget_volatile(store)
             self.queue_manager = EmbeddedQueueManager("QM1", store, self.scheduler)
             self.queue_manager.start("", self.users or {})
         else:

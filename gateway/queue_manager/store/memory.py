@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from gateway.queue_manager.descriptor import CORREL_ID, GROUP_ID, LENGTH, MSG_ID, NO_ID, message_id, stamp
@@ -80,8 +80,6 @@ class MemoryStore:
         self._number = 0
         self._shelves: defaultdict[str, dict[bytes, Shelf]] = defaultdict(dict)
         self._state: dict[bytes, bytes] = {}
-        self.on_write: Callable[[StoreUnit], None] | None = None
-        """Called by `write`: how a test makes it fail or wait."""
 
     def prepare(self, unit: StoreUnit, now: float) -> StoreUnit:
         """Give tokens to the messages."""
@@ -102,8 +100,6 @@ class MemoryStore:
 
     def write(self, frame: StoreUnit) -> None:
         """Nothing is written."""
-        if self.on_write is not None:
-            self.on_write(frame)
 
     def apply(self, frame: StoreUnit) -> None:
         """Make the frame's changes visible."""
@@ -206,13 +202,6 @@ class MemoryStore:
 
     def close(self) -> None:
         """Nothing is open."""
-
-    def restart(self) -> None:
-        """Do what a restart does: remove non-persistent messages."""
-        for shelves in self._shelves.values():
-            for shelf in shelves.values():
-                for token in [token for token, (_, persistent) in shelf.entries.items() if not persistent]:
-                    shelf.remove(token)
 
     def _shelf(self, queue: str, key: bytes) -> Shelf:
         shelves = self._shelves[queue]

@@ -38,7 +38,7 @@ class Rig:
             writing.set()
             assert gate.wait(10)
 
-        self.store.on_write = write
+        self.store.write = write
         self.committer.seconds = 1.0
         return gate, writing
 
@@ -54,7 +54,7 @@ def test_one_hiccup_of_a_fast_disk_does_not_change_the_way(monkeypatch):
     monkeypatch.setattr(commit, "perf_counter", lambda: now[0])
 
     def commit_in(seconds):
-        rig.store.on_write = lambda _frame: now.__setitem__(0, now[0] + seconds)
+        rig.store.write = lambda _frame: now.__setitem__(0, now[0] + seconds)
         rig.submit("one", "1")
 
     for _ in range(20):
@@ -75,7 +75,7 @@ def test_a_disk_that_is_fast_again_is_noticed():
         if threading.get_ident() != here:
             threading.Event().wait(0.005)
 
-    rig.store.on_write = write
+    rig.store.write = write
     rig.committer.seconds = 1.0
     for _ in range(3000):
         rig.done.clear()
@@ -217,7 +217,7 @@ def test_a_failed_write_refuses_every_unit_of_its_frame():
     def fail(_frame):
         raise StoreUnavailable("the disk is full")
 
-    rig.store.on_write = fail
+    rig.store.write = fail
     gate.set()
     rig.scheduler.run_until(lambda: len(rig.done) == 3)
     assert [(name, [one.reason for one in failures]) for name, failures in rig.done] == [
@@ -225,7 +225,7 @@ def test_a_failed_write_refuses_every_unit_of_its_frame():
         ("second", [2192]),
         ("third", [2192]),
     ]
-    rig.store.on_write = None
+    rig.store.write = lambda _frame: None
     rig.submit("fourth", "4")
     rig.scheduler.run_until(lambda: len(rig.done) == 4)
     assert [one.data for one in rig.queue_manager.fetch("A", b"", 5)] == [b"1", b"4"]
@@ -248,7 +248,7 @@ def test_a_full_disk_still_lets_messages_go():
         if frame.puts:
             raise StoreUnavailable("the disk is full")
 
-    rig.store.on_write = full
+    rig.store.write = full
     gate.set()
     rig.scheduler.run_until(lambda: len(rig.done) == 4)
     assert [(name, [one.reason for one in failures]) for name, failures in rig.done[1:]] == [
@@ -256,7 +256,7 @@ def test_a_full_disk_still_lets_messages_go():
         ("refused", [2192]),
         ("taken", []),
     ]
-    rig.store.on_write = None
+    rig.store.write = lambda _frame: None
     rig.queue_manager.close()
 
 
@@ -286,10 +286,10 @@ def test_a_commit_that_cannot_be_stored_backs_out():
     def fail(_frame):
         raise StoreUnavailable("the disk is full")
 
-    rig.store.on_write = fail
+    rig.store.write = fail
     with refused(2003):
         connection.commit()
-    rig.store.on_write = None
+    rig.store.write = lambda _frame: None
     assert connection.get(handle, md(), GetOptions(4), 100).data == b"1"
 
 
@@ -339,7 +339,7 @@ def test_a_message_on_its_way_out_is_nobody_elses():
     assert [each.data for each in got] == [b"1"]
     one.put(handle, md(), _options(), b"2")
     gate.clear()
-    rig.store.on_write = fail
+    rig.store.write = fail
     failures = []
 
     def attempt():
@@ -351,7 +351,7 @@ def test_a_message_on_its_way_out_is_nobody_elses():
     getter.start()
     gate.set()
     getter.join(10)
-    rig.store.on_write = None
+    rig.store.write = lambda _frame: None
     assert failures
     assert two.get(other, md(), GetOptions(4), 100).data == b"2"
     rig.queue_manager.close()
