@@ -236,25 +236,25 @@ class EmbeddedQueueManager:
             if local is None:
                 return []
             target.check_get()
-            behind = after if isinstance(after, int) else None
+            last = after if isinstance(after, int) else None
             found: list[Message] = []
             expired: list[Message] = []
             page: QueuePass | None = None
             applications = not key and not queue.startswith(state_queues.PREFIX)
             now = int(core.now() * 1_000_000)
             while len(found) < limit:
-                messages = core.store.fetch(local.name, key, limit - len(found), behind, locked=True)
+                messages = core.store.fetch(local.name, key, limit - len(found), last, locked=True)
                 if not messages:
                     break
-                behind = messages[-1].token
-                expired += [one for one in messages if 0 < one.expiry <= now]
+                last = messages[-1].token
+                expired += [message for message in messages if 0 < message.expiry <= now]
                 locked = local.locked
                 free = [
-                    one
-                    for one in messages
-                    if not 0 < one.expiry <= now and (not locked or locked.get(one.token, BROKER) is BROKER)
+                    message
+                    for message in messages
+                    if not 0 < message.expiry <= now and (not locked or locked.get(message.token, BROKER) is BROKER)
                 ]
-                if applications and (page or any(one.head[FLAGS] != NO_FLAGS for one in free)):
+                if applications and (page or any(message.head[FLAGS] != NO_FLAGS for message in free)):
                     page = page or self._logical_messages.page(local)
                     free = page.logical(free, limit - len(found))
                 found += free
@@ -332,7 +332,7 @@ class EmbeddedQueueManager:
             return limit if local is None else min(limit, local.max_length)
 
     def movable(self, queue: str, queue_manager: str) -> bool:
-        """Whether staged messages become those of this destination by a move: it is a queue of this queue manager."""
+        """Whether a move can bring staged messages to this destination: it is a queue of this queue manager."""
         with self.core.entered():
             try:
                 target = self._translator.target(queue, queue_manager)

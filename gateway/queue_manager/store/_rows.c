@@ -1,8 +1,8 @@
 /*
- * Columns of a frame, row by row: what the store does for each message rather than for each batch.
+ * The loops over the rows of a batch: what the store does for each message rather than for each batch.
  *
- * Each function has a twin in rows.py, which runs where there was no compiler at installation and with which the tests
- * compare it. Nothing here knows a frame, a lane or a file, and but for Packing nothing is kept between two calls.
+ * rows.py has the same functions in Python, which run where there was no compiler at installation; the tests compare the
+ * two. Nothing here knows lanes or files, and nothing is kept from one call to the next.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
