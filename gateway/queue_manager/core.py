@@ -155,8 +155,8 @@ class Core:
             else:
                 queue.refresh(definition)
                 self.wake(queue)
-        for told in self.on_installed:
-            told(definition)
+        for callback in self.on_installed:
+            callback(definition)
 
     def uninstall(self, definition: Definition) -> None:
         """Remove a definition, and the local queue it defines."""
@@ -165,8 +165,8 @@ class Core:
             queue = self.queues.pop(definition.name)
             queue.deleted = True
             self.wake(queue)
-        for told in self.on_removed:
-            told(definition)
+        for callback in self.on_removed:
+            callback(definition)
 
     def save(self, definitions: Iterable[Definition], removed: Iterable[Definition] = ()) -> None:
         """Make definitions durable, or their removal."""
@@ -256,8 +256,8 @@ class Core:
     def settled(self, unit: StoreUnit) -> None:
         """After a unit has been applied: update counts and locks, wake those who wait for messages."""
         if unit.state:
-            for told in self.on_state:
-                told(unit.state)
+            for callback in self.on_state:
+                callback(unit.state)
         queues = self.queues
         now = self.scheduler.now()
         for takes in unit.takes:
@@ -301,8 +301,8 @@ class Core:
 
     def inputs_changed(self, queue: LocalQueue) -> None:
         """Call `on_inputs`: a program has opened the queue for input or closed it."""
-        for told in self.on_inputs:
-            told(queue)
+        for callback in self.on_inputs:
+            callback(queue)
 
     def wake(self, queue: LocalQueue) -> None:
         """Try waiting gets and call consumers again: something has changed on the queue."""
@@ -323,7 +323,7 @@ class Core:
                 if waiter.ended or waiter.attempt():
                     continue
                 waiting.append(waiter)
-                if waiter.plain:
+                if waiter.any_message:
                     break
             waiting.extend(queue.waiters)
             queue.waiters = waiting

@@ -35,7 +35,7 @@ GROUPS_OF_RIGHTS = {
 _ADMINISTERING = frozenset({"CHG", "CLR", "CRT", "CTRL", "CTRLX", "DLT"})
 OWN_USER = "mqgate"
 """The user the queue manager's own connections run as."""
-_OF_OPEN = (
+_RIGHTS_OF_OPEN = (
     (INPUT, "GET"), (mq.MQOO_BROWSE, "BROWSE"), (mq.MQOO_OUTPUT, "PUT"), (mq.MQOO_INQUIRE, "INQ"), (mq.MQOO_SET, "SET"),
     (mq.MQOO_PASS_IDENTITY_CONTEXT, "PASSID"), (mq.MQOO_PASS_ALL_CONTEXT, "PASSALL"),
     (mq.MQOO_SET_IDENTITY_CONTEXT, "SETID"), (mq.MQOO_SET_ALL_CONTEXT, "SETALL"),
@@ -116,7 +116,7 @@ class Authority:
     def check_open(self, user: str, name: str, options: int) -> None:
         """2035 unless the user has every right that these MQOPEN options need."""
         if self.records:
-            for option, right in _OF_OPEN:
+            for option, right in _RIGHTS_OF_OPEN:
                 if options & option:
                     self.check(user, "QUEUE", name, right)
 

@@ -22,7 +22,7 @@ class Waiter:
 
     attempt: Callable[[], bool]
     """Try to get a message; True when the get has been answered."""
-    plain: bool
+    any_message: bool
     """The get takes any message: if it finds none, no later get will."""
     ended: bool = False
 

@@ -235,7 +235,7 @@ class WaitingGet:
         self._get = get
         self._arrived = arrived
         self._fail_if_quiescing = fail_if_quiescing
-        self._waiter = Waiter(self.attempt, plain=any_message)
+        self._waiter = Waiter(self.attempt, any_message)
         self._timer: Cancel | None = None
 
     def start(self, queue: LocalQueue, deadline: float | None) -> None:

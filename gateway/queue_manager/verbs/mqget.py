@@ -82,7 +82,7 @@ def wait(
         handle,
         lambda: get(connection, handle, md, options, buffer_length),
         arrived,
-        any_message=wanted(md, options).plain and handle.selector is None,
+        any_message=wanted(md, options).any_message and handle.selector is None,
         fail_if_quiescing=bool(options.options & mq.MQGMO_FAIL_IF_QUIESCING),
     )
     if waiting.attempt():

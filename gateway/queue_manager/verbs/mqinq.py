@@ -58,10 +58,10 @@ def _current(connection: ConnectionState, handle: Handle) -> Definition:
         definition = handle.queue.definition
     if definition is None:
         raise MQError(mq.MQRC_NOT_OPEN_FOR_INQUIRE, "the object has no attributes")
-    found = connection.core.catalogue.get(definition.kind, definition.name)
-    if found is None:
+    current = connection.core.catalogue.get(definition.kind, definition.name)
+    if current is None:
         raise MQError(mq.MQRC_OBJECT_CHANGED, f"{definition.name!r} has been deleted")
-    return found
+    return current
 
 
 def integer_attribute(connection: ConnectionState, definition: Definition, selector: int) -> int | None:
@@ -106,9 +106,9 @@ def character_attribute(connection: ConnectionState, definition: Definition, sel
         return b"".join(name.encode().ljust(48) for name in definition.names())
     if attribute is not None:
         return definition.text(attribute.keyword).encode().ljust(attribute.length)[: attribute.length]
-    found = _unset_names(connection, definition).get(selector)
-    if found is not None:
-        return found
+    name = _unset_names(connection, definition).get(selector)
+    if name is not None:
+        return name
     if selector in DATE or selector in TIME:
         when = definition.created if selector in {DATE[0], TIME[0]} else definition.altered
         day, _, time = when.partition(" ")

@@ -42,8 +42,8 @@ def subscribe(
 ) -> tuple[Handle | None, Handle]:
     """MQSUB: the handle of the managed queue (None: the program gave its own) and that of the subscription."""
     check_options(wanted)
-    known = connection.core.catalogue.get("SUB", wanted.name) if wanted.name else None
-    if known is None:
+    existing = connection.core.catalogue.get("SUB", wanted.name) if wanted.name else None
+    if existing is None:
         if not wanted.options & mq.MQSO_CREATE:
             raise MQError(mq.MQRC_NO_SUBSCRIPTION, f"no subscription {wanted.name!r}: MQSO_CREATE makes one")
         return _create(connection, wanted, queue_handle)
@@ -51,7 +51,7 @@ def subscribe(
         raise MQError(
             mq.MQRC_SUB_ALREADY_EXISTS, f"subscription {wanted.name!r} is there already: MQSO_RESUME takes it up"
         )
-    return _resume(connection, wanted, known, queue_handle)
+    return _resume(connection, wanted, existing, queue_handle)
 
 
 def _create(
@@ -122,53 +122,53 @@ def _definition(
 
 
 def _resume(
-    connection: ConnectionState, wanted: SubscriptionDescriptor, known: Definition, queue_handle: Handle | None
+    connection: ConnectionState, wanted: SubscriptionDescriptor, existing: Definition, queue_handle: Handle | None
 ) -> tuple[Handle | None, Handle]:
-    if connection.connections.subscription_in_use(known.name):
-        raise MQError(mq.MQRC_SUBSCRIPTION_IN_USE, f"subscription {known.name!r} has a handle elsewhere")
-    topic = connection.topics.topic_of(known)
+    if connection.connections.subscription_in_use(existing.name):
+        raise MQError(mq.MQRC_SUBSCRIPTION_IN_USE, f"subscription {existing.name!r} has a handle elsewhere")
+    topic = connection.topics.topic_of(existing)
     if wanted.object_string or wanted.topic_object:
         asked = connection.topics.full(wanted.topic_object, wanted.object_string)
         if asked != topic:
-            raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {known.name!r} is to {topic!r}")
+            raise MQError(mq.MQRC_TOPIC_NOT_ALTERABLE, f"subscription {existing.name!r} is to {topic!r}")
     connection.authorise_topic(topic, "RESUME")
-    known = _altered(connection, wanted, known)
-    _fill_in(wanted, known, topic)
+    existing = _altered(connection, wanted, existing)
+    _fill_in(wanted, existing, topic)
     managed = None
-    if known.number("DESTCLAS") == mq.MQDC_MANAGED:
-        managed = _open_managed(connection, known.text("DEST"))
+    if existing.number("DESTCLAS") == mq.MQDC_MANAGED:
+        managed = _open_managed(connection, existing.text("DEST"))
     elif queue_handle is None and wanted.options & mq.MQSO_MANAGED:
-        raise MQError(mq.MQRC_OPTIONS_ERROR, f"subscription {known.name!r} is not managed")
-    return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, known, subscription=known.name)
+        raise MQError(mq.MQRC_OPTIONS_ERROR, f"subscription {existing.name!r} is not managed")
+    return managed, Handle(0, wanted.options, mq.MQOT_TOPIC, existing, subscription=existing.name)
 
 
-def _fill_in(wanted: SubscriptionDescriptor, known: Definition, topic: str) -> None:
+def _fill_in(wanted: SubscriptionDescriptor, existing: Definition, topic: str) -> None:
     """MQSO_RESUME returns the subscription's own attributes in the descriptor."""
     flags = (
-        (known.number("DURABLE") == 1, mq.MQSO_DURABLE),
-        (known.number("DESTCLAS") == mq.MQDC_MANAGED, mq.MQSO_MANAGED),
-        (known.number("REQONLY") == 1, mq.MQSO_PUBLICATIONS_ON_REQUEST),
-        (known.number("WSCHEMA") == 1, mq.MQSO_WILDCARD_CHAR),
+        (existing.number("DURABLE") == 1, mq.MQSO_DURABLE),
+        (existing.number("DESTCLAS") == mq.MQDC_MANAGED, mq.MQSO_MANAGED),
+        (existing.number("REQONLY") == 1, mq.MQSO_PUBLICATIONS_ON_REQUEST),
+        (existing.number("WSCHEMA") == 1, mq.MQSO_WILDCARD_CHAR),
     )
     for holds, flag in flags:
         wanted.options |= flag if holds else 0
     wanted.resolved_string = topic
-    wanted.correl_id = bytes.fromhex(known.text("DESTCORL"))[:24].ljust(24, b"\0")
-    wanted.user_data, wanted.selection = known.text("USERDATA"), known.text("SELECTOR")
-    wanted.publication_priority, wanted.level = known.number("PUBPRTY"), known.number("SUBLEVEL")
-    wanted.expiry = known.number("EXPIRY")
+    wanted.correl_id = bytes.fromhex(existing.text("DESTCORL"))[:24].ljust(24, b"\0")
+    wanted.user_data, wanted.selection = existing.text("USERDATA"), existing.text("SELECTOR")
+    wanted.publication_priority, wanted.level = existing.number("PUBPRTY"), existing.number("SUBLEVEL")
+    wanted.expiry = existing.number("EXPIRY")
 
 
-def _altered(connection: ConnectionState, wanted: SubscriptionDescriptor, known: Definition) -> Definition:
+def _altered(connection: ConnectionState, wanted: SubscriptionDescriptor, existing: Definition) -> Definition:
     """MQSO_ALTER: change the attributes that may change."""
     if not wanted.options & mq.MQSO_ALTER:
-        return known
+        return existing
     core = connection.core
-    changed = dict(known.attributes)
+    changed = dict(existing.attributes)
     changed |= {"USERDATA": wanted.user_data, "PUBPRTY": wanted.publication_priority, "EXPIRY": wanted.expiry}
     if wanted.options & mq.MQSO_SET_CORREL_ID:
         changed["DESTCORL"] = wanted.correl_id.hex()
-    definition = Definition("SUB", known.name, changed, known.created, core.timestamp(), 0, known.extra)
+    definition = Definition("SUB", existing.name, changed, existing.created, core.timestamp(), 0, existing.extra)
     if definition.number("DURABLE") == 1:
         core.save((definition,))
     core.install(definition)

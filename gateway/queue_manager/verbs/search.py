@@ -46,7 +46,7 @@ class Wanted:
     token: int | None = None
 
     @property
-    def plain(self) -> bool:
+    def any_message(self) -> bool:
         """Whether any message will do."""
         return self == Wanted()
 
