@@ -75,8 +75,8 @@ class Answers:
         connections, datas = [], []
         accepted: list[Connection] = []
         for connection, replies in batch.replies.items():
-            if not connection.greeted and (connection.state != CLOSED or connection.leaving):
-                connection.greeted = True
+            if not connection.connack_sent and (connection.state != CLOSED or connection.leaving):
+                connection.connack_sent = True
                 accepted.append(connection)
             elif defer is not None and defer(connection, replies):
                 continue

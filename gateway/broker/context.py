@@ -109,7 +109,7 @@ class Context:
     def send(self, connection: Connection, data: bytes) -> None:
         """A packet for a connection; all of a batch are written at once by `flush`, none before CONNACK
         [MQTT-3.2.0-1]."""
-        if not connection.greeted and connection.state == ONLINE:
+        if not connection.connack_sent and connection.state == ONLINE:
             self.batch.reply(connection, data)
             return
         self.counters.packets_out[data[0] >> 4] += 1
@@ -123,7 +123,7 @@ class Context:
 
     def send_all(self, connection: Connection, packets: list[bytes]) -> None:
         """Several packets."""
-        if len(packets) == 1 or not connection.greeted:
+        if len(packets) == 1 or not connection.connack_sent:
             for data in packets:
                 self.send(connection, data)
             return

@@ -116,4 +116,4 @@ class StoredCount:
     def tick(self, limits: Limits) -> None:
         """Who has room again is told of anew when it is gone."""
         if self._told:
-            self._told = {one for one in self._told if not one.over and self.full(limits.at(one.listener), one, 1)}
+            self._told = {one for one in self._told if not one.ended and self.full(limits.at(one.listener), one, 1)}

@@ -29,12 +29,11 @@ class Connection:
         "auth",
         "caches",
         "close_reason",
+        "connack_sent",
         "connected_at",
-        "eager",
         "earlier",
         "early_bytes",
         "generation",
-        "greeted",
         "held",
         "inbound_pending",
         "keep_alive",
@@ -51,6 +50,7 @@ class Connection:
         "receive_maximum",
         "rejected",
         "request",
+        "sent_early",
         "session",
         "state",
         "unreleased",
@@ -72,7 +72,7 @@ class Connection:
         self.connected_at = now
         self.accepted_at = 0.0
         """When its CONNECT was granted: CONNACK follows the commit."""
-        self.eager = False
+        self.sent_early = False
         """Whether the client sent more without waiting for CONNACK."""
         self.earlier: Any = None
         """What its session was before."""
@@ -91,7 +91,7 @@ class Connection:
         """Routes by topic, one table for each value of the QoS and RETAIN bits."""
         self.generation = -1
         self.out: list[bytes] = []
-        self.greeted = False
+        self.connack_sent = False
         """Whether CONNACK has been written: nothing may be written before it."""
         self.early_bytes = 0
         self.held: list[Any] = []

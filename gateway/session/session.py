@@ -40,6 +40,7 @@ class Session:
         "connection",
         "delivered",
         "durable",
+        "ended",
         "ends_at",
         "epoch",
         "expiry",
@@ -47,14 +48,13 @@ class Session:
         "key",
         "listener",
         "outflow",
-        "over",
         "received",
         "releasing",
         "staged_tokens",
         "stored",
         "stored_bytes",
         "subscriptions",
-        "untold",
+        "unconfirmed",
         "user",
         "version",
         "will",
@@ -82,9 +82,9 @@ class Session:
         self.releasing: set[int] = set()
         """QoS 2 publications that the client has released and whose destination is parked."""
         self.outflow = Outflow()
-        self.untold = False
+        self.unconfirmed = False
         """Made by a CONNECT that has not been answered yet."""
-        self.over = False
+        self.ended = False
         """Whether it has ended: what still arrives for it is dropped."""
         self.stored = 0
         """Messages on its stored queue (delivered or not, unacknowledged)."""

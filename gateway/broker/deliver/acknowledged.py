@@ -55,7 +55,7 @@ class InFlight:
             outflow = session.outflow
             if puts is not None:
                 tokens = puts.tokens[row : row + len(items)]
-                if session.over:  # it ended while this was being committed
+                if session.ended:  # it ended while this was being committed
                     context.batch.taken(OUT, session.key).extend(tokens)
                     continue
                 if session.connection is None or outflow.behind or len(outflow.pending) >= 4 * _PAGE:
@@ -325,7 +325,7 @@ class InFlight:
 
         def stored() -> None:
             item.token = puts.tokens[row]
-            if session.over or session.outflow.inflight.get(item.packet_id) is not item:  # PUBCOMP overtook the commit
+            if session.ended or session.outflow.inflight.get(item.packet_id) is not item:  # PUBCOMP overtook the commit
                 context.batch.take(OUT, session.key, item.token)
 
         batch.after.append(stored)

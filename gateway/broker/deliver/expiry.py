@@ -51,7 +51,7 @@ class Expiry:
         for session in [session for session, due in self._due.items() if due <= now]:
             if self._looking:
                 return
-            if session.over:
+            if session.ended:
                 self._due.pop(session, None)
             elif session.connection is None and session not in ending and not self._look(session):
                 return
@@ -67,7 +67,7 @@ class Expiry:
             alone = session.outflow.visits == visits and session not in context.sessions.ending
             if isinstance(rows, MQError) or not alone:
                 self._until(session, due)  # the next tick tries again
-            elif not session.over:
+            elif not session.ended:
                 self._take_expired(session, rows)
             if context.remote_reads is not None and there:
                 self.tick(context.now)

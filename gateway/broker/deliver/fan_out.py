@@ -193,7 +193,7 @@ class FanOut:
         if connection is None or connection.state != ONLINE:
             return
         outflow, version = session.outflow, session.outflow.version
-        usual = connection.greeted and not (version == V5 and (outflow.takes_aliases or receiver.sub_ids))
+        usual = connection.connack_sent and not (version == V5 and (outflow.takes_aliases or receiver.sub_ids))
         pieces = [b"".join(one.wire(version, 0x30, context.now, ())) for one in publications] if usual else []
         if (
             not usual

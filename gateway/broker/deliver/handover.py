@@ -258,7 +258,7 @@ class Handover:
             route = self._route(made.topic)
             return route.receivers, bool(route.shared)
         session = self.context.sessions.get(made.client)
-        if session is None or session.over:
+        if session is None or session.ended:
             raise Refused(f"no device {made.client!r} is known here", Feedback.DEVICE_UNKNOWN)
         return (Receiver(session, 2, True, ()),), False  # noqa: FBT003 -- the message's own RETAIN
 

@@ -296,7 +296,7 @@ class StagedRuns:
             for run in several:
                 end = at + len(run.ids)
                 run.tokens, at = tokens[at:end], end
-            if session.over:
+            if session.ended:
                 self.context.batch.taken(STAGED, session.key).extend(tokens)
 
     def ended(self, session: Session) -> None:

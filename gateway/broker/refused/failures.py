@@ -203,7 +203,7 @@ class Failures:
         def found(stored: Stored | MQError | None) -> None:
             if isinstance(stored, MQError):  # the queue manager is away
                 self.context.scheduler.later(_AGAIN_SECONDS, lambda: self._stage_back(session, packet_id, token))
-            elif stored is not None and not session.over:
+            elif stored is not None and not session.ended:
                 session.inbound[packet_id] = qos2.read_staged(stored)[0]
                 session.staged_tokens[packet_id] = token
 

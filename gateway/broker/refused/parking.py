@@ -151,7 +151,7 @@ class Parking:
         pending[connection] = pending.get(connection, 0) + batch.pending.pop(connection, 0)
         entries = self.deferred.setdefault(connection, deque())
         replies = batch.replies.pop(connection, None)
-        if replies and not connection.greeted:  # its session is stored with what goes on
+        if replies and not connection.connack_sent:  # its session is stored with what goes on
             batch.replies[connection] = [replies[0]]
             replies = replies[1:]
         if replies or not entries:

@@ -55,7 +55,7 @@ def earlier(session: Session | None, older: Connection | None) -> Earlier | None
     """To be remembered of a session that is resumed, perhaps from an older connection; None: it is made anew."""
     if session is None:
         return None
-    if older is not None and not older.greeted:
+    if older is not None and not older.connack_sent:
         before: Earlier | None = older.earlier
         return before
     return Earlier(session.expiry, session.will)
@@ -120,12 +120,12 @@ class Connacks:
     def overdue(self, connection: Connection, now: float) -> bool:
         """Whether a client has waited for its CONNACK for too long."""
         patience = max(self.context.limits.connect_timeout, LEAST_SECONDS)
-        return not connection.greeted and now - connection.accepted_at > patience
+        return not connection.connack_sent and now - connection.accepted_at > patience
 
     def withdraw(self, connection: Connection) -> None:
         """Refuse a CONNECT whose unit of work has not come back."""
         self._put_back(connection.session, connection.earlier)
-        told = not connection.eager and connection.last_read <= connection.accepted_at
+        told = not connection.sent_early and connection.last_read <= connection.accepted_at
         self.refuse(connection, reasons.SERVER_UNAVAILABLE, _NOT_STORED, silently=not told)
 
     def _put_back(self, session: Session, before: Earlier | None) -> None:
@@ -141,7 +141,7 @@ class Connacks:
     def forget(self, connection: Connection) -> None:
         """It was closed before its CONNACK: its replies are not kept, however often it comes again."""
         batch = self.context.batch
-        if not connection.greeted and not connection.leaving:
+        if not connection.connack_sent and not connection.leaving:
             for data in batch.replies.pop(connection, ()):
                 batch.answered[data[0] >> 4] -= 1
 

@@ -75,7 +75,7 @@ class ConnectHandler:
                 else:
                     self.context.protocol_error(connection, ProtocolError("too much before CONNACK"))
             elif connection.state == ONLINE:
-                connection.eager = True
+                connection.sent_early = True
                 self.packets(connection, packets[index:])
                 return
             elif connection.state == CLOSED:
@@ -128,7 +128,7 @@ class ConnectHandler:
         """What came after CONNECT, once it is accepted."""
         if connection.state == ONLINE and connection.held:
             held, connection.held = connection.held, []
-            connection.eager = True
+            connection.sent_early = True
             self.packets(connection, held)
 
     def _accept(self, connection: Connection, connect: Connect, verdict: Verdict, *, asked: bool = False) -> None:
@@ -191,7 +191,7 @@ class ConnectHandler:
         session over."""
         listener, version = connection.link.listener, PROTOCOLS[connection.version]
         self.context.counters.mqtt_connects[listener, version, "accepted"] += 1
-        connection.session.untold = False
+        connection.session.unconfirmed = False
         connection.last_read = self.context.scheduler.monotonic()  # its keep-alive begins
         if connection.session.connection is connection:
             self.in_flight.resume(connection.session)
@@ -213,7 +213,7 @@ class ConnectHandler:
         if older is not None:  # [MQTT3-3.1.4-2]
             self.endings.take_over(older)
             session = context.sessions.get(client_id)
-        if session is not None and (connect.clean_start or session.untold):  # [MQTT3-3.1.4-3] [MQTT5-3.1.4-4]
+        if session is not None and (connect.clean_start or session.unconfirmed):  # [MQTT3-3.1.4-3] [MQTT5-3.1.4-4]
             # the old session ends [MQTT3-3.1.2-6] [MQTT5-3.1.2-4], its delayed will is due
             self.wills.fire(session)
             self.endings.end(session)
@@ -222,7 +222,7 @@ class ConnectHandler:
         connection.earlier = earlier(session, older)
         if session is None:
             session = Session(client_id, connect.version)
-            session.untold = True
+            session.unconfirmed = True
             context.sessions.add(session)
         session.version = connect.version
         self.wills.drop(session)  # [MQTT5-3.1.3-9]
@@ -343,7 +343,7 @@ class KeepAlive:
     def check(self, connection: Connection, now: float) -> bool:
         """Whether the connection was silent for too long, and has been ended. Before CONNACK silence is ours."""
         silent = 0 < connection.keep_alive < now - connection.last_read
-        if silent and connection.greeted:
+        if silent and connection.connack_sent:
             text = "silent for 1.5 keep-alive periods"
             self.context.refuse(connection, reasons.KEEP_ALIVE_TIMEOUT, "keepalive", text)
             return True

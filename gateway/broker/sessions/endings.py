@@ -152,7 +152,7 @@ class Endings:
         for token in session.staged_tokens.values():
             batch.take(STAGED, session.key, token)
         self.staged_runs.ended(session)
-        session.over = True
+        session.ended = True
         if session.durable:
             batch.replace(SESSIONS, session.key, None)
         if session.durable or session.stored:  # what was stored while it was durable is taken too
@@ -191,7 +191,7 @@ class Endings:
             self.end(session)
 
     def _expire_if_due(self, session: Session) -> None:
-        if not session.over and session.is_due(self.context.now):
+        if not session.ended and session.is_due(self.context.now):
             self.expire(session)
 
     # -- what is stored for a session is read before it ends --
@@ -203,7 +203,7 @@ class Endings:
         if session is not None and session in context.sessions.ending:
             self._wait(session, waiter)
             return True
-        anew = clean_start or (session is not None and session.untold)
+        anew = clean_start or (session is not None and session.unconfirmed)
         if session is not None and session.connection is not None and (anew or not session.expiry):
             self.take_over(session.connection)
             session = context.sessions.get(client_id)
@@ -221,7 +221,7 @@ class Endings:
             self.context.persist(session)
 
     def _end_if_alone(self, session: Session) -> None:
-        if not session.over and session.connection is None:
+        if not session.ended and session.connection is None:
             self.end(session)
 
     def _ready(self, session: Session, waiter: Waiter) -> bool:

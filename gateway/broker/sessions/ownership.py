@@ -204,7 +204,7 @@ class Ownership:
     def _asked(self, message: Message) -> None:
         client_id, sender = message["client"], message["from"]
         session = self.context.sessions.get(client_id)
-        if session is not None and session.untold and not self._busy:
+        if session is not None and session.unconfirmed and not self._busy:
             session.expiry = 0  # its client has not been told of it
         if not self._busy and session is not None and session.connection is not None and not session.expiry:
             self.endings.take_over(session.connection)  # and so it ends
