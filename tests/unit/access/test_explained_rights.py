@@ -34,7 +34,7 @@ def explain(settings: Path, *arguments: str) -> Result:
     (["plant/d1/a", "--as", "sensor-1", "--client", "d1"], 0, "entry 1 allows publish on plant/{client}/# (here plant"),
     (["plant/d2/a", "--as", "sensor-1", "--client", "d1"], 1, "no entry of the list says anything about publish"),
     (["open/a"], 0, "entry 2 allows publish on open/#"),
-    (["plant/#", "--subscribe", "--as", "sensor-1"], 0, "each message is asked about before it is delivered"),
+    (["plant/#", "--subscribe", "--as", "sensor-1"], 0, "each message is checked before it is delivered"),
     (["plant/x/secret", "--subscribe", "--as", "sensor-1"], 1, "entry 1 denies subscribe on plant/+/secret"),
     (["$share/g/plant/a", "--subscribe", "--as", "sensor-1"], 0, "entry 1 allows subscribe on plant/#"),
     (["plant/#", "--subscribe"], 1, "no entry of the list says anything about subscribe"),
