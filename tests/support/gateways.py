@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-SOURCES = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))}
-"""The gateway of this checkout, whatever the directory it runs in."""
+TREE = str(Path(__file__).parents[2])
+"""The tree whose gateway is started, whatever package is installed."""
 
 
 class RunningGateway:
@@ -50,10 +50,10 @@ class RunningGateway:
             path = self.directory / "settings.yaml"
             path.write_text(self.settings)
             command += ["-c", str(path)]
+        environ = {**os.environ, **self.environ}
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [TREE, environ.get("PYTHONPATH")]))
         with (self.directory / f"log.{self._starts}").open("wb") as log:
-            self.process = self.launch(
-                command, stdout=log, stderr=log, env={**os.environ, **SOURCES, **self.environ}, cwd=self.directory
-            )
+            self.process = self.launch(command, stdout=log, stderr=log, env=environ, cwd=self.directory)
         until = time.monotonic() + self.start_seconds
         while time.monotonic() < until:
             if '"started"' in self.log:

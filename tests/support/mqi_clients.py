@@ -100,12 +100,13 @@ def load_bindings() -> None:
 
 
 def program_environment(where: str, *wanted: str) -> dict[str, str]:
-    """The environment of a program that uses a client: nothing but the loader's path and where the queue manager is."""
+    """The environment of a program that uses a client: the loader's path, the bindings and the gateway of
+    this tree, and where the queue manager is."""
     library = installation().library
     return {
         **os.environ,
         "LD_LIBRARY_PATH": str(library.parent),
-        "PYTHONPATH": str(packages(*wanted)),
+        "PYTHONPATH": os.pathsep.join([str(packages(*wanted)), str(Path(__file__).parents[2])]),
         "MQB_IBM_MQ_LIB": str(library),
         "MQGATE_MQI": where,
     }
