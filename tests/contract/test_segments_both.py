@@ -108,7 +108,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 on_mq = pytest.mark.parametrize("rig", ["ibmmq", "pymqi"], indirect=True)
-"""The embedded queue manager is asked in tests/unit/embedded/test_gathering.py."""
+"""The embedded queue manager is asked in tests/unit/queue_manager/test_gathering.py."""
 
 
 @pytest.mark.parametrize("rig", ["embedded", "ibmmq", "pymqi", "buffer"], indirect=True)

@@ -371,7 +371,7 @@ def test_what_one_destination_cannot_take_now_waits_alone(bench: Bench, reason: 
     ("reason", "label"), [(2053, "queue_full"), (2051, "put_inhibited"), (2110, "other"), (2190, "other")]
 )
 def test_a_dead_letter_is_counted_by_its_reason(bench: Bench, reason: int, label: str) -> None:
-    """The buffer's part of this is in unit/buffer/test_buffer_queue_manager.py, with the same codes and labels."""
+    """The buffer's part of this is in unit/backends/buffer/test_queue_manager.py, with the same codes and labels."""
     device = bench.device(4, "dev").connect()
     bench.queues.refusing["FIRST.Q"] = reason
     device.publish("first", b"refused", 1, 1)

@@ -13,7 +13,7 @@ from gateway.backends.ibm.requirements import STATE_QUEUES
 from gateway.ports.state_queues import DEAD_LETTERS
 from gateway.queue_manager.embedded import EmbeddedQueueManager
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 DEPLOY = ROOT / "deploy" / "mq"
 
 

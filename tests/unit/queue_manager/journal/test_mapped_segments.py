@@ -47,7 +47,7 @@ def test_a_pinned_segment_keeps_its_bytes(tmp_path: Path, pinned: bool) -> None:
 
 def test_nobody_else_maps_files() -> None:
     """The journal's package is the one door to the store's files."""
-    root = Path(__file__).parents[3] / "gateway"
+    root = Path(__file__).parents[4] / "gateway"
     door = root / "queue_manager/journal"
     for path in root.rglob("*.py"):
         if door in path.parents:
