@@ -87,7 +87,7 @@ def test_a_disk_that_is_fast_again_is_noticed():
     rig.queue_manager.close()
 
 
-def test_the_store_keeps_house_between_units_however_many_wait():
+def test_maintenance_has_its_turn_between_units_however_many_wait():
     rig = Rig()
     gate, writing = rig.on_a_slow_disk()
     written = []
@@ -110,21 +110,41 @@ def test_the_store_keeps_house_between_units_however_many_wait():
     assert [frame in own for frame in written[:3]] == [False, True, False], "one step for each frame of units"
 
 
-def test_the_stores_own_work_takes_one_step_a_unit_and_goes_on_by_itself_when_no_more_come(monkeypatch):
+def test_a_commit_while_units_gather_may_start_maintenance():
+    """A state queue is defined when it is first named, in a frame of its own; maintenance follows it on the thread."""
+    rig = Rig()
+    own, applied, steps = object(), [], []
+    steps.append(own)
+    apply = rig.store.apply
+    rig.store.write = lambda _frame: threading.Event().wait(0.002)
+    rig.store.apply = lambda frame: applied.append(frame) if frame is own else apply(frame)
+    rig.store.maintain = lambda _now: steps.pop() if steps else None
+    rig.committer.seconds = 1.0
+    assert rig.committer.slow
+    state = Unit(puts=[Puts("MQGATE.NEW", heads=[md()], bodies=[b"1"])])
+    rig.queue_manager.submit(state, lambda _unit, outcome: rig.done.append(("state", outcome.failures)))
+    rig.scheduler.run_until(lambda: len(rig.done) == 1)
+    assert rig.done == [("state", [])]
+    assert applied == [own]
+    assert rig.queue_manager.depth("MQGATE.NEW") == 1
+    rig.queue_manager.close()
+
+
+def test_maintenance_takes_one_step_a_unit_and_goes_on_by_itself_when_no_more_come(monkeypatch):
     rig, steps = Rig(), []
     monkeypatch.setattr(type(rig.store), "under_maintenance", property(lambda _store: len(steps) < 9))
     rig.store.maintain = lambda _now: steps.append(1)
     for count in (1, 2, 3):
         rig.submit("one", "1")
         rig.scheduler.run()
-        assert len(steps) == count, "units come: nothing but a step behind each"
+        assert len(steps) == count, "units come: nothing but a step after each"
     rig.scheduler.advance(1.0)
     assert len(steps) == 9
     rig.scheduler.advance(1.0)
     assert len(steps) == 9
 
 
-def test_nobody_looks_for_more_when_the_stores_own_work_is_done_while_units_come(monkeypatch):
+def test_finished_maintenance_is_not_scheduled_while_units_come(monkeypatch):
     rig, steps = Rig(), []
     monkeypatch.setattr(type(rig.store), "under_maintenance", property(lambda _store: len(steps) < 3))
     rig.store.maintain = lambda _now: steps.append(1)
@@ -138,7 +158,7 @@ def test_nobody_looks_for_more_when_the_stores_own_work_is_done_while_units_come
     assert len(steps) == 5
 
 
-def test_housekeeping_that_fails_rests_until_a_unit_is_written():
+def test_maintenance_that_fails_pauses_until_a_unit_is_written():
     rig = Rig()
     gate, _writing = rig.on_a_slow_disk()
     gate.set()
