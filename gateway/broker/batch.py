@@ -72,7 +72,7 @@ class Mark(NamedTuple):
     """What is kept of it if its queue has to be waited for, as it is a will."""
 
     def updated(self, other: Mark) -> Mark:
-        """With what the other says instead, where it says something."""
+        """This mark, with what the other says where it says something."""
         return Mark(
             other.released or self.released, other.cause or self.cause, other.source or self.source,
             other.will or self.will,
@@ -90,7 +90,7 @@ class Destination:
         self.address = address
         queue, queue_manager, priority, persistent, syncpoint, retain = address
         self.puts = Puts(queue, queue_manager, b"", priority, persistent, syncpoint=syncpoint, retain=retain)
-        """Fast and plain lane append to its columns directly."""
+        """The fast and the plain lane append to its columns directly."""
         self.policies = [(0, policy)]
         """The policies of the rules that put here, each with its first row."""
         self.contributors: set[Connection] = set()
@@ -105,13 +105,13 @@ class Destination:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return len(self.puts.heads)
 
     # -- rules --
 
     def aim(self, policy: Policy) -> None:
-        """What is appended from now on is put by the rule with this policy."""
+        """Note that what is appended from now on is put by the rule with this policy."""
         last = self.policies[-1][1]
         if last is not policy and last != policy:
             self.policies.append((len(self.puts.heads), policy))
@@ -129,7 +129,7 @@ class Destination:
     # -- who waits --
 
     def contribute(self, connection: Connection, qos: int = 1) -> None:
-        """A connection has a publication here."""
+        """Note that a connection has a publication here."""
         (self.contributors if qos else self.unanswered).add(connection)
 
     # -- rows --
@@ -141,7 +141,7 @@ class Destination:
 
     @property
     def marks(self) -> dict[int, Mark]:
-        """What is remembered about rows, by row. Asked for after failures, never on the way without."""
+        """What is remembered about rows, by row. Nothing asks for it unless something fails."""
         if self.released_rows:
             for first, session, ids, tokens in self.released_rows:
                 for row, released in enumerate(zip(repeat(session), ids, tokens), first):
@@ -150,7 +150,7 @@ class Destination:
         return self._marks
 
     def mark(self, row: int, mark: Mark) -> None:
-        """Remember this about a row, too."""
+        """Add to what is remembered about a row."""
         known = self._marks.get(row)
         self._marks[row] = mark if known is None else known.updated(mark)
 
@@ -166,8 +166,8 @@ class Destination:
         return count + sum(mark.released is not None for mark in self._marks.values()) if self._marks else count
 
     def rewrite(self, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row]) -> list[int]:
-        """Row `i` becomes `parts[i]`: itself, nothing, or several; those in `elsewhere` are another row now. What is
-        remembered about rows goes with them. Returns what has become of the number of each row, and of their count."""
+        """Replace row `i` by `parts[i]`: itself, nothing, or several rows. Those in `elsewhere` have become a row of
+        another destination. What is remembered about rows goes with them. Returns the new number of each row."""
         puts, marks = self.puts, self.marks
         firsts = list(accumulate(map(len, parts), initial=0))
         # new lists: a backend may keep those of rows that it has placed
@@ -253,23 +253,22 @@ class Batch:
     """One batch on its way to a commit."""
 
     __slots__ = (
-        "after", "answered", "deliveries", "destinations", "fanned", "linked", "moves", "opened", "parked", "pending",
+        "after", "answered", "deliveries", "destinations", "fanned", "linked", "opened", "parked", "pending",
         "queued_after", "replaces", "replies", "rows", "run_changes", "staged", "started", "state", "takes",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.destinations: dict[Address, Destination] = {}
         self.state: dict[tuple[str, bytes, int], Puts] = {}
-        """What is put to the gateway's own state, by queue, key and priority: always with this batch, or it waits."""
+        """What is put to the gateway's own state, by queue, key and priority. It is never parked."""
         self.takes: dict[tuple[str, bytes], Takes] = {}
-        self.moves: list[Moves] = []
         self.replaces: dict[tuple[str, bytes], Replace] = {}
         self.replies: dict[Connection, list[bytes]] = {}
         """What is sent when the commit has returned, by connection, in order."""
         self.answered = [0] * 16
         """The packets among them, by type."""
         self.pending: dict[Connection, int] = {}
-        """QoS 1 publications to be taken off the connection's Receive Maximum by then."""
+        """QoS 1 publications that take room of the connection's Receive Maximum until then."""
         self.after: list[Callable[[], None]] = []
         """What else is done when the commit has returned."""
         self.deliveries: list[tuple[Session, list[Item], Puts | None, int]] = []
@@ -301,14 +300,13 @@ class Batch:
             or self.after
             or self.takes
             or self.replaces
-            or self.moves
             or self.run_changes
         )
 
     # -- what is put --
 
     def destination(self, address: Address, policy: Policy) -> Destination:
-        """The destination with an address, for messages of a rule with this policy."""
+        """The destination with an address, for messages of the rule with this policy."""
         destination = self.destinations.get(address)
         if destination is None:
             destination = self.destinations[address] = Destination(address, policy)
@@ -324,7 +322,7 @@ class Batch:
         return puts
 
     def put(self, address: Address, policy: Policy, head: bytes, body: bytes) -> Row:
-        """One message of a rule (fast and plain lane append to the columns themselves)."""
+        """Put one message of a rule. The fast and the plain lane append to the columns themselves."""
         destination = self.destination(address, policy)
         destination.puts.heads.append(head)
         destination.puts.bodies.append(body)
@@ -332,7 +330,7 @@ class Batch:
         return destination, destination.rows - 1
 
     def put_state(self, queue: str, key: bytes, head: bytes, body: bytes) -> None:
-        """One message on a queue of the gateway's own state."""
+        """Put one message on a queue of the gateway's own state."""
         puts = self.state_puts(queue, key)
         puts.heads.append(head)
         puts.bodies.append(body)
@@ -350,7 +348,7 @@ class Batch:
     def rewrite(
         self, destination: Destination, parts: list[list[tuple[bytes, bytes]]], elsewhere: dict[int, Row] | None = None
     ) -> int:
-        """`Destination.rewrite`, and what follows from it for the batch; how many rows fewer there are."""
+        """Rewrite a destination, and what refers to its rows; returns how many rows fewer there are."""
         places = elsewhere or {}
         firsts = destination.rewrite(parts, places)
 
@@ -389,8 +387,8 @@ class Batch:
         return (link for link in self.linked if any(destination in destinations for destination, _ in link.rows))
 
     def move_to(self, into: Batch, destinations: Collection[Destination], links: Sequence[LinkedRows] = ()) -> None:
-        """Destinations and publications go into another batch, with the rows that are linked to them and the staged
-        messages they release."""
+        """Move destinations and publications into another batch, with the rows that are linked to them and the takes of
+        the staged messages they release."""
         going = self.with_linked(destinations, links)
         links = list({id(link): link for link in (*self._links(destinations), *links)}.values())
         places: dict[Row, Row] = {}
@@ -436,7 +434,7 @@ class Batch:
         return places
 
     def _hand_over(self, mark: Mark, into: Batch) -> None:
-        """The staged message that a row releases leaves its queue with the other batch; a will is kept until then."""
+        """Have the other batch take the staged message that a row releases off its queue; a will is kept until then."""
         if mark.released is not None:
             session, _, token = mark.released
             takes = self.takes.get((STAGED, session.key))
@@ -448,7 +446,7 @@ class Batch:
             into.replace(WILLS, mark.will.key, None)
 
     def rename_released(self, released: Released, anew: Released) -> None:
-        """A staged message has been stored anew."""
+        """Note that a staged message has been stored again, under another token."""
         for destination in self.destinations.values():
             for row, mark in destination.marks.items():
                 if mark.released == released:
@@ -457,7 +455,7 @@ class Batch:
     # -- what else is part of the unit of work --
 
     def take(self, queue: str, key: bytes, token: Token) -> None:
-        """One message to be removed."""
+        """Remove one message from a queue."""
         self.taken(queue, key).append(token)
 
     def taken(self, queue: str, key: bytes) -> list[Token]:
@@ -468,11 +466,11 @@ class Batch:
         return takes.tokens
 
     def replace(self, queue: str, key: bytes, body: bytes | None) -> None:
-        """One state message; the last word within a batch counts."""
+        """Replace one state message; the last replacement in a batch counts."""
         self.replaces[queue, key] = Replace(queue, key, body)
 
     def reply(self, connection: Connection, data: bytes) -> None:
-        """A packet that may exist only when the commit has returned (design decision 1)."""
+        """Add a packet that may exist only when the commit has returned (design decision 1)."""
         self.answered[data[0] >> 4] += 1
         replies = self.replies.get(connection)
         if replies is None:
@@ -487,7 +485,7 @@ class Batch:
         unit = Unit(
             puts,
             [takes for takes in self.takes.values() if takes.tokens] if self.takes else [],
-            list(self.moves),
+            [],
             list(self.replaces.values()),
         )
         if self.run_changes:

@@ -46,7 +46,7 @@ def qos_of(row: Row) -> int:
 
 
 def messages(rows: Iterable[Row]) -> Iterator[Row]:
-    """Of these rows one for each message: of one in segments its first."""
+    """One of these rows for each message: of a message in segments the first."""
     for row in rows:
         destination, number = row
         if not destination.segmented or not is_further(destination.puts.heads[number]):
@@ -54,7 +54,7 @@ def messages(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def received(counters: Counters, batch: Batch, rows: Iterable[Row]) -> None:
-    """These rows count as received from now on, whatever becomes of them."""
+    """Count rows as received, whatever becomes of them."""
     if batch.parked is not None:
         return  # they were counted when they were parked
     for (rule, qos), count in Counter((rule_of(row), qos_of(row)) for row in messages(rows)).items():
@@ -68,7 +68,7 @@ def _received(counters: Counters, rule: str, qos: int, count: int) -> None:
 
 
 def dropped(counters: Counters, batch: Batch, rows: Iterable[Row], reason: DropReason) -> None:
-    """These rows are given up for good."""
+    """Count rows that are given up."""
     rows = list(messages(rows))
     received(counters, batch, rows)
     for rule, count in Counter(map(rule_of, rows)).items():
@@ -87,7 +87,7 @@ def took(counters: Counters, batch: Batch, connection: Connection, count: int, a
 
 
 def refused(counters: Counters, rule: str, qos: int, reason: DropReason) -> None:
-    """A publication that was answered with a reason code instead of being put."""
+    """Count a publication that was answered with a reason code instead of being put."""
     _received(counters, rule, qos, 1)
     counters.messages_dropped[rule or NO_RULE, reason] += 1
 
@@ -129,7 +129,7 @@ def _count_dead_letters(counters: Counters, destination: Destination, rows: Iter
 
 
 def placed(counters: Counters, queue_manager: str, batch: Batch) -> None:
-    """Rows out of syncpoint that are on their queues although the unit was refused: counted, and out of the batch."""
+    """Count and remove rows out of syncpoint, which are on their queues although the unit was refused."""
     for destination in list(batch.destinations.values()):
         puts = destination.puts
         if not puts.placed:
@@ -148,7 +148,7 @@ def placed(counters: Counters, queue_manager: str, batch: Batch) -> None:
 
 
 def _lost(counters: Counters, queue_manager: str, destination: Destination) -> None:
-    """Rows out of syncpoint that were refused when it could no longer be told which: at QoS 0 they are gone."""
+    """Count rows out of syncpoint that were refused when it could no longer be told which: at QoS 0 they are lost."""
     puts = destination.puts
     lost, puts.lost = puts.lost, 0
     for policy, rows in destination.rows_by_policy():
@@ -160,7 +160,7 @@ def _lost(counters: Counters, queue_manager: str, destination: Destination) -> N
 
 
 def _count_plain(counters: Counters, queue_manager: str, rule: str, qos: int, puts: Puts) -> None:
-    """Rows of one rule, each of which is a message as it came: what `_count_puts` does of that."""
+    """Count rows of one rule, each of which is a message as it came: a part of `_count_puts`."""
     rows = len(puts.heads)
     counters.mq_put_messages[queue_manager, rule] += rows
     counters.mq_put_bytes[queue_manager, rule] += length_of(puts.heads) + length_of(puts.bodies)
@@ -168,7 +168,7 @@ def _count_plain(counters: Counters, queue_manager: str, rule: str, qos: int, pu
 
 
 def _count_puts(counters: Counters, queue_manager: str, batch: Batch, destination: Destination, instead: str) -> None:
-    """A destination as a whole, or in as many parts as there are rules."""
+    """Count a destination as a whole, or in as many parts as there are rules."""
     puts, first, policies = destination.puts, 0, destination.rows_by_policy()
     alone = len(policies) == 1
     for policy, rows in policies:
