@@ -40,11 +40,11 @@ class Context:
     resubmit: Callable[[Batch], None]
     """Submit the batch whose commit failed once more, changed so that it can be committed."""
     abandon: Callable[[], None]
-    """The batch whose commit failed is parked; what has come behind it goes on."""
+    """The batch whose commit failed is parked; what has come after it goes on."""
     write: Callable[[Connection], None]
     """Write what a connection is to be told, without waiting for the end of this round."""
     ended: Callable[[Connection, DisconnectReason], None]
-    """The connection is over: what that means for its session."""
+    """The connection has ended: what that means for its session."""
     refuse_connect: Callable[[Connection, ProtocolError], None]
     """Answer a connection that is not online with a refusal, and close it."""
 
@@ -91,18 +91,18 @@ class Context:
         """The longest payload that the listener of every connection allows."""
         self.draining = False
         self.paused = False
-        """True while the batch behind a running commit is full: the network edge stops reading."""
+        """True while the open batch is full and a commit runs: the network edge stops reading."""
         self.on_pause: Callable[[bool], None] = lambda _paused: None
         self.on_committed: Callable[[], None] = lambda: None
         self.on_end: Callable[[Connection, str], None] = lambda _connection, _why: None
         self.on_hop: Callable[[Hop], Callable[[], None]] | None = None
         """Told of messages of sampled traces; what it answers is called when their batch is committed."""
         self.trace: Callable[[Connection, str, Any], None] | None = None
-        """Told of packets that arrive, while somebody looks."""
+        """Told of packets that arrive, while a trace is on."""
         self.trace_out: Callable[[Connection, bytes], None] | None = None
-        """Told of what is written, while somebody looks."""
+        """Told of what is written, while a trace is on."""
         self.trace_commit: Callable[[Batch], None] | None = None
-        """Told of every batch that was committed, while somebody looks."""
+        """Told of every batch that was committed, while a trace is on."""
 
     # -- what a connection is told --
 

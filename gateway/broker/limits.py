@@ -17,7 +17,7 @@ class Limits:
     strict_client_ids: bool = True
     max_packet: int = 1 << 20
     max_connect: int = 128 << 10
-    """Largest packet before CONNACK, and all that is held until then: nobody has shown who it is."""
+    """Largest packet before CONNACK, and all that is held until then: its client is not authenticated."""
     max_payload: int = 0
     max_qos: int = 2
     retain: bool = True
@@ -114,6 +114,6 @@ class StoredCount:
             self.on_full(session)
 
     def tick(self, limits: Limits) -> None:
-        """Who has room again is told of anew when it is gone."""
+        """Sessions that have room again are told of anew when they have none."""
         if self._told:
             self._told = {one for one in self._told if not one.ended and self.full(limits.at(one.listener), one, 1)}

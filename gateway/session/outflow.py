@@ -74,7 +74,7 @@ class Outflow:
         "_alias_limit",
         "_aliases",
         "_next",
-        "behind",
+        "connects",
         "fetching",
         "inflight",
         "last_token",
@@ -84,8 +84,8 @@ class Outflow:
         "redelivered",
         "resumed",
         "sent_token",
+        "unfetched",
         "version",
-        "visits",
         "window",
     )
 
@@ -95,13 +95,13 @@ class Outflow:
         self.max_packet = NO_LIMIT
         self.inflight: dict[int, Item] = {}
         self.pending: deque[Item] = deque()
-        self.behind = False
+        self.unfetched = False
         """True while stored messages are not in memory: they are fetched when the window has room."""
         self.fetching = False
         """True while a fetch is under way."""
         self.missed = False
         """Whether more was stored meanwhile."""
-        self.visits = 0
+        self.connects = 0
         """The number of connections so far: the answer to a fetch for an earlier one is dropped."""
         self.last_token: Token | None = None
         """The last stored message that was fetched: fetching goes on after it."""
@@ -118,7 +118,7 @@ class Outflow:
     def connected(self, version: int, window: int, max_packet: int, alias_limit: int) -> None:
         """A connection took over the session: its limits hold from now on; aliases belong to the connection
         [MQTT-3.3.2-7]."""
-        self.visits += 1
+        self.connects += 1
         self.fetching = False
         self.version = version
         self.window = window
@@ -262,7 +262,7 @@ class Outflow:
         dropped = [item for item in self.pending if item.token is not None]
         if dropped:
             self.pending = deque(kept)
-            self.behind, self.last_token = True, self.sent_token
+            self.unfetched, self.last_token = True, self.sent_token
             self.redelivered += sum(item.dup for item in dropped)
 
     def waiting(self) -> Iterable[Item]:

@@ -99,8 +99,8 @@ class Side:
     def do(self, what, value):
         with ExitStack() as patched:
             if not self.together:
-                patched.enter_context(mock.patch.object(pages._Passing, "_stretches", nothing_plain))
-                patched.enter_context(mock.patch.object(pages._Passing, "_by_head", return_value=[]))
+                patched.enter_context(mock.patch.object(pages._PageHandover, "_groups", nothing_plain))
+                patched.enter_context(mock.patch.object(pages._PageHandover, "_by_head", return_value=[]))
             self._do(what, value)
 
     def _do(self, what, value):
@@ -120,7 +120,7 @@ class Side:
         return (
             self.told,
             [(one.stored, one.stored_bytes, one.delivered) for one in sessions],
-            [(list(one.outflow.inflight), len(one.outflow.pending), one.outflow.behind) for one in sessions],
+            [(list(one.outflow.inflight), len(one.outflow.pending), one.outflow.unfetched) for one in sessions],
             {name: [row[1:] for row in rows.values()] for name, rows in self.queues.rows.items()},
             counters.packets_out, counters.bytes_out,
             dict(counters.messages_dropped), dict(counters.mqtt_publish_sent), dict(counters.dlq_messages),
@@ -218,7 +218,7 @@ def test_messages_like_the_first_are_not_looked_at_alone():
     head = mqmd.with_described(mqmd.build(persistence=1), 546, 1208, b"MQHRF2  ") + template.head
     several = [(head, template.tails[number] + b"%d" % number) for number in range(1, 150)]
     with mock.patch.object(
-        pages._Passing, "_one_by_one", autospec=True, side_effect=pages._Passing._one_by_one
+        pages._PageHandover, "_one_by_one", autospec=True, side_effect=pages._PageHandover._one_by_one
     ) as alone:
         side.arrive("A.Q", several)
         assert alone.call_count == 1, "the first of its kind"

@@ -72,7 +72,7 @@ class Side:
             [device.wire.closed for device in self.devices],
             [(one.stored, one.stored_bytes, one.delivered, one.received) for one in sessions],
             [list(one.outflow.inflight) for one in sessions],
-            [one.outflow.behind for one in sessions],
+            [one.outflow.unfetched for one in sessions],
             self.devices[0].connection.inbound_pending,
             {name: [row[1:] for row in rows.values()] for name, rows in self.bench.queues.rows.items()},
             counters.packets_in, counters.packets_out, counters.bytes_in, counters.bytes_out,

@@ -4,9 +4,9 @@ Stored messages that are not in memory are fetched a page at a time, in the orde
 queue manager is asked, and the page is sent on when it arrives. What is stored meanwhile is not in memory either: it
 lies after the page, and the next fetch finds it.
 
-PUBACKs come in runs: a client acknowledges in one go what it has been sent in one go. Anything but a plain PUBACK for
-something of QoS 1 in flight that nobody wants reports of is left to `InFlight.puback`, one at a time and with the same
-result.
+PUBACKs come in runs: a client acknowledges in one go what it has been sent in one go. Anything but a plain PUBACK for a
+message of QoS 1 in flight, of which no application wants reports, is left to `InFlight.puback`, one at a time and with
+the same result.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class InFlight:
                 if session.ended:  # it ended while this was being committed
                     context.batch.taken(OUT, session.key).extend(tokens)
                     continue
-                if session.connection is None or outflow.behind or len(outflow.pending) >= 4 * _PAGE:
-                    outflow.behind = outflow.missed = True
+                if session.connection is None or outflow.unfetched or len(outflow.pending) >= 4 * _PAGE:
+                    outflow.unfetched = outflow.missed = True
                     if session.connection is not None and remote:
                         sessions[session] = None  # nothing else may ask for it
                     elif session in ending:
@@ -85,7 +85,7 @@ class InFlight:
             for item in outflow.fill(self.context.now, out):
                 self._drop_unsent(item)
                 self.settle(session, item)
-            if not outflow.behind or outflow.pending or len(outflow.inflight) >= outflow.window:
+            if not outflow.unfetched or outflow.pending or len(outflow.inflight) >= outflow.window:
                 break
             if not self._fetch(session, out):
                 break
@@ -146,15 +146,15 @@ class InFlight:
             self._fetch_later(session)
             return False
         self._take_in(session, page, context.being_taken(OUT, session.key), out)
-        return outflow.behind or bool(outflow.pending)  # a page may hold nothing that can be sent
+        return outflow.unfetched or bool(outflow.pending)  # a page may hold nothing that can be sent
 
     def _fetch_later(self, session: Session) -> None:
         """The queue manager is away: try again, unless the client has disconnected meanwhile."""
-        context, outflow, visits = self.context, session.outflow, session.outflow.visits
+        context, outflow, visits = self.context, session.outflow, session.outflow.connects
         outflow.fetching = True  # nobody else has to try
 
         def again() -> None:
-            if outflow.visits == visits:
+            if outflow.connects == visits:
                 outflow.fetching = False
                 context.now = context.scheduler.now()
                 context.refill[session] = None
@@ -166,11 +166,11 @@ class InFlight:
         """Ask for the next page."""
         context, outflow, manager = self.context, session.outflow, self.context.queue_manager
         outflow.fetching, outflow.missed = True, False
-        after, visits, being_taken = outflow.last_token, outflow.visits, context.being_taken(OUT, session.key)
+        after, visits, being_taken = outflow.last_token, outflow.connects, context.being_taken(OUT, session.key)
 
         def answered(page: list[Stored] | MQError) -> None:
             connection = session.connection
-            if outflow.visits != visits or connection is None:
+            if outflow.connects != visits or connection is None:
                 return
             outflow.fetching = False
             if isinstance(page, MQError):
@@ -183,7 +183,7 @@ class InFlight:
             if page or outflow.missed:
                 context.refill[session] = None
             # what is stored after the look is not offered, and what is being committed may have been seen already
-            outflow.behind = outflow.behind or outflow.missed or context.stores_for(session)
+            outflow.unfetched = outflow.unfetched or outflow.missed or context.stores_for(session)
 
         context.ask(lambda: manager.fetch(OUT, session.key, _PAGE, after), answered)
 
@@ -216,7 +216,7 @@ class InFlight:
                 offered.append(item)
         if offered:
             outflow.pending.extend(offered)
-        outflow.behind = len(page) == _PAGE
+        outflow.unfetched = len(page) == _PAGE
 
     # -- PUBACKs in runs --
 

@@ -1,7 +1,7 @@
 """From queues and MQ topics to devices: fetch, hand over, take: one unit of work a batch. Pure.
 
-A message leaves its queue in the unit of work that stores it for its durable sessions (or puts it behind a dead-letter
-header); for the others it has been handed to their connections when that unit is submitted. What was published to the
+A message leaves its queue in the unit of work that stores it for its durable sessions (or dead-letters
+it); for the others it has been handed to their connections when that unit is submitted. What was published to the
 gateway is never routed back to a queue from here, and what its own devices published is recognised by its origin, so
 the two directions cannot feed each other.
 """
@@ -36,7 +36,7 @@ class Consumers:
     def __init__(self, context: Context, handover: Handover) -> None:
         self.context = context
         self.handover = handover
-        self._behind: dict[Session, tuple[int, float]] = {}
+        self._full: dict[Session, tuple[int, float]] = {}
         """Connected sessions that are full: what they had acknowledged, and since when it is no more."""
         self._room = BATCH
         """How many more messages every connected session that keeps up has room for, as far as that matters."""
@@ -192,7 +192,7 @@ class Consumers:
         held_back = source.paused or context.draining or context.batch.rows > 5000
         if held_back or not source.active or self._congested():
             source.running, source.waiting = False, True
-            if self._behind:
+            if self._full:
                 context.scheduler.later(PAUSE, self.resume)  # perhaps nothing is committed until then
             return
         fetched = context.scheduler.monotonic()
@@ -261,17 +261,17 @@ class Consumers:
         counters, now = self.context.counters, self.context.scheduler.monotonic()
         counters.bridge_latency_seconds["out"].observe_many(now - fetched, sum(map(len, taken.values())))
         for rule, tokens in taken.items():
-            gone = len(tokens) - sum(token in source.stayed for token in tokens) if source.stayed else len(tokens)
-            counters.mq_get_messages[self.context.queue_manager.name, rule] += gone
+            taken_away = len(tokens) - sum(token in source.stayed for token in tokens) if source.stayed else len(tokens)
+            counters.mq_get_messages[self.context.queue_manager.name, rule] += taken_away
         source.stayed.clear()
         self.context.scheduler.soon(lambda: self.pump(source))
 
     def _congested(self) -> bool:
-        """Whether a connected session is so far behind that fetching more would only move the queue into memory. One
+        """Whether a connected session is so full that fetching more would only move the queue into memory. One
         that acknowledges nothing any more is not waited for: what is for it alone goes the way of what cannot be
         delivered, and the others get theirs."""
         now = self.context.scheduler.monotonic()
-        before, self._behind = self._behind, {}
+        before, self._full = self._full, {}
         self._room = DEEP
         for connection in self.context.connections:
             session, most = connection.session, connection.limits.max_queued
@@ -279,7 +279,7 @@ class Consumers:
             if waiting and waiting > most - BATCH:
                 seen = before.get(session)
                 moved = seen is None or seen[0] != session.delivered
-                self._behind[session] = (session.delivered, now) if moved or seen is None else seen
+                self._full[session] = (session.delivered, now) if moved or seen is None else seen
             elif most - waiting < self._room:
                 self._room = most - waiting
-        return any(now - since < PATIENCE for _, since in self._behind.values())
+        return any(now - since < PATIENCE for _, since in self._full.values())

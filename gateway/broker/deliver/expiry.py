@@ -58,13 +58,13 @@ class Expiry:
 
     def _look(self, session: Session) -> bool:
         """False: the queue manager is away."""
-        context, visits, due = self.context, session.outflow.visits, self._due.pop(session)
+        context, visits, due = self.context, session.outflow.connects, self._due.pop(session)
         there = self._looking = True
 
         def answered(rows: list[Stored] | MQError) -> None:
             nonlocal there
             self._looking, there = False, not isinstance(rows, MQError)
-            alone = session.outflow.visits == visits and session not in context.sessions.ending
+            alone = session.outflow.connects == visits and session not in context.sessions.ending
             if isinstance(rows, MQError) or not alone:
                 self._until(session, due)  # the next tick tries again
             elif not session.ended:

@@ -138,7 +138,7 @@ class FanOut:
         return True
 
     def send_at_once(self, session: Session, item: Item) -> None:
-        """QoS 0: to the wire whatever is in flight [MQTT-4.9.0-3] [MQTT-3.3.4-10], unless the client is far behind."""
+        """QoS 0: to the wire whatever is in flight [MQTT-4.9.0-3] [MQTT-3.3.4-10], unless the client is slow."""
         context, connection = self.context, session.connection
         if connection is None or connection.state != ONLINE:
             return

@@ -34,8 +34,8 @@ class _Head(NamedTuple):
     receivers: tuple[Receiver, ...]
 
 
-class _Stretch(NamedTuple):
-    """Messages that become the same but for their payloads."""
+class _Group(NamedTuple):
+    """Messages that become publications which differ in their payloads alone."""
 
     head: _Head
     rows: Sequence[int]
@@ -63,8 +63,8 @@ class _Shape:
         self.head: _Head | None = None
 
 
-class _Wanted:
-    """What a session is to have of a page."""
+class _Share:
+    """What a session gets of a page."""
 
     __slots__ = ("heads", "items", "messages", "rows", "size", "unsorted")
 
@@ -87,11 +87,11 @@ class _Wanted:
 
 def hand_over(handover: Handover, source: Source, page: Page) -> Taken:
     """Hand over a page; which messages each rule took."""
-    return _Passing(handover, source, page).run()
+    return _PageHandover(handover, source, page).run()
 
 
-class _Passing:
-    """One page on its way."""
+class _PageHandover:
+    """The hand-over of one page."""
 
     def __init__(self, handover: Handover, source: Source, page: Page) -> None:
         self.handover = handover
@@ -106,19 +106,20 @@ class _Passing:
         self.taken: Taken = {}
 
     def run(self) -> Taken:
-        """From the front to the back."""
+        """Hand over all of it."""
         end = len(self.page.tokens)
         by_head = self._by_head()
         if by_head:
-            if not self._together(by_head):
+            if not self._hand_over(by_head):
                 self._one_by_one(0, end)
         else:
-            self._from_the_front(end)
+            self._in_order(end)
         return self.taken
 
-    def _by_head(self) -> list[_Stretch]:
-        """All of the page, if all is plain and nobody gets any of it at QoS 0: that goes to the wire in this order."""
-        heads, found = self.page.heads, list[_Stretch]()
+    def _by_head(self) -> list[_Group]:
+        """All of the page in groups, if all is plain and no session gets any of it at QoS 0: that goes to the wire in
+        the order of the queue."""
+        heads, found = self.page.heads, list[_Group]()
         rows: defaultdict[int, list[int]] = defaultdict(list)
         for row, head in enumerate(heads):
             rows[id(head)].append(row)
@@ -134,17 +135,17 @@ class _Passing:
             shape = self.shapes[id(head)] = _Shape(head)
         return shape
 
-    def _from_the_front(self, end: int) -> None:
-        """What is plain together, as far as it goes, and what is not one by one."""
+    def _in_order(self, end: int) -> None:
+        """Plain messages in groups, as far as they go, and the others one by one."""
         row, again = 0, False
         while row < end:
-            stretches, stop = self._stretches(row)
-            if not stretches:  # the first of its kind makes those behind it plain, or none
+            groups, stop = self._groups(row)
+            if not groups:  # once one of its kind is known, those after it are plain, or none is
                 stop = self._one_by_one(row, self.until if again else row + 1)
                 again = not again and stop < self.until
             else:
                 again = False
-                if not self._together(_merged(stretches)):
+                if not self._hand_over(_joined(groups)):
                     self._one_by_one(row, stop)
             row = stop
 
@@ -158,9 +159,9 @@ class _Passing:
             self.until = row
         return self.until
 
-    def _stretches(self, row: int) -> tuple[list[_Stretch], int]:
+    def _groups(self, row: int) -> tuple[list[_Group], int]:
         """From this message on as far as all are plain, and where that ends."""
-        found: list[_Stretch] = []
+        found: list[_Group] = []
         heads = self.page.heads
         end = len(heads)
         while row < end:
@@ -173,7 +174,7 @@ class _Passing:
                     return found, stop
         return found, row
 
-    def _same(self, shape: _Shape, rows: Sequence[int], found: list[_Stretch]) -> bool:
+    def _same(self, shape: _Shape, rows: Sequence[int], found: list[_Group]) -> bool:
         """Messages whose headers are the same but for the packet identifier."""
         cut, bodies = shape.cut, self.page.bodies
         payloads = [bodies[row] for row in rows]
@@ -193,10 +194,10 @@ class _Passing:
             payloads = [body[cut:] for body in payloads]
         elif shape.rest:
             payloads = [shape.rest + body for body in payloads]
-        found.append(_Stretch(shape.head, rows, payloads))
+        found.append(_Group(shape.head, rows, payloads))
         return True
 
-    def _each(self, shape: _Shape, first: int, last: int, found: list[_Stretch]) -> int:
+    def _each(self, shape: _Shape, first: int, last: int, found: list[_Group]) -> int:
         """Messages whose headers are in their bodies; the number of the first that is not plain."""
         md, data, bodies = shape.md, shape.data, self.page.bodies
         rules, find = self.source.rules, self.handover.repeated.find
@@ -206,7 +207,7 @@ class _Passing:
             head = None if known is None else self._look(known)
             if known is None or head is None:
                 return row
-            found.append(_Stretch(head, (row,), [whole[known.start :]]))
+            found.append(_Group(head, (row,), [whole[known.start :]]))
         return last
 
     def _look(self, known: Known) -> _Head | None:
@@ -227,26 +228,26 @@ class _Passing:
         if shared or not receivers:
             return None
         if len(receivers) == 1 and not min(made.qos, receivers[0].qos) and receivers[0].session.connection is None:
-            return None  # nobody hears it: counted, and reported where that was asked for
+            return None  # its client is away: counted, and reported where that was asked for
         return _Head(known, receivers)
 
     def _one_by_one(self, row: int, end: int) -> int:
-        """The long way."""
+        """Each message by itself, as `Handover.message` does it."""
         for stored in self.page.stored(row, end):
             rule = self.handover.message(self.source, stored)
             self.taken.setdefault(rule, []).append(stored.token)
         return end
 
-    # -- together --
+    # -- groups of plain messages --
 
-    def _together(self, stretches: list[_Stretch]) -> bool:
-        """Hand over plain messages; False, with nothing done, when somebody has no room for all of his."""
-        if any(max(map(len, payloads)) > _LONG for _, _, payloads in stretches):
+    def _hand_over(self, groups: list[_Group]) -> bool:
+        """Hand over plain messages; False, with nothing done, when a session has no room for all of its messages."""
+        if any(max(map(len, payloads)) > _LONG for _, _, payloads in groups):
             return False
-        wanted = self._wanted(stretches)
-        if not self._room(wanted):
+        shares = self._shares_of(groups)
+        if not self._room(shares):
             return False
-        for (known, receivers), rows, payloads in stretches:
+        for (known, receivers), rows, payloads in groups:
             made = known.made
             self._account(known, rows, len(receivers))
             publications = [
@@ -256,13 +257,13 @@ class _Passing:
             for receiver in receivers:
                 qos = min(made.qos, receiver.qos)
                 if qos:
-                    one = wanted[receiver.session]
+                    one = shares[receiver.session]
                     one.unsorted = bool(one.rows)
                     one.rows += rows
                     self._add(one, receiver, known, publications, qos)
                 else:
                     self.handover.fan_out.send_all_at_once(receiver, publications)
-        for session, one in wanted.items():
+        for session, one in shares.items():
             if one.unsorted:
                 one.sort()
             if session.durable:
@@ -271,28 +272,28 @@ class _Passing:
                 self.context.batch.deliveries.append((session, one.items, None, 0))
         return True
 
-    def _wanted(self, stretches: list[_Stretch]) -> dict[Session, _Wanted]:
+    def _shares_of(self, groups: list[_Group]) -> dict[Session, _Share]:
         """How much it is for each session that must not lose any."""
-        wanted: dict[Session, _Wanted] = {}
-        for (known, receivers), _, payloads in stretches:
+        shares: dict[Session, _Share] = {}
+        for (known, receivers), _, payloads in groups:
             count, size = len(payloads), sum(map(len, payloads))
             for receiver in receivers:
                 if not min(known.made.qos, receiver.qos):
                     continue
-                one = wanted.get(receiver.session)
+                one = shares.get(receiver.session)
                 if one is None:
-                    one = wanted[receiver.session] = _Wanted()
+                    one = shares[receiver.session] = _Share()
                 one.messages += count
                 one.size += size
-        return wanted
+        return shares
 
-    def _room(self, wanted: dict[Session, _Wanted]) -> bool:
+    def _room(self, shares: dict[Session, _Share]) -> bool:
         """Whether there is room for all of it, in each session and in all of them."""
         limits = self.context.limits
-        messages = sum(one.messages for one in wanted.values())
-        size = sum(one.size for one in wanted.values())
+        messages = sum(one.messages for one in shares.values())
+        size = sum(one.size for one in shares.values())
         return self.context.stored.room(limits, size, messages) and all(
-            self.handover.fan_out.has_room(session, one.size, one.messages) for session, one in wanted.items()
+            self.handover.fan_out.has_room(session, one.size, one.messages) for session, one in shares.items()
         )
 
     def _account(self, known: Known, rows: Sequence[int], copies: int) -> None:
@@ -301,7 +302,7 @@ class _Passing:
         counters.route_matched[rule] += len(rows)
         counters.mqtt_publish_sent[rule, known.made.qos] += len(rows) * copies
 
-    def _add(self, one: _Wanted, receiver: Receiver, known: Known, publications: list[Publication], qos: int) -> None:
+    def _add(self, one: _Share, receiver: Receiver, known: Known, publications: list[Publication], qos: int) -> None:
         """Copies for a session."""
         sub_ids = receiver.sub_ids
         items = [Item(publication, qos, False, sub_ids) for publication in publications]  # noqa: FBT003 -- not retained
@@ -310,22 +311,22 @@ class _Passing:
             one.heads += [self.handover.fan_out.prefix(known.prefixes, items[0])] * len(items)
 
 
-def _merged(stretches: list[_Stretch]) -> list[_Stretch]:
+def _joined(groups: list[_Group]) -> list[_Group]:
     """Those that become the same as one, in the order in which they begin. Not where somebody gets any of them at QoS
     0: these go to the wire in this order."""
-    alike: dict[int, list[_Stretch]] = {}
-    for one in stretches:
+    alike: dict[int, list[_Group]] = {}
+    for one in groups:
         alike.setdefault(id(one.head), []).append(one)
-    if len(alike) == len(stretches):
-        return stretches
+    if len(alike) == len(groups):
+        return groups
     if not all(_stored(some[0].head) for some in alike.values()):
-        return stretches
+        return groups
     return [
-        _Stretch(some[0].head, [*chain(*[one.rows for one in some])], [*chain(*[one.payloads for one in some])])
+        _Group(some[0].head, [*chain(*[one.rows for one in some])], [*chain(*[one.payloads for one in some])])
         for some in alike.values()
     ]
 
 
 def _stored(head: _Head) -> bool:
-    """Whether nobody gets it at QoS 0."""
+    """Whether all receivers get it at QoS 1 or 2."""
     return bool(head.known.made.qos) and all(receiver.qos for receiver in head.receivers)

@@ -299,7 +299,7 @@ class ConnectHandler:
                 self._too_late(connection)
 
     def _too_late(self, connection: Connection) -> None:
-        """No CONNECT came, or what has to be known for it is not: nobody waits for ever."""
+        """No CONNECT came, or its session could not be read, within the connect timeout."""
         if connection.publisher.client_id:  # it is who it says
             text = "its session cannot be read now: the queue manager, or the gateway that has it, does not answer"
             self.connacks.refuse(connection, reasons.SERVER_UNAVAILABLE, text)

@@ -324,8 +324,8 @@ class Ownership:
         return self._loading is not None or bool(self.owners.expired_owners())
 
     def changed(self) -> None:
-        """Other gateways have come or gone: take over the orphaned sessions that are this gateway's, then ask again for
-        those that devices wait for."""
+        """Other gateways have started or ended: take over the orphaned sessions that are this gateway's, then ask again
+        for those that devices wait for."""
         self.context.now = self.context.scheduler.now()
         expired = [owner for owner in self.owners.expired_owners() if owner not in self._settling]
         if self._loading is None and not self._settling:

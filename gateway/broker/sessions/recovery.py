@@ -97,7 +97,7 @@ class Recovery:
             self.subscribe.add(session, subscribed.options, subscribed.identifier)
         depth = context.queue_manager.depth(OUT, session.key) if rows is None else len(rows)
         context.stored.added(session, 0, depth)
-        session.outflow.behind = session.stored > 0
+        session.outflow.unfetched = session.stored > 0
         sent = context.limits.at(session.listener).max_inflight if record["connected"] else record["sent"]
         session.outflow.redelivered = min(sent, session.stored)  # what comes from now on has not been sent before
         if session.stored:

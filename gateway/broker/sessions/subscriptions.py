@@ -32,7 +32,7 @@ REFUSED: dict[int, SubscribeReason] = {
     reasons.NOT_AUTHORIZED: "not_authorized",
 }
 DEEP, LONG = 10, 256
-"""Levels and characters of a filter that nobody counts."""
+"""Filters up to so many levels and characters are not counted."""
 
 
 class SubscribeHandler:
@@ -182,8 +182,8 @@ class SubscribeHandler:
     def _go_on(self, connection: Connection) -> None:
         context, session = self.context, connection.session
         unanswered = max(len(session.outflow.pending), session.stored)
-        behind = connection.link.buffered() > PAGE_BYTES or unanswered > context.limits.max_queued // 2
-        if behind and session.connection is connection:
+        slow = connection.link.buffered() > PAGE_BYTES or unanswered > context.limits.max_queued // 2
+        if slow and session.connection is connection:
             context.scheduler.later(5 * PAGE_SECONDS, lambda: self._go_on(connection))
             return
         context.now = context.scheduler.now()
