@@ -13,7 +13,7 @@ Answer = Callable[[Any], None]
 
 @runtime_checkable
 class Asks(Protocol):
-    """Implemented by queue managers that are far away: nobody is held up by one that does not answer."""
+    """Implemented by remote queue managers: no device is held up by one that does not answer."""
 
     def ask(self, read: Callable[[], Any], answered: Answer) -> None:
         """`read` is called in a thread of its own, in the order of asking: it makes nothing but calls of `fetch`,

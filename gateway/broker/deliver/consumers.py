@@ -81,8 +81,10 @@ class Consumers:
 
     def _open_at_once(self, source: Source) -> None:
         """So that it is there when the rules are; one that does not answer is asked."""
-        far, rule = self.context.remote_reads, source.rules[0]
-        found = MQError(0) if far is None else found_or_raised(lambda: far.briefly(lambda: self._look(source, rule)))
+        remote, rule = self.context.remote_reads, source.rules[0]
+        found = (
+            MQError(0) if remote is None else found_or_raised(lambda: remote.briefly(lambda: self._look(source, rule)))
+        )
         if isinstance(found, MQError):
             self._open(source)
         else:

@@ -1,4 +1,4 @@
-"""A queue manager that is far away is asked what is stored: who waits for the answer keeps its order, and nobody else
+"""A remote queue manager is asked what is stored: who waits for the answer keeps its order, and nobody else
 waits.
 """
 
