@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import strategies_mqtt as mqtt
-from broker_harness import Bench
+from broker_harness import Harness
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ class Deaf:
         return []
 
 
-def good_client_works(bench: Bench) -> None:
+def good_client_works(bench: Harness) -> None:
     device = bench.device(4, "a good client").connect()
     device.subscribe("still/alive", 1)
     device.take()
@@ -32,7 +32,7 @@ def good_client_works(bench: Bench) -> None:
 
 @given(st.data(), st.lists(mqtt.streams(), min_size=1, max_size=3), st.sampled_from(["version: 1\n", MAPPING]))
 def test_any_streams(data, streams, mapping):
-    bench = Bench(mapping, max_packet=50_000, max_inflight=5, max_subscriptions=5, max_topic_levels=10)
+    bench = Harness(mapping, max_packet=50_000, max_inflight=5, max_subscriptions=5, max_topic_levels=10)
     for stream in streams:
         device = bench.device(4, "fuzz")
         device.wire.reader = Deaf()
@@ -49,7 +49,7 @@ def test_any_streams(data, streams, mapping):
     st.lists(st.one_of(mqtt.client_packets(3), mqtt.client_packets(4), mqtt.client_packets(5)), max_size=20),
 )
 def test_any_packets_in_any_order(version, packets):
-    bench = Bench(max_inflight=5)
+    bench = Harness(max_inflight=5)
     device = bench.device(version, "fuzz").connect(clean=False)
     for packet in packets:
         device.send(packet)
@@ -61,7 +61,7 @@ def test_any_packets_in_any_order(version, packets):
 
 @given(mqtt.connects())
 def test_any_connect(connect):
-    bench = Bench()
+    bench = Harness()
     device = bench.device(connect.version, connect.client_id)
     device.send(client.encode_connect(connect))
     if not device.wire.closed:

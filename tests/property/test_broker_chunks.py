@@ -8,7 +8,7 @@ import os
 import sys
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -82,7 +82,7 @@ class Side:
 
     def __init__(self, version: int, *, compiled: bool) -> None:
         self.compiled = compiled
-        self.bench = Bench(MAPPING, receive_maximum=8, max_payload=140, max_packet=160)
+        self.bench = Harness(MAPPING, receive_maximum=8, max_payload=140, max_packet=160)
         self.device = self.bench.device(version, "c").connect()
         self.bench.queues.automatic = False
 

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 from unittest import mock
 
-from broker_harness import Bench
+from broker_harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +65,7 @@ class Side:
 
     def __init__(self, *, together, max_queued) -> None:
         self.together = together
-        self.bench = Bench(MAPPING, max_queued=max_queued, max_total_queued=3 * max_queued)
+        self.bench = Harness(MAPPING, max_queued=max_queued, max_total_queued=3 * max_queued)
         self.queues = self.bench.queues
         self.queues.written = {}
         self.queues.fetch_page = self.page

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from unittest import mock
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,7 +43,7 @@ class Side:
 
     def __init__(self, version, *, in_runs) -> None:
         self.in_runs = in_runs
-        self.bench = Bench(MAPPING, max_queued=6, max_payload=40)
+        self.bench = Harness(MAPPING, max_queued=6, max_payload=40)
         self.devices = [self.bench.device(version, "publisher").connect()]
         for number, (form, clean, filter_, qos, properties) in enumerate(SUBSCRIBERS):
             device = self.bench.device(form, f"s{number}").connect(clean=clean, properties=dict(properties))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest import mock
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,7 +60,7 @@ class Side:
     """A bench with devices that get what is on its queues."""
 
     def __init__(self, *, remembers) -> None:
-        self.bench = Bench(MAPPING)
+        self.bench = Harness(MAPPING)
         if not remembers:
             self.bench.consumers.handover.repeated.find = mock.Mock(return_value=None)
         self.devices = [

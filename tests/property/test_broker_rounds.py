@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -55,7 +55,7 @@ class Side:
     """A bench with its connections; commits return when the test says so."""
 
     def __init__(self, max_payload: int = 700) -> None:
-        self.bench = Bench(MAPPING, receive_maximum=3, max_payload=max_payload)
+        self.bench = Harness(MAPPING, receive_maximum=3, max_payload=max_payload)
         self.devices = [self.bench.device(version, f"c{i}").connect() for i, version in enumerate(VERSIONS)]
         self.devices[3].subscribe("subscribed/#", 1)
         for device in self.devices:

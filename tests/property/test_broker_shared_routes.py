@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +65,7 @@ def said(route):
 @settings(max_examples=200)
 @given(STEPS)
 def test_a_route_is_the_same_however_it_is_made(steps):
-    bench = Bench(MAPPING)
+    bench = Harness(MAPPING)
     router, listener = bench.engine.router, bench.device(4, "l").connect()
     for step in steps:
         if step[0] == "route":
@@ -79,7 +79,7 @@ def test_a_route_is_the_same_however_it_is_made(steps):
 
 
 def test_the_third_client_of_a_topic_is_led_by_the_shared_route(monkeypatch):
-    bench = Bench(MAPPING)
+    bench = Harness(MAPPING)
     router = bench.engine.router
     devices = [bench.device(4, f"c{number}").connect() for number in range(4)]
     for device in devices[:3]:
@@ -94,7 +94,7 @@ def test_the_third_client_of_a_topic_is_led_by_the_shared_route(monkeypatch):
 
 def test_topics_without_end_fill_no_memory(monkeypatch):
     monkeypatch.setattr(shared_routes, "MAX_SHARED_ROUTES", 20)
-    bench = Bench(MAPPING)
+    bench = Harness(MAPPING)
     devices = [bench.device(4, f"c{number}").connect() for number in range(3)]
     for number in range(50):
         for device in devices:
@@ -106,7 +106,7 @@ def test_topics_without_end_fill_no_memory(monkeypatch):
 
 
 def test_a_message_with_properties_follows_the_shared_route_too():
-    bench = Bench(MAPPING)
+    bench = Harness(MAPPING)
     for number in range(4):
         device = bench.device(5, f"c{number}").connect()
         for topic in ("p/x/0", "p/x/1"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_harness import Bench
+from broker_harness import Harness
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +32,7 @@ def matches(filter_: str, topic: str) -> bool:
 
 @given(st.lists(st.tuples(topics, st.booleans(), st.sampled_from([0.0, 5.0])), max_size=25), filters, st.booleans())
 def test_matching(changes, filter_, later):
-    bench = Bench()
+    bench = Harness()
     kept: dict[str, float] = {}
     for topic, clear, expiry in changes:
         expires = bench.clock.time + expiry if expiry else 0.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from broker_harness import Bench, Device, FarQueues, Queues
+from broker_harness import Device, FarQueues, Harness, Queues
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -23,7 +23,7 @@ FILTERS = {"a/#": {"a/1", "a/2"}, "+/1": {"a/1", "b/1", "q/1"}, "b/1": {"b/1"}, 
 class Subscriber:
     """A device with a persistent session and the memory the protocol asks of it."""
 
-    def __init__(self, bench: Bench, version: int, name: str) -> None:
+    def __init__(self, bench: Harness, version: int, name: str) -> None:
         self.bench, self.version, self.name = bench, version, name
         self.device: Device | None = None
         self.known = False
@@ -88,7 +88,7 @@ class Subscriber:
 class Publisher:
     """A device that sends again whatever was not acknowledged when it comes back, in order."""
 
-    def __init__(self, bench: Bench, version: int, name: str) -> None:
+    def __init__(self, bench: Harness, version: int, name: str) -> None:
         self.bench, self.version, self.name = bench, version, name
         self.device: Device | None = None
         self.open: dict[int, list] = {}
@@ -145,7 +145,7 @@ class Sessions(RuleBasedStateMachine):
         wanted=st.tuples(*[st.tuples(st.sampled_from(sorted(FILTERS)), st.integers(0, 2))] * 2),
     )
     def begin(self, versions, window, wanted):
-        self.bench = Bench(MAPPING, self.queues(), max_inflight=window)
+        self.bench = Harness(MAPPING, self.queues(), max_inflight=window)
         self.subscribers = [Subscriber(self.bench, versions[n], f"s{n}") for n in (0, 1)]
         self.publishers = [Publisher(self.bench, versions[2 + n], f"p{n}") for n in (0, 1)]
         self.number = 0

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_harness import Bench, Device
+from broker_harness import Device, Harness
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +51,7 @@ class Sent:
 class Client:
     """A device that keeps its promises: it acknowledges what it is told and resends what it is not."""
 
-    bench: Bench
+    bench: Harness
     name: str
     sent: list[Sent] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ class Client:
                 self.device.publish(one.topic, one.body, one.qos, one.packet_id, dup=True)
 
 
-def copies(bench: Bench) -> Counter[tuple[str, bytes]]:
+def copies(bench: Harness) -> Counter[tuple[str, bytes]]:
     """(queue it was meant for, body) of all there is."""
     found: Counter[tuple[str, bytes]] = Counter()
     for queue in QUEUES:
@@ -103,7 +103,7 @@ def copies(bench: Bench) -> Counter[tuple[str, bytes]]:
     return found
 
 
-def balance(bench: Bench) -> None:
+def balance(bench: Harness) -> None:
     counters, held = bench.engine.counters, bench.engine.parking.held()
     for rule in {route.rule.name for route in bench.engine.router.table.routes}:
         received = sum(n for (one, _), n in counters.mqtt_publish_received.items() if one == rule)
@@ -131,7 +131,7 @@ STEPS = st.lists(
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_whatever_refuses_when(steps: list[tuple[Any, ...]]) -> None:
-    bench = Bench(MAPPING)
+    bench = Harness(MAPPING)
     clients = [Client(bench, name) for name in ("a", "b")]
     for step, *values in steps:
         if step == "publish":
@@ -166,7 +166,7 @@ def test_whatever_refuses_when(steps: list[tuple[Any, ...]]) -> None:
         check_order(bench, clients)
 
 
-def check_order(bench: Bench, clients: list[Client]) -> None:
+def check_order(bench: Harness, clients: list[Client]) -> None:
     """What a device sent at one quality of service stands in its order on each queue."""
     for queue in QUEUES[:2]:
         bodies = [stored.data[int.from_bytes(stored.data[8:12], "little") :] for _, stored in bench.queues.load(queue)]
@@ -177,7 +177,7 @@ def check_order(bench: Bench, clients: list[Client]) -> None:
                 assert placed == sorted(placed), (queue, client.name, placed)
 
 
-def check(bench: Bench, clients: list[Client]) -> None:
+def check(bench: Harness, clients: list[Client]) -> None:
     balance(bench)
     assert not bench.engine.parking.rows
     assert not bench.engine.parking.linked

@@ -1,5 +1,5 @@
-"""The broker on a bench: the real engine over a queue manager that is a few dicts, a clock that stands still, and links
-that remember. Commits return when the test says so; `kill` forgets everything that was not committed.
+"""The broker in a harness: the real engine over a queue manager that is a few dicts, a clock that stands still, and
+links that remember. Commits return when the test says so; `kill` forgets everything that was not committed.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class Wire:
 class Device:
     """A client of the bench: sends packets, acknowledges nothing by itself."""
 
-    def __init__(self, bench: Bench, version: int, client_id: str) -> None:
+    def __init__(self, bench: Harness, version: int, client_id: str) -> None:
         self.bench, self.version, self.client_id = bench, version, client_id
         self.wire = Wire(version)
         self.connection = bench.engine.connected(self.wire, None)
@@ -255,7 +255,7 @@ class Device:
         return self.wire.take()
 
 
-class Bench:
+class Harness:
     """One broker and everything round it."""
 
     def __init__(self, mapping: str = "version: 1\n", queues: Queues | None = None, **limits: Any) -> None:

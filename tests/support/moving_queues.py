@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from broker_harness import Bench, Queues
+from broker_harness import Harness, Queues
 
 from gateway.ports.batch import Failure, Outcome, Unit
 
@@ -41,7 +41,7 @@ class MovingQueues(Queues):
                 self.moved += 1
 
 
-class MovingBench(Bench):
+class MovingBench(Harness):
     """A bench with it."""
 
     queues: MovingQueues

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_harness import Bench
+from broker_harness import Harness
 
 MAPPING = """
 version: 1
@@ -20,7 +20,7 @@ FULL = 2053
 PUBACK, PUBREC, PUBREL, PUBCOMP = 4, 5, 6, 7
 
 
-def bodies(bench: Bench, queue: str) -> list[bytes]:
+def bodies(bench: Harness, queue: str) -> list[bytes]:
     """Payloads in the queue's order."""
     found = []
     for _, stored in bench.queues.load(queue):
@@ -31,7 +31,7 @@ def bodies(bench: Bench, queue: str) -> list[bytes]:
     return found
 
 
-def balance(bench: Bench) -> None:
+def balance(bench: Harness) -> None:
     """Received = put + dead-lettered + dropped + held, for every rule."""
     counters, held = bench.engine.counters, bench.engine.parking.held()
     rules = {route.rule.name for route in bench.engine.router.table.routes}

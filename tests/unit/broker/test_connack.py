@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from broker_harness import Bench, Device, FarQueues
+from broker_harness import Device, FarQueues, Harness
 
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
@@ -24,11 +24,11 @@ DELAYED = p.Will("gone", b"dev", 1, False, raw_properties=b"\x18\x00\x00\x00\x1e
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(RULES)
+def bench() -> Harness:
+    return Harness(RULES)
 
 
-def silent(bench: Bench, *, already: bool = True) -> Bench:
+def silent(bench: Harness, *, already: bool = True) -> Harness:
     """The queue manager says nothing from now on; `already`: there is something that it has not answered."""
     busy = bench.device(4, "busy").connect() if already else None
     bench.queues.automatic = False
@@ -37,7 +37,7 @@ def silent(bench: Bench, *, already: bool = True) -> Bench:
     return bench
 
 
-def answers(bench: Bench) -> None:
+def answers(bench: Harness) -> None:
     """The queue manager is back."""
     bench.queues.automatic = True
     while bench.queues.commit() or (isinstance(bench.queues, FarQueues) and bench.queues.answer()):
@@ -50,11 +50,11 @@ def connack(device: Device) -> Any:
     return found
 
 
-def records(bench: Bench) -> list[Any]:
+def records(bench: Harness) -> list[Any]:
     return [decode_json(row[3]) for row in bench.queues.rows.get("MQGATE.SESSIONS", {}).values()]
 
 
-def away(bench: Bench, version: int = 5, **options: Any) -> Device:
+def away(bench: Harness, version: int = 5, **options: Any) -> Device:
     """A device with a session in which two messages lie."""
     device = bench.device(version, "dev").connect(clean=False, **options)
     device.subscribe("news", 1)
@@ -65,14 +65,14 @@ def away(bench: Bench, version: int = 5, **options: Any) -> Device:
     return sender
 
 
-def listener(bench: Bench) -> Device:
+def listener(bench: Harness) -> Device:
     device = bench.device(4, "listener").connect()
     device.subscribe("gone", 1)
     device.take()
     return device
 
 
-def refused(bench: Bench, device: Device, reason: int) -> None:
+def refused(bench: Harness, device: Device, reason: int) -> None:
     """In the end; then the queue manager is back."""
     bench.advance(TOO_LONG)
     assert connack(device).reason == reason
@@ -83,7 +83,7 @@ def payloads(device: Device) -> list[bytes]:
     return [packet[4] for packet in device.take() if packet[0] >> 4 == p.PUBLISH]
 
 
-def counted(bench: Bench) -> dict[str, int]:
+def counted(bench: Harness) -> dict[str, int]:
     found: dict[str, int] = {}
     for (_, _, result), number in bench.engine.counters.mqtt_connects.items():
         found[result] = found.get(result, 0) + number
@@ -92,7 +92,7 @@ def counted(bench: Bench) -> dict[str, int]:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_nobody_waits_for_ever(bench: Bench, version: int, clean: bool) -> None:
+def test_nobody_waits_for_ever(bench: Harness, version: int, clean: bool) -> None:
     silent(bench)
     device = bench.device(version, "dev").connect(clean=clean, keep_alive=0)
     bench.advance(9)
@@ -112,7 +112,7 @@ def test_nobody_waits_for_ever(bench: Bench, version: int, clean: bool) -> None:
 
 @pytest.mark.parametrize("patient", [True, False])
 @pytest.mark.parametrize("already", [True, False])
-def test_every_attempt_leaves_nothing_behind(bench: Bench, already: bool, patient: bool) -> None:
+def test_every_attempt_leaves_nothing_behind(bench: Harness, already: bool, patient: bool) -> None:
     silent(bench, already=already)
     for _ in range(5):
         device = bench.device(5, "dev").connect(clean=False)
@@ -131,7 +131,7 @@ def test_every_attempt_leaves_nothing_behind(bench: Bench, already: bool, patien
 
 
 def test_a_short_connect_timeout_is_not_meant_for_commits() -> None:
-    bench = silent(Bench(RULES, connect_timeout=1.0))
+    bench = silent(Harness(RULES, connect_timeout=1.0))
     device = bench.device(4, "dev").connect()
     bench.advance(4)
     assert not device.wire.closed
@@ -139,7 +139,7 @@ def test_a_short_connect_timeout_is_not_meant_for_commits() -> None:
     assert connack(device).reason == 0
 
 
-def test_its_keep_alive_begins_with_connack(bench: Bench) -> None:
+def test_its_keep_alive_begins_with_connack(bench: Harness) -> None:
     silent(bench)
     device = bench.device(4, "dev").connect(keep_alive=2)
     bench.advance(8)
@@ -153,7 +153,7 @@ def test_its_keep_alive_begins_with_connack(bench: Bench) -> None:
 
 @pytest.mark.parametrize("stays", [True, False])
 @pytest.mark.parametrize("clock", ["before", "after"])
-def test_a_session_is_what_it_was(bench: Bench, stays: bool, clock: str) -> None:
+def test_a_session_is_what_it_was(bench: Harness, stays: bool, clock: str) -> None:
     """Whether the refused CONNECT wants to keep it or not, and whether its unit is committed before or after that."""
     sender = away(bench)
     (before,) = records(bench)
@@ -175,7 +175,7 @@ def test_a_session_is_what_it_was(bench: Bench, stays: bool, clock: str) -> None
     assert [packet[4] for packet in rest] == [b"1", b"2", b"3"]
 
 
-def test_a_clean_start_that_is_refused_has_ended_what_was_before(bench: Bench) -> None:
+def test_a_clean_start_that_is_refused_has_ended_what_was_before(bench: Harness) -> None:
     """As its client wished; whether that is done when it comes again nobody can tell."""
     away(bench)
     silent(bench)
@@ -186,7 +186,7 @@ def test_a_clean_start_that_is_refused_has_ended_what_was_before(bench: Bench) -
     assert not connack(bench.device(5, "dev").connect(clean=False)).session_present
 
 
-def test_a_refused_connect_publishes_no_will(bench: Bench) -> None:
+def test_a_refused_connect_publishes_no_will(bench: Harness) -> None:
     hears = listener(bench)
     silent(bench)
     device = bench.device(4, "dev").connect(clean=False, will=WILL)
@@ -196,7 +196,7 @@ def test_a_refused_connect_publishes_no_will(bench: Bench) -> None:
     assert bench.queues.depth("MQGATE.WILLS") == 0
 
 
-def test_the_will_that_waited_before_it_still_does(bench: Bench) -> None:
+def test_the_will_that_waited_before_it_still_does(bench: Harness) -> None:
     hears = listener(bench)
     bench.device(5, "dev").connect(clean=False, will=DELAYED).drop()
     silent(bench)
@@ -207,7 +207,7 @@ def test_the_will_that_waited_before_it_still_does(bench: Bench) -> None:
     assert payloads(hears) == [b"dev"]
 
 
-def test_who_has_not_waited_is_not_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_not_waited_is_not_told(bench: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """What came behind CONNECT may be committed: a refusal would say that it was not looked at [MQTT5-3.1.4-6]."""
     silent(bench)
     connect = client.encode_connect(client.connect(4, "", clean_start=True))
@@ -229,7 +229,7 @@ def test_who_has_not_waited_is_not_told(bench: Bench, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_session_that_nobody_has_heard_of_is_not_present(bench: Bench, version: int) -> None:
+def test_a_session_that_nobody_has_heard_of_is_not_present(bench: Harness, version: int) -> None:
     """A client of 5.0 that is told of one it does not know has to close."""
     silent(bench)
     for end in (Device.drop, lambda _device: None):
@@ -243,7 +243,7 @@ def test_a_session_that_nobody_has_heard_of_is_not_present(bench: Bench, version
     assert [record["subscriptions"] for record in records(bench)] == [[]]
 
 
-def test_a_client_that_says_goodbye_before_connack_has_its_session(bench: Bench) -> None:
+def test_a_client_that_says_goodbye_before_connack_has_its_session(bench: Harness) -> None:
     silent(bench)
     device = bench.device(4, "dev").connect(clean=False)
     device.subscribe("news", 1)
@@ -253,7 +253,7 @@ def test_a_client_that_says_goodbye_before_connack_has_its_session(bench: Bench)
     assert connack(bench.device(4, "dev").connect(clean=False)).session_present
 
 
-def test_two_attempts_at_once_leave_the_session_as_it_was(bench: Bench) -> None:
+def test_two_attempts_at_once_leave_the_session_as_it_was(bench: Harness) -> None:
     """The older one is taken over while neither has been answered."""
     away(bench)
     (before,) = records(bench)
@@ -273,7 +273,7 @@ def test_two_attempts_at_once_leave_the_session_as_it_was(bench: Bench) -> None:
 
 
 def test_what_is_far_away_for_a_session_that_nobody_has_heard_of_goes_too() -> None:
-    bench = Bench(RULES, FarQueues())
+    bench = Harness(RULES, FarQueues())
     sender = bench.device(4, "pub").connect()
     silent(bench)
     device = bench.device(5, "dev").connect(clean=False)
@@ -290,7 +290,7 @@ def test_what_is_far_away_for_a_session_that_nobody_has_heard_of_goes_too() -> N
 
 
 def test_a_session_that_was_read_from_afar() -> None:
-    bench = Bench(RULES, FarQueues())
+    bench = Harness(RULES, FarQueues())
     silent(bench)
     device = bench.device(5, "dev").connect(clean=False)
     bench.advance(TOO_LONG)
@@ -301,7 +301,7 @@ def test_a_session_that_was_read_from_afar() -> None:
     assert bench.queues.depth("MQGATE.SESSIONS", key_of("dev")) == 1
 
 
-def test_connack_does_not_wait_for_a_queue_that_is_full(bench: Bench) -> None:
+def test_connack_does_not_wait_for_a_queue_that_is_full(bench: Harness) -> None:
     """Only what has been published does; what it is told later comes in order."""
     bench.queues.refusing["Q"] = 2053
     device = bench.device(4, "dev")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker_harness import Bench, Device
+from broker_harness import Device, Harness
 
 from gateway.mq import mqmd, rfh2
 from gateway.mq.rfh2_folder import PropertyValue, folder
@@ -42,12 +42,12 @@ def message(
     return mqmd.with_described(md, 546, 1208, b"MQHRF2  "), header + body
 
 
-def reports(bench: Bench) -> list[int]:
+def reports(bench: Harness) -> list[int]:
     """Feedback of each report, in order."""
     return [mqmd.unpack(stored.md).feedback for _, stored in bench.queues.load("REPORTS.Q")]
 
 
-def dead(bench: Bench) -> list[int]:
+def dead(bench: Harness) -> list[int]:
     return [int.from_bytes(stored.data[8:12], "little") for _, stored in bench.queues.load("DEAD.Q")]
 
 
@@ -55,7 +55,7 @@ def published(device: Device) -> list[tuple[str, bytes]]:
     return [(packet[1].decode(), packet[4]) for packet in device.take() if packet[0] >> 4 == 3]
 
 
-def balance(bench: Bench) -> None:
+def balance(bench: Harness) -> None:
     """Got = handed over + dead-lettered + dropped, for every rule."""
     counters = bench.engine.counters
     for rule in bench.engine.router.table.outbound:
@@ -67,16 +67,16 @@ def balance(bench: Bench) -> None:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(MAPPING)
+def bench() -> Harness:
+    return Harness(MAPPING)
 
 
-def arrive(bench: Bench, queue: str, *messages: tuple[bytes, bytes]) -> None:
+def arrive(bench: Harness, queue: str, *messages: tuple[bytes, bytes]) -> None:
     bench.queues.arrive(queue, *messages)
     bench.advance(0.5)
 
 
-def subscribed(bench: Bench, filter_: str, qos: int, *, version: int = 5, clean: bool = False) -> Device:
+def subscribed(bench: Harness, filter_: str, qos: int, *, version: int = 5, clean: bool = False) -> Device:
     device = bench.device(version, "lima").connect(clean=clean)
     device.subscribe(filter_, qos)
     device.take()
@@ -84,7 +84,7 @@ def subscribed(bench: Bench, filter_: str, qos: int, *, version: int = 5, clean:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_pan_is_put_when_the_device_has_acknowledged(bench: Bench, clean: bool) -> None:
+def test_pan_is_put_when_the_device_has_acknowledged(bench: Harness, clean: bool) -> None:
     device = subscribed(bench, "down/#", 1, clean=clean)
     arrive(bench, "DOWN.Q", message(report=ALL))
     [packet] = [one for one in device.take() if one[0] >> 4 == 3]
@@ -97,7 +97,7 @@ def test_pan_is_put_when_the_device_has_acknowledged(bench: Bench, clean: bool) 
     balance(bench)
 
 
-def test_pan_of_qos_2_waits_for_pubcomp_and_outlives_a_kill(bench: Bench) -> None:
+def test_pan_of_qos_2_waits_for_pubcomp_and_outlives_a_kill(bench: Harness) -> None:
     device = subscribed(bench, "down/#", 2)
     arrive(bench, "DOWN.Q", message(report=PAN))
     [packet] = [one for one in device.take() if one[0] >> 4 == 3]
@@ -111,7 +111,7 @@ def test_pan_of_qos_2_waits_for_pubcomp_and_outlives_a_kill(bench: Bench) -> Non
     assert reports(bench) == [MQFB_PAN]
 
 
-def test_a_device_that_refuses_makes_nan_and_exception(bench: Bench) -> None:
+def test_a_device_that_refuses_makes_nan_and_exception(bench: Harness) -> None:
     from gateway.mqtt import writer
 
     device = subscribed(bench, "down/#", 1)
@@ -121,7 +121,7 @@ def test_a_device_that_refuses_makes_nan_and_exception(bench: Bench) -> None:
     assert reports(bench) == [MQFB_NAN, Feedback.REJECTED]
 
 
-def test_qos_0_is_reported_when_it_is_on_the_wire_or_cannot_be(bench: Bench) -> None:
+def test_qos_0_is_reported_when_it_is_on_the_wire_or_cannot_be(bench: Harness) -> None:
     device = subscribed(bench, "down/#", 0)
     arrive(bench, "DOWN.Q", message(report=ALL, persistence=0))
     assert published(device) == [("down/lima", b"go")]
@@ -132,7 +132,7 @@ def test_qos_0_is_reported_when_it_is_on_the_wire_or_cannot_be(bench: Bench) -> 
     balance(bench)
 
 
-def test_several_receivers_answer_for_none_so_it_is_reported_when_stored(bench: Bench) -> None:
+def test_several_receivers_answer_for_none_so_it_is_reported_when_stored(bench: Harness) -> None:
     devices = [bench.device(5, name).connect(clean=False) for name in ("a", "b")]
     for device in devices:
         device.subscribe("down/#", 1)
@@ -141,7 +141,7 @@ def test_several_receivers_answer_for_none_so_it_is_reported_when_stored(bench: 
     assert [published(device) for device in devices] == [[("down/lima", b"go")]] * 2
 
 
-def test_what_expires_while_the_device_is_away_goes_and_is_reported(bench: Bench) -> None:
+def test_what_expires_while_the_device_is_away_goes_and_is_reported(bench: Harness) -> None:
     device = subscribed(bench, "nothing", 1)
     device.drop()
     arrive(bench, "ONE.Q", message(report=ALL, expiry=50), message(body=b"stays"), message(body=b"later", expiry=5000))
@@ -157,7 +157,7 @@ def test_what_expires_while_the_device_is_away_goes_and_is_reported(bench: Bench
     balance(bench)
 
 
-def test_a_session_that_ends_reports_what_it_never_took(bench: Bench) -> None:
+def test_a_session_that_ends_reports_what_it_never_took(bench: Harness) -> None:
     device = bench.device(5, "lima").connect(clean=False)
     arrive(bench, "ONE.Q", message(report=ALL), message())
     device.drop()
@@ -174,7 +174,7 @@ def test_a_session_that_ends_reports_what_it_never_took(bench: Bench) -> None:
         (EXCEPTION | NAN | DISCARD, [Feedback.DEVICE_UNKNOWN, MQFB_NAN], []),
     ],
 )
-def test_an_unknown_device(bench: Bench, options: int, made: list[int], letters: list[int]) -> None:
+def test_an_unknown_device(bench: Harness, options: int, made: list[int], letters: list[int]) -> None:
     arrive(bench, "ONE.Q", message("nobody", report=options))
     assert reports(bench) == made
     assert dead(bench) == letters
@@ -182,13 +182,13 @@ def test_an_unknown_device(bench: Bench, options: int, made: list[int], letters:
     balance(bench)
 
 
-def test_a_report_whose_queue_refuses_is_dead_lettered(bench: Bench) -> None:
+def test_a_report_whose_queue_refuses_is_dead_lettered(bench: Harness) -> None:
     bench.queues.refusing["REPORTS.Q"] = 2085
     arrive(bench, "ONE.Q", message("nobody", report=NAN))
     assert dead(bench) == [Feedback.DEVICE_UNKNOWN, 2085]
 
 
-def test_a_message_that_cannot_be_dead_lettered_stays_on_its_queue(bench: Bench) -> None:
+def test_a_message_that_cannot_be_dead_lettered_stays_on_its_queue(bench: Harness) -> None:
     """Others of its batch are delivered; it is looked at again, and nothing is counted twice."""
     device = subscribed(bench, "nothing", 1)
     bench.queues.refusing["DEAD.Q"] = 2053
@@ -209,7 +209,7 @@ def test_a_message_that_cannot_be_dead_lettered_stays_on_its_queue(bench: Bench)
 @pytest.mark.parametrize(
     ("queue", "count", "aside"), [("STRICT.Q", 2, "STRICT.ASIDE"), ("LAX.Q", 3, "LAX.ASIDE"), ("LAX.Q", 9, "DEAD.Q")]
 )
-def test_poison_goes_aside_by_rule_or_by_the_queue_itself(bench: Bench, queue: str, count: int, aside: str) -> None:
+def test_poison_goes_aside_by_rule_or_by_the_queue_itself(bench: Harness, queue: str, count: int, aside: str) -> None:
     """BOTHRESH and BOQNAME of the queue where the rule names none; without BOQNAME the dead letters."""
     bench.queues.backouts["LAX.Q"] = Backout(3, "LAX.ASIDE" if aside != "DEAD.Q" else "")
     bench.start()
@@ -222,7 +222,7 @@ def test_poison_goes_aside_by_rule_or_by_the_queue_itself(bench: Bench, queue: s
     assert bench.engine.counters.dlq_messages[queue.removesuffix(".Q").lower(), "backed_out"]
 
 
-def test_a_topic_is_a_source(bench: Bench) -> None:
+def test_a_topic_is_a_source(bench: Harness) -> None:
     assert bench.queues.subscribed == {"mqgate.alarms": "plant/+/alarm", "all.bench-1": "plant/#"}
     device = subscribed(bench, "#", 1)
     header = rfh2.build(
@@ -236,7 +236,7 @@ def test_a_topic_is_a_source(bench: Bench) -> None:
     assert got[:100] == [b"%d" % number for number in range(100)]
 
 
-def test_what_its_own_devices_published_is_not_published_again(bench: Bench) -> None:
+def test_what_its_own_devices_published_is_not_published_again(bench: Harness) -> None:
     device = subscribed(bench, "#", 1)
     for gateway, topic in (("bench-1", "plant/a"), ("other", "plant/a"), ("bench-1", "moved")):
         header = rfh2.build(
@@ -255,7 +255,7 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 CHILD = "00-4bf92f3577b34da6a3ce929d0e0e4736-abababababababab-01"
 
 
-def test_a_trace_goes_on_to_the_device_with_our_span(bench: Bench) -> None:
+def test_a_trace_goes_on_to_the_device_with_our_span(bench: Harness) -> None:
     device = subscribed(bench, "down/#", 1)
     arrive(bench, "DOWN.Q", message(trace=TRACE))
     [packet] = [one for one in device.take() if one[0] >> 4 == 3]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 
 from gateway.mqtt import client, writer
 from gateway.mqtt import packets as p
@@ -13,7 +13,7 @@ VERSIONS = [3, 4, 5]
 
 @pytest.fixture
 def bench():
-    return Bench()
+    return Harness()
 
 
 def kinds(device):
@@ -114,7 +114,7 @@ def test_keep_alive_1_to_1_5_periods_mqtt3_3_1_2_24_mqtt5_3_1_2_22(bench, versio
 
 @pytest.mark.parametrize("keep_alive", [0, 3600])
 def test_the_keep_alive_the_server_gives_is_the_one_that_ends_mqtt5_3_1_2_21_mqtt_3_2_2_21(keep_alive):
-    bench = Bench(keep_alive_max=60)
+    bench = Harness(keep_alive_max=60)
     device = bench.device(5, "d").connect(keep_alive=keep_alive)
     assert device.take()[0][1].properties[0x13] == 60
     bench.advance(60)
@@ -126,7 +126,7 @@ def test_the_keep_alive_the_server_gives_is_the_one_that_ends_mqtt5_3_1_2_21_mqt
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_3_x_client_keeps_its_keep_alive(version):
     """Nothing in 3.x can tell it another one, so it is neither refused nor cut short."""
-    bench = Bench(keep_alive_max=60)
+    bench = Harness(keep_alive_max=60)
     device = bench.device(version, "d").connect(keep_alive=3600)
     assert device.take()[0][1].reason == 0
     bench.advance(1000)
@@ -197,7 +197,7 @@ def test_nothing_goes_out_before_connack_mqtt_3_2_0_1(bench, version):
 
 @pytest.mark.parametrize(("reference", "reason"), [("", 0x8B), ("b.example:1883", 0x9C)])
 def test_clients_are_told_where_to_go_when_the_gateway_stops(reference, reason):
-    bench = Bench(server_reference=reference)
+    bench = Harness(server_reference=reference)
     device, old = bench.device(5, "d").connect(), bench.device(4, "o").connect()
     device.take()
     bench.engine.endings.leave(device.connection)
@@ -211,14 +211,14 @@ def test_clients_are_told_where_to_go_when_the_gateway_stops(reference, reason):
 
 @pytest.mark.parametrize(("version", "strict", "accepted"), [(3, True, False), (3, False, True), (4, True, True)])
 def test_long_client_identifiers_of_mqisdp(version, strict, accepted):
-    bench = Bench(strict_client_ids=strict)
+    bench = Harness(strict_client_ids=strict)
     device = bench.device(version, "d" * 24).connect()
     assert device.take()[0][1].reason == (0 if accepted else 2)
     assert device.wire.closed is not accepted
 
 
 def test_response_information_begins_as_the_settings_say():
-    bench = Bench(response_prefix="answers/")
+    bench = Harness(response_prefix="answers/")
     device = bench.device(5, "d")
     connect = client.connect(5, "d")
     connect.properties[0x19] = 1

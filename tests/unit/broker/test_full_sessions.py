@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from broker_harness import Bench, Device
+from broker_harness import Device, Harness
 
 from gateway.mqtt import packets as p
 
@@ -14,7 +14,7 @@ REASON_STRING = 0x1F
 RULE = "version: 1\nto_mq:\n  - {name: all, topic: a, queue: Q}\n"
 
 
-def absent(bench: Bench, name: str = "absent", filter_: str = "a") -> Device:
+def absent(bench: Harness, name: str = "absent", filter_: str = "a") -> Device:
     """A client with a subscription and a session that outlives it, away."""
     device = bench.device(5, name).connect(clean=False)
     device.subscribe(filter_, 1)
@@ -22,7 +22,7 @@ def absent(bench: Bench, name: str = "absent", filter_: str = "a") -> Device:
     return device
 
 
-def waiting_for(bench: Bench, name: str = "absent") -> int:
+def waiting_for(bench: Harness, name: str = "absent") -> int:
     return bench.engine.sessions.get(name).stored
 
 
@@ -35,9 +35,9 @@ def texts(device: Device) -> list[bytes]:
     return [packet[3] for packet in device.take() if packet[0] >> 4 in {p.PUBACK, p.PUBREC, p.PUBCOMP}]
 
 
-def filled(mapping: str = "version: 1\n", version: int = 5, **limits: object) -> tuple[Bench, Device]:
+def filled(mapping: str = "version: 1\n", version: int = 5, **limits: object) -> tuple[Harness, Device]:
     """A bench where one message more is one too many, and who sends it."""
-    bench = Bench(mapping, max_queued=2, **limits)
+    bench = Harness(mapping, max_queued=2, **limits)
     absent(bench)
     sender = bench.device(version, "sender").connect()
     for number in (1, 2):
@@ -82,7 +82,7 @@ def test_the_text_is_for_those_who_want_it_mqtt_3_4_2_2(qos, connect, wanted):
 @pytest.mark.parametrize(("connect", "wanted"), [({}, True), ({0x17: 0}, False), ({0x27: 100}, False)])
 def test_and_in_pubcomp_mqtt_3_7_2_2(connect, wanted):
     """There was room at PUBREC, and is none for this one when it is released [MQTT-3.7.2-2]."""
-    bench = Bench(max_queued=2)
+    bench = Harness(max_queued=2)
     absent(bench)
     bench.device(5, "other").connect().subscribe("a", 1)
     device = bench.device(5, "device").connect(properties=connect)
@@ -131,7 +131,7 @@ def test_the_dead_letter_queue_has_it(version):
 
 
 def test_bytes_too():
-    bench = Bench(max_queued_bytes=10)
+    bench = Harness(max_queued_bytes=10)
     absent(bench)
     sender = bench.device(5, "sender").connect()
     sender.take()
@@ -175,7 +175,7 @@ def test_withheld_from_those_who_know_no_reason(version, qos):
 
 
 def test_what_had_its_pubrec_is_stored_all_the_same():
-    bench = Bench(max_queued=2, refuse_when_full=True)
+    bench = Harness(max_queued=2, refuse_when_full=True)
     absent(bench)
     sender = bench.device(5, "sender").connect()
     sender.publish("a", b"promised", 2, 1)
@@ -190,7 +190,7 @@ def test_what_had_its_pubrec_is_stored_all_the_same():
 
 
 def test_released_after_others_filled_the_queue():
-    bench = Bench(max_queued=2, refuse_when_full=True)
+    bench = Harness(max_queued=2, refuse_when_full=True)
     absent(bench)
     sender = bench.device(5, "sender").connect(clean=False)
     sender.publish("a", b"promised", 2, 1)
@@ -230,7 +230,7 @@ def test_wills_have_nobody_to_be_told():
 
 @pytest.mark.parametrize("refuse", [False, True])
 def test_a_shared_subscription_is_full_when_all_members_are(refuse):
-    bench = Bench(max_queued=2, refuse_when_full=refuse)
+    bench = Harness(max_queued=2, refuse_when_full=refuse)
     for name in ("one", "two"):
         absent(bench, name, "$share/g/a")
     sender = bench.device(5, "sender").connect()
@@ -242,7 +242,7 @@ def test_a_shared_subscription_is_full_when_all_members_are(refuse):
 
 
 def test_the_member_with_room_gets_it():
-    bench = Bench(max_queued=2)
+    bench = Harness(max_queued=2)
     for name in ("one", "two"):
         absent(bench, name, "$share/g/a")
     absent(bench, "more", "only/one")

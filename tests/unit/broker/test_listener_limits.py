@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 
 VERSIONS = [3, 4, 5]
 
 
-def bench_with(**own) -> Bench:
+def bench_with(**own) -> Harness:
     """A bench whose clients come through a listener with limits of its own."""
-    bench = Bench()
+    bench = Harness()
     bench.engine.limits.listeners = {"bench": dataclasses.replace(bench.engine.limits, **own)}
     return bench
 

@@ -7,15 +7,15 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from broker_harness import Bench, Device
+from broker_harness import Device, Harness
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 
 from gateway.broker.batch import Parked
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(MAPPING.replace("THEN", "dead_letter"))
+def bench() -> Harness:
+    return Harness(MAPPING.replace("THEN", "dead_letter"))
 
 
 def acks(device: Device) -> list[tuple[int, int]]:
@@ -26,7 +26,7 @@ def release(device: Device, packet_id: int) -> None:
     device.ack(PUBREL, packet_id)
 
 
-def test_a_publication_with_two_destinations_waits_alone(bench: Bench) -> None:
+def test_a_publication_with_two_destinations_waits_alone(bench: Harness) -> None:
     """The other destination, other devices and the rest of the batch go on; both rows are put together."""
     one, other = bench.device(4, "one").connect(), bench.device(4, "other").connect()
     one.take(), other.take()
@@ -52,7 +52,7 @@ def test_a_publication_with_two_destinations_waits_alone(bench: Bench) -> None:
     balance(bench)
 
 
-def test_what_a_device_sends_behind_it_stays_behind_it(bench: Bench) -> None:
+def test_what_a_device_sends_behind_it_stays_behind_it(bench: Harness) -> None:
     """A topic whose messages have one destination or two keeps its order on the queue they share."""
     device, other = bench.device(4, "dev").connect(), bench.device(4, "other").connect()
     device.take(), other.take()
@@ -78,7 +78,7 @@ def test_what_a_device_sends_behind_it_stays_behind_it(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_follows_while_an_attempt_runs_is_not_lost(bench: Bench, qos: int) -> None:
+def test_what_follows_while_an_attempt_runs_is_not_lost(bench: Harness, qos: int) -> None:
     device = bench.device(4, "dev").connect(clean=False)
     device.take()
     bench.queues.refusing["FIRST.Q"] = FULL
@@ -108,7 +108,7 @@ def test_what_follows_while_an_attempt_runs_is_not_lost(bench: Bench, qos: int) 
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_kill_while_it_waits_neither_loses_nor_doubles(bench: Bench, qos: int) -> None:
+def test_a_kill_while_it_waits_neither_loses_nor_doubles(bench: Harness, qos: int) -> None:
     device = bench.device(4, "dev").connect(clean=False)
     bench.queues.refusing["FIRST.Q"] = FULL
     device.publish("both/a", b"x", qos, 1)
@@ -126,8 +126,8 @@ def test_a_kill_while_it_waits_neither_loses_nor_doubles(bench: Bench, qos: int)
 
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("topic", ["first", "both/a"])
-def test_nothing_is_acknowledged_while_the_dead_letter_queue_refuses_too(bench: Bench, qos: int, topic: str) -> None:
-    """StagedRun for as long as it takes, then dead-lettered once; a kill in between loses nothing."""
+def test_nothing_is_acknowledged_while_the_dead_letter_queue_refuses_too(bench: Harness, qos: int, topic: str) -> None:
+    """Held for as long as it takes, then dead-lettered once; a kill in between loses nothing."""
     device = bench.device(4, "dev").connect(clean=False)
     device.take()
     bench.queues.refusing.update({"FIRST.Q": FULL, "DEAD.Q": FULL})
@@ -151,7 +151,7 @@ def test_nothing_is_acknowledged_while_the_dead_letter_queue_refuses_too(bench: 
 
 
 @pytest.mark.parametrize("reason", [2085, 2035, 2030])
-def test_a_dead_letter_queue_that_cannot_be_used_holds_too(bench: Bench, reason: int) -> None:
+def test_a_dead_letter_queue_that_cannot_be_used_holds_too(bench: Harness, reason: int) -> None:
     device, other = bench.device(4, "dev").connect(), bench.device(4, "other").connect()
     device.take(), other.take()
     bench.queues.refusing.update({"FIRST.Q": 2085, "DEAD.Q": reason})
@@ -167,7 +167,7 @@ def test_a_dead_letter_queue_that_cannot_be_used_holds_too(bench: Bench, reason:
     balance(bench)
 
 
-def test_acknowledgements_wait_for_every_destination_of_their_batch(bench: Bench) -> None:
+def test_acknowledgements_wait_for_every_destination_of_their_batch(bench: Harness) -> None:
     """Two refused queues in one batch of one device: the first one that recovers releases nothing of the other."""
     device = bench.device(4, "dev").connect()
     device.take()
@@ -201,7 +201,7 @@ def test_acknowledgements_wait_for_every_destination_of_their_batch(bench: Bench
 @pytest.mark.parametrize("topic", ["first", "both/a"])
 def test_disconnect_is_kept_after_the_retries_and_loses_nothing(topic: str) -> None:
     """QoS 1 is sent again by the device; a released QoS 2 publication is staged again and released once more."""
-    bench = Bench(MAPPING.replace("THEN", "disconnect"))
+    bench = Harness(MAPPING.replace("THEN", "disconnect"))
     device = bench.device(5, "dev").connect(clean=False)
     device.take()
     bench.queues.refusing["FIRST.Q"] = FULL
@@ -225,7 +225,7 @@ def test_disconnect_is_kept_after_the_retries_and_loses_nothing(topic: str) -> N
 
 
 def test_drop_after_the_retries_is_acknowledged_and_counted() -> None:
-    bench = Bench(MAPPING.replace("THEN", "drop"))
+    bench = Harness(MAPPING.replace("THEN", "drop"))
     device = bench.device(4, "dev").connect()
     device.take()
     bench.queues.refusing["FIRST.Q"] = FULL
@@ -237,7 +237,7 @@ def test_drop_after_the_retries_is_acknowledged_and_counted() -> None:
     balance(bench)
 
 
-def test_too_long_for_one_of_two_queues(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_for_one_of_two_queues(bench: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that is too long is dead-lettered for that queue alone; its twin and its neighbours are put."""
     device = bench.device(4, "dev").connect()
     device.take()
@@ -275,7 +275,7 @@ def packets(device: Device) -> list[Any]:
 
 
 @pytest.mark.parametrize("earlier", [False, True])
-def test_a_client_that_leaves_is_not_told_of_what_waits(bench: Bench, earlier: bool) -> None:
+def test_a_client_that_leaves_is_not_told_of_what_waits(bench: Harness, earlier: bool) -> None:
     """Its queue refuses before or after it said DISCONNECT: no acknowledgement of that, nor of what came behind."""
     device = bench.device(4, "one").connect()
     device.take()
@@ -297,7 +297,7 @@ def test_a_client_that_leaves_is_not_told_of_what_waits(bench: Bench, earlier: b
 
 
 @pytest.mark.parametrize("successor", [False, True])
-def test_what_was_parked_is_freed_when_it_is_over(bench: Bench, successor: bool) -> None:
+def test_what_was_parked_is_freed_when_it_is_over(bench: Harness, successor: bool) -> None:
     """Without the collector of cycles: it holds messages, and the gateway asks the collector rarely."""
     device = bench.device(4, "dev").connect()
     gc.collect()
@@ -321,7 +321,7 @@ def test_what_was_parked_is_freed_when_it_is_over(bench: Bench, successor: bool)
 
 
 @pytest.mark.parametrize("reason", [2110, 2111, 2115, 2119, 2120, 2190, 2141, 2425])
-def test_a_message_that_can_never_be_put_holds_up_nothing(bench: Bench, reason: int) -> None:
+def test_a_message_that_can_never_be_put_holds_up_nothing(bench: Harness, reason: int) -> None:
     """Conversion, header, format: dead-lettered at once, and what follows it goes on."""
     device = bench.device(4, "dev").connect()
     device.take()
@@ -336,7 +336,7 @@ def test_a_message_that_can_never_be_put_holds_up_nothing(bench: Bench, reason: 
 
 
 @pytest.mark.parametrize("reason", [2003, 2102, 2192, 2195, 2219])
-def test_what_the_queue_manager_cannot_do_at_all_is_held(bench: Bench, reason: int) -> None:
+def test_what_the_queue_manager_cannot_do_at_all_is_held(bench: Harness, reason: int) -> None:
     device = bench.device(4, "dev").connect()
     device.take()
     bench.queues.refusing["FIRST.Q"] = reason
@@ -352,7 +352,7 @@ def test_what_the_queue_manager_cannot_do_at_all_is_held(bench: Bench, reason: i
 
 
 @pytest.mark.parametrize("reason", [2017, 2041, 2479, 9999])
-def test_what_one_destination_cannot_take_now_waits_alone(bench: Bench, reason: int) -> None:
+def test_what_one_destination_cannot_take_now_waits_alone(bench: Harness, reason: int) -> None:
     """An unknown code is among them: it holds up nothing else, and loses nothing."""
     device = bench.device(4, "dev").connect()
     device.take()
@@ -370,7 +370,7 @@ def test_what_one_destination_cannot_take_now_waits_alone(bench: Bench, reason: 
 @pytest.mark.parametrize(
     ("reason", "label"), [(2053, "queue_full"), (2051, "put_inhibited"), (2110, "other"), (2190, "other")]
 )
-def test_a_dead_letter_is_counted_by_its_reason(bench: Bench, reason: int, label: str) -> None:
+def test_a_dead_letter_is_counted_by_its_reason(bench: Harness, reason: int, label: str) -> None:
     """The buffer's part of this is in unit/backends/buffer/test_queue_manager.py, with the same codes and labels."""
     device = bench.device(4, "dev").connect()
     bench.queues.refusing["FIRST.Q"] = reason

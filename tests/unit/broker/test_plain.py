@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 
 from gateway.mqtt import packets as p
 
@@ -14,7 +14,7 @@ MAPPING = "version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n"
 @pytest.mark.parametrize("version", [3, 4, 5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_payload_that_is_too_long(version, qos, topic):
-    bench = Bench(MAPPING, max_payload=10)
+    bench = Harness(MAPPING, max_payload=10)
     listener = bench.device(4, "listener").connect()
     listener.subscribe("a", 2)
     listener.take()
@@ -35,7 +35,7 @@ def test_a_payload_that_is_too_long(version, qos, topic):
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_text_that_is_none_mqtt_3_3_2_4(qos):
-    bench = Bench()
+    bench = Harness()
     listener, sender = bench.device(5, "listener").connect(), bench.device(5, "sender").connect()
     listener.subscribe("a", 2)
     listener.take(), sender.take()
@@ -46,7 +46,7 @@ def test_a_text_that_is_none_mqtt_3_3_2_4(qos):
 
 @pytest.mark.parametrize("mapping", ["version: 1\n", MAPPING])
 def test_a_qos_that_is_not_offered_mqtt_3_2_2_11(mapping):
-    bench = Bench(mapping, max_qos=1)
+    bench = Harness(mapping, max_qos=1)
     sender = bench.device(5, "sender").connect()
     sender.take()
     sender.publish("q/1", b"x", 2, 1)
@@ -59,7 +59,7 @@ def test_a_qos_that_is_not_offered_mqtt_3_2_2_11(mapping):
 @pytest.mark.parametrize(("version", "code"), [(3, None), (4, None), (5, 0x95)])
 def test_a_will_that_is_too_long(version, code):
     """The CONNECT is refused: what it asks for could never be done."""
-    bench = Bench(max_payload=10)
+    bench = Harness(max_payload=10)
     device = bench.device(version, "d").connect(will=p.Will("a", b"x" * 11, 1, retain=False))
     assert [packet[1].reason for packet in device.take()] == ([code] if code else [])
     assert device.wire.closed

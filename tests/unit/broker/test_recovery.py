@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 
 from gateway.broker.sessions.recovery import end_of_ids
 from gateway.mqtt import client, writer
@@ -44,7 +44,7 @@ def publish_2(device, payload, packet_id):
 
 
 def test_after_pubrec_only_pubrel_is_sent_even_after_a_kill():
-    bench = Bench()
+    bench = Harness()
     device = persistent(bench)
     publish_2(publisher(bench), b"once", 1)
     assert [packet[0] for packet in device.take()] == [0x34]
@@ -61,7 +61,7 @@ def test_after_pubrec_only_pubrel_is_sent_even_after_a_kill():
 
 
 def test_pubrel_does_not_exist_before_the_release_is_durable():
-    bench = Bench()
+    bench = Harness()
     device = persistent(bench)
     publish_2(publisher(bench), b"once", 1)
     device.take()
@@ -75,7 +75,7 @@ def test_pubrel_does_not_exist_before_the_release_is_durable():
 
 
 def test_a_new_message_does_not_take_the_id_of_a_released_one():
-    bench = Bench()
+    bench = Harness()
     device = persistent(bench)
     sender = publisher(bench)
     sender.publish("a", b"one", 1, 1)
@@ -90,7 +90,7 @@ def test_a_new_message_does_not_take_the_id_of_a_released_one():
 
 
 def test_only_what_was_sent_before_the_kill_carries_dup():
-    bench = Bench()
+    bench = Harness()
     persistent(bench)
     publisher(bench).publish("a", b"one", 1, 1)
     bench.kill()
@@ -101,7 +101,7 @@ def test_only_what_was_sent_before_the_kill_carries_dup():
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_inbound_qos_2_goes_on_after_a_kill_mqtt_4_3_3_10(version):
-    bench = Bench("version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n")
+    bench = Harness("version: 1\nto_mq:\n  - {name: queued, topic: 'q/#', queue: Q}\n")
     device = bench.device(version, "d").connect(clean=False)
     device.publish("q/1", b"once", 2, 7)
     bench.kill()
@@ -115,7 +115,7 @@ def test_inbound_qos_2_goes_on_after_a_kill_mqtt_4_3_3_10(version):
 
 
 def test_expired_retained_messages_leave_the_queue():
-    bench = Bench()
+    bench = Harness()
     sender = bench.device(5, "p").connect()
     sender.publish("a", b"brief", 1, 1, retain=True, properties=b"\x02\0\0\0\x05")
     sender.publish("b", b"stays", 1, 2, retain=True)
@@ -129,7 +129,7 @@ def test_expired_retained_messages_leave_the_queue():
 
 
 def test_ending_a_session_leaves_nothing():
-    bench = Bench()
+    bench = Harness()
     device = persistent(bench, 5)
     sender = publisher(bench)
     for number in (1, 2, 3):
@@ -142,7 +142,7 @@ def test_ending_a_session_leaves_nothing():
 
 
 def test_a_session_that_stops_being_durable_leaves_nothing():
-    bench = Bench(max_inflight=2)
+    bench = Harness(max_inflight=2)
     persistent(bench, 5).drop()
     sender = publisher(bench)
     for number in range(1, 6):
@@ -157,7 +157,7 @@ def test_a_session_that_stops_being_durable_leaves_nothing():
 
 
 def test_an_acknowledgement_and_the_end_of_the_session_in_one_chunk():
-    bench = Bench()
+    bench = Harness()
     device = persistent(bench, 5)
     sender = publisher(bench)
     sender.publish("a", b"x", 1, 1)
@@ -173,7 +173,7 @@ def test_an_acknowledgement_and_the_end_of_the_session_in_one_chunk():
 
 
 def test_a_message_that_was_being_committed_when_its_session_ended():
-    bench = Bench()
+    bench = Harness()
     device = persistent(bench, 5)
     sender = publisher(bench)
     bench.queues.automatic = False
@@ -185,7 +185,7 @@ def test_a_message_that_was_being_committed_when_its_session_ended():
 
 
 def test_more_pages_than_one_come_in_order_through_a_small_window():
-    bench = Bench(max_inflight=3, max_queued=1000)
+    bench = Harness(max_inflight=3, max_queued=1000)
     persistent(bench).drop()
     sender = publisher(bench)
     for number in range(1, 501):
@@ -204,7 +204,7 @@ def test_more_pages_than_one_come_in_order_through_a_small_window():
 
 
 def test_a_delayed_will_whose_device_came_back_is_gone_for_good():
-    bench = Bench('version: 1\nto_mq:\n  - {name: w, topic: "will/#", queue: W.Q}\n')
+    bench = Harness('version: 1\nto_mq:\n  - {name: w, topic: "will/#", queue: W.Q}\n')
     will = p.Will("will/s", b"gone", 1, retain=False, properties={0x18: 60})
     device = bench.device(5, "s").connect(clean=False, will=will)
     device.drop()

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker_harness import Bench, Device, FarQueues
+from broker_harness import Device, FarQueues, Harness
 
 from gateway.mqtt import packets as p
 from gateway.mqtt import properties as prop
@@ -16,16 +16,16 @@ from gateway.session.record import key_of
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(queues=FarQueues())
+def bench() -> Harness:
+    return Harness(queues=FarQueues())
 
 
-def far(bench: Bench) -> FarQueues:
+def far(bench: Harness) -> FarQueues:
     assert isinstance(bench.queues, FarQueues)
     return bench.queues
 
 
-def answers(bench: Bench) -> None:
+def answers(bench: Harness) -> None:
     while far(bench).answer():
         pass
 
@@ -42,11 +42,11 @@ def published(device: Device, qos: int = 1) -> list[bytes]:
     return [packet[4] for packet in found]
 
 
-def stored(bench: Bench, client_id: str) -> int:
+def stored(bench: Harness, client_id: str) -> int:
     return bench.queues.depth("MQGATE.OUT", key_of(client_id))
 
 
-def subscriber(bench: Bench, version: int = 4, filter_: str = "a/#", **options: Any) -> Device:
+def subscriber(bench: Harness, version: int = 4, filter_: str = "a/#", **options: Any) -> Device:
     device = bench.device(version, "sub").connect(clean=False, **options)
     device.subscribe(filter_, 1)
     answers(bench)
@@ -54,7 +54,7 @@ def subscriber(bench: Bench, version: int = 4, filter_: str = "a/#", **options: 
     return device
 
 
-def waiting(bench: Bench, *payloads: bytes, version: int = 4, filter_: str = "a/#") -> Device:
+def waiting(bench: Harness, *payloads: bytes, version: int = 4, filter_: str = "a/#") -> Device:
     """Messages for a device that is away; whoever sent them."""
     subscriber(bench, version, filter_).drop()
     sender = bench.device(4, "pub").connect()
@@ -79,21 +79,21 @@ OVER = 3601
 
 
 @pytest.fixture
-def returning(bench: Bench) -> tuple[Device, Device]:
+def returning(bench: Harness) -> tuple[Device, Device]:
     """A device comes back to one message, which is being read; and who sent it."""
     sender = waiting(bench, b"1")
     return sender, bench.device(4, "sub").connect(clean=False)
 
 
 @pytest.fixture
-def ruled() -> Bench:
+def ruled() -> Harness:
     """One with rules, and a queue whose poison goes to another."""
     queues = FarQueues()
     queues.backouts["DOWN"] = Backout(3, "POISON")
-    return Bench(RULES, queues)
+    return Harness(RULES, queues)
 
 
-def test_others_are_served_while_a_session_is_read(bench: Bench) -> None:
+def test_others_are_served_while_a_session_is_read(bench: Harness) -> None:
     sender = waiting(bench, b"1", b"2")
     back = bench.device(4, "sub").connect(clean=False)
     assert kinds(back) == [p.CONNACK]
@@ -104,7 +104,9 @@ def test_others_are_served_while_a_session_is_read(bench: Bench) -> None:
     assert stored(bench, "sub") == 0
 
 
-def test_what_is_stored_while_a_session_is_read_comes_behind_it(bench: Bench, returning: tuple[Device, Device]) -> None:
+def test_what_is_stored_while_a_session_is_read_comes_after_it(
+    bench: Harness, returning: tuple[Device, Device]
+) -> None:
     sender, back = returning
     far(bench).look()
     sender.publish("a/1", b"2", 1, 2)
@@ -117,7 +119,7 @@ def test_what_is_stored_while_a_session_is_read_comes_behind_it(bench: Bench, re
 
 
 def test_what_was_seen_before_its_commit_was_heard_of_comes_once(
-    bench: Bench, returning: tuple[Device, Device]
+    bench: Harness, returning: tuple[Device, Device]
 ) -> None:
     sender, back = returning
     bench.queues.automatic = False
@@ -134,7 +136,7 @@ def test_what_was_seen_before_its_commit_was_heard_of_comes_once(
     assert stored(bench, "sub") == 0
 
 
-def test_an_answer_for_an_earlier_connection_is_not_the_next_ones(bench: Bench) -> None:
+def test_an_answer_for_an_earlier_connection_is_not_the_next_ones(bench: Harness) -> None:
     waiting(bench, b"1", b"2")
     bench.device(4, "sub").connect(clean=False).drop()
     far(bench).look()
@@ -143,7 +145,7 @@ def test_an_answer_for_an_earlier_connection_is_not_the_next_ones(bench: Bench) 
     assert published(back) == [b"1", b"2"]
 
 
-def test_one_that_is_away_is_asked_again(bench: Bench) -> None:
+def test_one_that_is_away_is_asked_again(bench: Harness) -> None:
     waiting(bench, b"1")
     far(bench).away = True
     back = bench.device(4, "sub").connect(clean=False)
@@ -155,7 +157,7 @@ def test_one_that_is_away_is_asked_again(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_clean_start_waits_until_the_old_session_can_end_whole(bench: Bench, version: int) -> None:
+def test_a_clean_start_waits_until_the_old_session_can_end_whole(bench: Harness, version: int) -> None:
     sender = waiting(bench, b"1", b"2", version=version)
     new = bench.device(version, "sub").connect(clean=True)
     new.subscribe("a/#", 1)  # behind CONNECT, and so is its answer
@@ -174,7 +176,7 @@ def test_a_clean_start_waits_until_the_old_session_can_end_whole(bench: Bench, v
     assert published(new) == [b"4"]
 
 
-def test_a_kill_before_that_leaves_the_old_session_as_it_was(bench: Bench) -> None:
+def test_a_kill_before_that_leaves_the_old_session_as_it_was(bench: Harness) -> None:
     waiting(bench, b"1", b"2")
     bench.device(4, "sub").connect(clean=True)
     far(bench).look()
@@ -185,7 +187,7 @@ def test_a_kill_before_that_leaves_the_old_session_as_it_was(bench: Bench) -> No
     assert published(back) == [b"1", b"2"]
 
 
-def test_two_that_come_with_one_name_keep_their_order(bench: Bench) -> None:
+def test_two_that_come_with_one_name_keep_their_order(bench: Harness) -> None:
     waiting(bench, b"1")
     first = bench.device(5, "sub").connect(clean=True)
     second = bench.device(5, "sub").connect(clean=False)
@@ -196,7 +198,7 @@ def test_two_that_come_with_one_name_keep_their_order(bench: Bench) -> None:
     assert stored(bench, "sub") == 0
 
 
-def test_who_gives_up_while_waiting_leaves_the_session_to_the_next(bench: Bench) -> None:
+def test_who_gives_up_while_waiting_leaves_the_session_to_the_next(bench: Harness) -> None:
     waiting(bench, b"1")
     bench.device(4, "sub").connect(clean=True).drop()
     answers(bench)
@@ -206,7 +208,7 @@ def test_who_gives_up_while_waiting_leaves_the_session_to_the_next(bench: Bench)
 
 
 @pytest.mark.parametrize(("version", "reason"), [(4, 3), (5, 0x88)])
-def test_nobody_waits_for_ever(bench: Bench, version: int, reason: int) -> None:
+def test_nobody_waits_for_ever(bench: Harness, version: int, reason: int) -> None:
     waiting(bench, b"1", version=version)
     new = bench.device(version, "sub").connect(clean=True)
     bench.advance(11)
@@ -218,7 +220,7 @@ def test_nobody_waits_for_ever(bench: Bench, version: int, reason: int) -> None:
     assert published(back) == [b"1"]
 
 
-def test_who_gives_up_again_and_again_is_not_remembered(bench: Bench) -> None:
+def test_who_gives_up_again_and_again_is_not_remembered(bench: Harness) -> None:
     waiting(bench, b"1")
     for _ in range(9):
         bench.device(4, "sub").connect(clean=True).drop()
@@ -229,7 +231,7 @@ def test_who_gives_up_again_and_again_is_not_remembered(bench: Bench) -> None:
     assert kinds(last) == [p.CONNACK]
 
 
-def test_sessions_that_are_due_end_when_the_queue_manager_is_back(bench: Bench) -> None:
+def test_sessions_that_are_due_end_when_the_queue_manager_is_back(bench: Harness) -> None:
     sender = waiting(bench, b"1", version=5)
     far(bench).away = True
     bench.clock.advance(OVER)
@@ -247,7 +249,7 @@ def test_sessions_that_are_due_end_when_the_queue_manager_is_back(bench: Bench) 
     assert bench.queues.depth("MQGATE.SESSIONS", key_of("sub")) == 0
 
 
-def test_a_device_that_comes_to_its_expired_session_begins_anew(bench: Bench) -> None:
+def test_a_device_that_comes_to_its_expired_session_begins_anew(bench: Harness) -> None:
     waiting(bench, b"1", version=5)
     bench.clock.advance(OVER)
     back = bench.device(5, "sub").connect(clean=False)
@@ -258,7 +260,7 @@ def test_a_device_that_comes_to_its_expired_session_begins_anew(bench: Bench) ->
     assert stored(bench, "sub") == 0
 
 
-def test_a_session_that_is_given_up_with_disconnect(bench: Bench) -> None:
+def test_a_session_that_is_given_up_with_disconnect(bench: Harness) -> None:
     device = subscriber(bench, 5)
     sender = bench.device(4, "pub").connect()
     sender.publish("a/1", b"1", 1, 1)
@@ -271,7 +273,7 @@ def test_a_session_that_is_given_up_with_disconnect(bench: Bench) -> None:
     assert bench.queues.depth("MQGATE.SESSIONS", key_of("sub")) == 0
 
 
-def test_a_kill_in_between_does_not_bring_it_back(bench: Bench) -> None:
+def test_a_kill_in_between_does_not_bring_it_back(bench: Harness) -> None:
     waiting(bench, b"1", version=5)
     device = bench.device(5, "sub").connect(clean=False)
     device.send(GIVES_UP)
@@ -284,7 +286,7 @@ def test_a_kill_in_between_does_not_bring_it_back(bench: Bench) -> None:
     assert published(back) == []
 
 
-def test_what_came_through_a_share_goes_to_another_member(bench: Bench) -> None:
+def test_what_came_through_a_share_goes_to_another_member(bench: Harness) -> None:
     other = bench.device(5, "other").connect(clean=False)
     other.subscribe("$share/g/a/#", 1)
     other.take()
@@ -300,7 +302,7 @@ def test_what_came_through_a_share_goes_to_another_member(bench: Bench) -> None:
     assert stored(bench, "other") == 4
 
 
-def test_messages_that_expire_go_when_the_queue_manager_is_back(bench: Bench) -> None:
+def test_messages_that_expire_go_when_the_queue_manager_is_back(bench: Harness) -> None:
     for name in ("one", "two"):
         device = bench.device(5, name).connect(clean=False)
         device.subscribe("a/#", 1)
@@ -324,7 +326,7 @@ def test_messages_that_expire_go_when_the_queue_manager_is_back(bench: Bench) ->
     assert (stored(bench, "one"), stored(bench, "two")) == (1, 1)
 
 
-def test_a_tick_reads_nothing_itself(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_reads_nothing_itself(bench: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is due: a read that hangs would stand in the way of everybody."""
     waiting(bench, b"1", version=5)
     back = bench.device(5, "sub").connect(clean=False)
@@ -337,7 +339,7 @@ def test_a_tick_reads_nothing_itself(bench: Bench, monkeypatch: pytest.MonkeyPat
     assert far(bench).questions
 
 
-def test_a_queue_is_consumed_when_it_is_known_where_its_poison_goes(ruled: Bench) -> None:
+def test_a_queue_is_consumed_when_it_is_known_where_its_poison_goes(ruled: Harness) -> None:
     queues = far(ruled)
     assert list(queues.consumed) == ["DOWN"]
     queues.consumed.clear()
@@ -353,7 +355,7 @@ def test_a_queue_is_consumed_when_it_is_known_where_its_poison_goes(ruled: Bench
     assert source.backout == Backout(3, "POISON")
 
 
-def test_what_a_disconnect_puts_back_is_there_for_the_next_pubrel(ruled: Bench) -> None:
+def test_what_a_disconnect_puts_back_is_there_for_the_next_pubrel(ruled: Harness) -> None:
     device = ruled.device(4, "dev").connect(clean=False)
     device.publish("up/1", b"once", 2, 1)
     ruled.queues.refusing["Q"] = 2085

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from broker_harness import Bench
+from broker_harness import Harness
 
 from gateway.bridge.request import Request
 from gateway.mq import mqmd
@@ -12,7 +12,7 @@ from gateway.mq import mqmd
 QUEUE = "MQGATE.REQUESTS"
 
 
-def asked(bench: Bench, name: str, ago: float, expiry: int = 0) -> bytes:
+def asked(bench: Harness, name: str, ago: float, expiry: int = 0) -> bytes:
     """A request as it was stored so long ago."""
     request = Request(name, f"answers/{name}", b"", expiry)
     put = datetime.fromtimestamp(bench.clock.now() - ago, UTC)
@@ -24,7 +24,7 @@ def asked(bench: Bench, name: str, ago: float, expiry: int = 0) -> bytes:
 
 
 def test_only_those_whose_time_is_over_go() -> None:
-    bench = Bench()
+    bench = Harness()
     asked(bench, "short", 200, 60)
     young = asked(bench, "patient", 200, 600)
     asked(bench, "long ago", 8 * 86_400)

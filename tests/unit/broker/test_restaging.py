@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker_harness import Bench, Device
+from broker_harness import Device, Harness
 from refused_queues import FULL, MAPPING, PUBACK, PUBCOMP, PUBREC, PUBREL, balance, bodies
 
 
@@ -30,8 +30,8 @@ def everything(device: Device) -> list[bytes]:
     return found
 
 
-def scene(then: str, qos: int) -> tuple[Bench, Device, Device]:
-    bench = Bench(MAPPING.replace("THEN", then))
+def scene(then: str, qos: int) -> tuple[Harness, Device, Device]:
+    bench = Harness(MAPPING.replace("THEN", then))
     subscriber = bench.device(4, "subscriber").connect(clean=False)
     subscriber.subscribe("#", qos)
     publisher = bench.device(4, "publisher").connect(clean=False)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 
 
-def resent(bench: Bench, version: int) -> list[int]:
+def resent(bench: Harness, version: int) -> list[int]:
     """First bytes of what a client that acknowledges nothing is sent again within 25 seconds."""
     device = bench.device(version, f"d{version}").connect(keep_alive=0)
     device.subscribe("a", 2)
@@ -22,16 +22,16 @@ def resent(bench: Bench, version: int) -> list[int]:
 
 @pytest.mark.parametrize(("version", "again"), [(3, [0x3A, 0x6A]), (4, []), (5, [])])
 def test_the_default(version, again):
-    assert resent(Bench(), version) == again
+    assert resent(Harness(), version) == again
 
 
 @pytest.mark.parametrize(("version", "again"), [(3, [0x3A, 0x6A]), (4, [0x3A, 0x62]), (5, [])])
 def test_3_1_1_where_the_settings_say_so_and_5_0_never_mqtt_4_4_0_1(version, again):
-    assert resent(Bench(retry_versions=frozenset({3, 4})), version) == again
+    assert resent(Harness(retry_versions=frozenset({3, 4})), version) == again
 
 
 def test_not_after_the_acknowledgement():
-    bench = Bench(retry_versions=frozenset({3, 4}))
+    bench = Harness(retry_versions=frozenset({3, 4}))
     device = bench.device(4, "d").connect(keep_alive=0)
     device.subscribe("a", 1)
     bench.device(4, "s").connect().publish("a", b"one", 1, 1)

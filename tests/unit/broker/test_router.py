@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from broker_harness import Bench
+from broker_harness import Harness
 
 from gateway.broker.publish import router
 
 
 def test_first_levels_are_forgotten_and_routes_looked_up_again(monkeypatch):
     monkeypatch.setattr(router, "_MAX_COUNTERS", 50)
-    bench = Bench()
+    bench = Harness()
     sender, listener = bench.device(4, "s").connect(), bench.device(4, "l").connect()
     sender.publish("stays/a", b"nobody")
     for number in range(500):
@@ -26,7 +26,7 @@ def test_first_levels_are_forgotten_and_routes_looked_up_again(monkeypatch):
 def test_a_subscription_in_the_same_chunk_is_seen(monkeypatch):
     """A topic is cached, its first level forgotten, and a subscription comes behind: nothing is stale."""
     monkeypatch.setattr(router, "_MAX_COUNTERS", 3)
-    bench = Bench()
+    bench = Harness()
     device = bench.device(4, "d").connect()
     device.publish("a/b", b"cached")
     for name in ("b", "c", "d", "e"):
@@ -38,7 +38,7 @@ def test_a_subscription_in_the_same_chunk_is_seen(monkeypatch):
 
 
 def test_long_topics_and_properties_fill_no_cache():
-    bench = Bench("version: 1\nto_mq:\n  - {name: all, topic: '#', queue: Q}\n")
+    bench = Harness("version: 1\nto_mq:\n  - {name: all, topic: '#', queue: Q}\n")
     device = bench.device(5, "d").connect()
     for number in range(300):
         device.publish(f"{number}/" + "x" * 2000, b"x", 1, 1)
@@ -52,7 +52,7 @@ def test_long_topics_and_properties_fill_no_cache():
 
 
 def test_the_first_64_characters_of_a_first_level_are_enough_to_see_a_subscription():
-    bench = Bench()
+    bench = Harness()
     sender, listener = bench.device(4, "s").connect(), bench.device(4, "l").connect()
     name = "n" * 64
     sender.publish(f"{name}1/a", b"early")

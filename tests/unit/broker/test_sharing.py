@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 
 from gateway.mqtt import packets as p
 
 
 @pytest.fixture
 def bench():
-    return Bench()
+    return Harness()
 
 
 def member(bench, name, *, clean=True, filter_="$share/g/a/#", qos=1, version=5):
@@ -49,7 +49,7 @@ def test_groups_and_ordinary_subscribers_do_not_share_with_each_other(bench):
 
 
 def test_a_member_with_a_full_window_is_passed_over():
-    bench = Bench(max_inflight=2)
+    bench = Harness(max_inflight=2)
     slow, quick = member(bench, "slow"), member(bench, "quick")
     sender = bench.device(4, "sender").connect()
     counts: Counter[str] = Counter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 
 from gateway.broker.refused import parking
 from gateway.mqtt import writer
@@ -23,25 +23,25 @@ INHIBITED = 2051
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(monkeypatch: pytest.MonkeyPatch) -> Harness:
     monkeypatch.setattr(parking, "MAX_UNANSWERED", 10)
-    return Bench(MAPPING)
+    return Harness(MAPPING)
 
 
-def storm(bench: Bench, topic: str, count: int, version: int = 5) -> None:
+def storm(bench: Harness, topic: str, count: int, version: int = 5) -> None:
     device = bench.device(version, f"storm-{topic}")
     device.connect()
     for number in range(count):
         device.send(writer.encode_publish(version, topic.encode(), b"%d" % number, 0))
 
 
-def dropped(bench: Bench, rule: str) -> int:
+def dropped(bench: Harness, rule: str) -> int:
     return bench.engine.counters.messages_dropped[rule, "qos0_overload"]
 
 
 @pytest.mark.parametrize("topic", ["one", "kept", "dead"])
 @pytest.mark.parametrize("version", [4, 5])
-def test_so_many_wait_and_no_more(bench: Bench, topic: str, version: int) -> None:
+def test_so_many_wait_and_no_more(bench: Harness, topic: str, version: int) -> None:
     bench.queues.refusing = {"FIRST.Q": INHIBITED, "DEAD.Q": INHIBITED}
     storm(bench, topic, 25, version)
     assert bench.engine.parking.held()[topic] == bench.engine.parking.rows == 10
@@ -57,7 +57,7 @@ def test_so_many_wait_and_no_more(bench: Bench, topic: str, version: int) -> Non
     )
 
 
-def test_a_publication_for_several_queues_goes_whole_or_not(bench: Bench) -> None:
+def test_a_publication_for_several_queues_goes_whole_or_not(bench: Harness) -> None:
     bench.queues.refusing = {"FIRST.Q": INHIBITED}
     storm(bench, "both", 25)
     assert dropped(bench, "both") == dropped(bench, "both again") == 20
@@ -66,7 +66,7 @@ def test_a_publication_for_several_queues_goes_whole_or_not(bench: Bench) -> Non
     assert bench.queues.depth("FIRST.Q") == bench.queues.depth("SECOND.Q") == 5
 
 
-def test_what_is_acknowledged_is_never_given_up(bench: Bench) -> None:
+def test_what_is_acknowledged_is_never_given_up(bench: Harness) -> None:
     bench.queues.refusing = {"FIRST.Q": INHIBITED}
     storm(bench, "kept", 25)
     device = bench.device(5, "owed")
@@ -80,7 +80,7 @@ def test_what_is_acknowledged_is_never_given_up(bench: Bench) -> None:
     assert bench.queues.depth("FIRST.Q") == 40
 
 
-def test_when_nothing_can_be_committed_for_long_reading_goes_on(bench: Bench) -> None:
+def test_when_nothing_can_be_committed_for_long_reading_goes_on(bench: Harness) -> None:
     device = bench.device(5, "one")
     device.connect()
     told: list[bool] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_harness import Bench
+from broker_harness import Harness
 
 from gateway.mqtt import packets as p
 
@@ -16,7 +16,7 @@ def state(device):
 
 
 def test_what_it_says():
-    bench = Bench()
+    bench = Harness()
     bench.advance(1)
     watcher = bench.device(5, "w").connect()
     watcher.subscribe("$SYS/#", 0)
@@ -37,7 +37,7 @@ def test_what_it_says():
 
 
 def test_it_is_neither_stored_nor_counted_nor_anybodys_to_publish():
-    bench = Bench()
+    bench = Harness()
     bench.advance(1)
     device = bench.device(5, "d").connect()
     device.publish("$SYS/broker/version", b"fake", 1, 1, retain=True)
@@ -51,7 +51,7 @@ def test_it_is_neither_stored_nor_counted_nor_anybodys_to_publish():
 
 
 def test_hash_does_not_see_it_mqtt_4_7_2_1():
-    bench = Bench()
+    bench = Harness()
     device = bench.device(4, "d").connect()
     device.subscribe("#", 0)
     device.take()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from broker_harness import Bench
+from broker_harness import Harness
 
 from gateway.broker.deliver.consumers import PATIENCE
 from gateway.broker.deliver.handover import BATCH
@@ -22,20 +22,20 @@ def codes(device) -> list[int]:
     return device.take()[-1][1].reasons
 
 
-def waits_for(bench: Bench) -> tuple[int, int]:
+def waits_for(bench: Harness) -> tuple[int, int]:
     """Messages and bytes, added up session by session."""
     sessions = list(bench.engine.sessions)
     return sum(one.stored for one in sessions), sum(one.stored_bytes for one in sessions)
 
 
-def kept(bench: Bench) -> tuple[int, int]:
+def kept(bench: Harness) -> tuple[int, int]:
     waiting = bench.engine.context.stored
     return waiting.messages, waiting.bytes
 
 
 @pytest.mark.parametrize(("version", "refused"), [(4, 0x80), (5, 0x97)])
 def test_subscriptions_of_all_sessions(version, refused):
-    bench = Bench(max_total_subscriptions=3)
+    bench = Harness(max_total_subscriptions=3)
     one, two = bench.device(version, "one").connect(), bench.device(version, "two").connect()
     for name in ("a", "b"):
         one.subscribe(name, 1)
@@ -55,7 +55,7 @@ def test_subscriptions_of_all_sessions(version, refused):
 
 @pytest.mark.parametrize("limits", [{"max_total_queued": 4}, {"max_total_queued_bytes": 40}])
 def test_what_waits_for_all_sessions(limits):
-    bench = Bench(**limits)
+    bench = Harness(**limits)
     for name in ("one", "two"):
         away = bench.device(5, name).connect(clean=False)
         away.subscribe(name, 1)
@@ -79,7 +79,7 @@ def test_what_waits_for_all_sessions(limits):
 
 @pytest.mark.parametrize(("version", "refused"), [(4, 0x80), (5, 0x8F)])
 def test_the_length_of_topics(version, refused):
-    bench = Bench(max_topic_length=10)
+    bench = Harness(max_topic_length=10)
     device = bench.device(version, "d").connect()
     device.subscribe("a" * 10, 1)
     assert codes(device) == [1]
@@ -90,7 +90,7 @@ def test_the_length_of_topics(version, refused):
 
 
 def test_payload_and_user_properties_of_a_listener():
-    bench = Bench()
+    bench = Harness()
     bench.engine.limits.listeners = {
         "bench": dataclasses.replace(bench.engine.limits, max_payload=5, max_user_properties=1)
     }
@@ -107,7 +107,7 @@ def commands(count: int) -> list[tuple[bytes, bytes]]:
 
 
 def test_a_device_that_acknowledges_nothing_does_not_hold_up_the_others_for_ever():
-    bench = Bench(MAPPING, max_queued=BATCH + 50, max_inflight=10)
+    bench = Harness(MAPPING, max_queued=BATCH + 50, max_inflight=10)
     stuck = bench.device(5, "stuck").connect(clean=False)
     stuck.subscribe("cmd", 1)
     bench.queues.arrive("COMMANDS", *commands(BATCH))
@@ -127,7 +127,7 @@ def test_a_device_that_acknowledges_nothing_does_not_hold_up_the_others_for_ever
 @pytest.mark.parametrize(("version", "refused"), [(3, 3), (4, 3), (5, 0x97)])
 def test_sessions_of_all_clients(version, refused):
     """Requirement 20: whoever has a session comes back, whoever has none finds no room until another one ends."""
-    bench = Bench(max_sessions=2)
+    bench = Harness(max_sessions=2)
     away = bench.device(5, "away").connect(clean=False)
     away.disconnect()
     here = bench.device(version, "here").connect()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from broker_harness import Bench, Device
+from broker_harness import Device, Harness
 from refused_queues import FULL, MAPPING, balance, bodies
 
 from gateway.mqtt import packets as p
 
 
-def will_at(bench: Bench, topic: str, client: str = "d", payload: bytes = b"gone", *, retain: bool = False) -> Device:
+def will_at(bench: Harness, topic: str, client: str = "d", payload: bytes = b"gone", *, retain: bool = False) -> Device:
     return bench.device(4, client).connect(clean=False, will=p.Will(topic, payload, 1, retain=retain))
 
 
@@ -20,7 +20,7 @@ def heard(device: Device) -> list[bytes]:
 @pytest.mark.parametrize("topic", ["first", "both/x"])
 @pytest.mark.parametrize("kills", [0, 1, 2])
 def test_a_will_whose_queue_is_waited_for_is_there_after_a_kill(topic: str, kills: int) -> None:
-    bench = Bench(MAPPING.replace("THEN", "hold"))
+    bench = Harness(MAPPING.replace("THEN", "hold"))
     bench.queues.refusing["FIRST.Q"] = FULL
     will_at(bench, topic).drop()
     for _ in range(kills):
@@ -37,7 +37,7 @@ def test_a_will_whose_queue_is_waited_for_is_there_after_a_kill(topic: str, kill
 
 
 def test_subscribers_and_retention_have_it_once() -> None:
-    bench = Bench(MAPPING.replace("THEN", "hold"))
+    bench = Harness(MAPPING.replace("THEN", "hold"))
     subscriber = bench.device(4, "s").connect(clean=False)
     subscriber.subscribe("first", 0)
     subscriber.take()
@@ -57,7 +57,7 @@ def test_subscribers_and_retention_have_it_once() -> None:
 
 
 def test_the_next_connection_has_a_will_of_its_own_meanwhile() -> None:
-    bench = Bench(MAPPING.replace("THEN", "hold"))
+    bench = Harness(MAPPING.replace("THEN", "hold"))
     bench.queues.refusing["FIRST.Q"] = FULL
     will_at(bench, "first", payload=b"one").drop()
     will_at(bench, "first", payload=b"two")
@@ -70,7 +70,7 @@ def test_the_next_connection_has_a_will_of_its_own_meanwhile() -> None:
 
 
 def test_a_queue_that_takes_it_again_leaves_the_next_will_alone() -> None:
-    bench = Bench(MAPPING.replace("THEN", "hold"))
+    bench = Harness(MAPPING.replace("THEN", "hold"))
     bench.queues.refusing["FIRST.Q"] = FULL
     will_at(bench, "first", payload=b"one").drop()
     second = will_at(bench, "first", payload=b"two")
