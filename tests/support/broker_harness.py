@@ -8,12 +8,12 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from open_access import OpenAccess
 from schedulers import ManualScheduler
 
 from gateway.broker.deliver.consumers import Consumers
 from gateway.broker.engine import Engine
 from gateway.broker.limits import Limits
-from gateway.broker.open_access import OpenAccess
 from gateway.broker.publish.router import Router
 from gateway.errors import MQError
 from gateway.mq import mqmd

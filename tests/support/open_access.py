@@ -1,4 +1,4 @@
-"""The access port when nothing is restricted: everybody may connect and do everything. Also what tests start from."""
+"""The access port when nothing is restricted: everybody may connect and do everything."""
 
 from __future__ import annotations
 
