@@ -18,12 +18,16 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial, wraps
+from importlib import import_module
 from typing import Any
 
 QUEUE = os.environ["MQGATE_BREAK_QUEUE"]
 BEFORE_PUT, AFTER_PUT, DURING_COMMIT, AFTER_COMMIT, RELEASED = POINTS = (
     "before put", "after put", "during commit", "after commit", "between PUBREC and PUBREL",
 )  # fmt: skip
+
+LOADED_ONCE = "gateway.app.gateway", "gateway.app.ibm", "gateway.mqi.server_protocol", "gateway.cli.run"
+"""What every gateway needs is loaded before the first one is forked."""
 
 
 class Wire:
@@ -169,7 +173,8 @@ def run(asked: dict[str, Any]) -> None:
 
 def main() -> None:
     sys.path.insert(0, os.environ["MQGATE_BREAK_ROOT"])
-
+    for module in LOADED_ONCE:
+        import_module(module)
     assert "twisted.internet.reactor" not in sys.modules, "the reactor belongs to the child"
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:

@@ -180,7 +180,6 @@ class Fleet:
 def _gateways(folder: Path, count: int, where: Path) -> Iterator[list[RunningGateway]]:
     made = []
     environ = mqi_clients.program_environment(str(where), *mqi_clients.BINDINGS)
-    del environ["MQGATE_MQI_QUEUES"]
     try:
         for number in range(count):
             edge = folder / f"gateway{number}"
