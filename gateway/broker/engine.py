@@ -15,10 +15,10 @@ from gateway.broker import books
 from gateway.broker.answers import Answers
 from gateway.broker.batch import Batch
 from gateway.broker.context import Context
-from gateway.broker.deliver.acknowledged import PLAIN_PUBACK, InFlight
 from gateway.broker.deliver.expiry import Expiry, Requests
 from gateway.broker.deliver.fan_out import FanOut
 from gateway.broker.deliver.handover import Handover
+from gateway.broker.deliver.in_flight import PLAIN_PUBACK, InFlight
 from gateway.broker.deliver.reports import Reports
 from gateway.broker.limits import Limits
 from gateway.broker.publish.columns import pair

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.broker.context import Context
-    from gateway.broker.deliver.acknowledged import InFlight
     from gateway.broker.deliver.fan_out import FanOut
+    from gateway.broker.deliver.in_flight import InFlight
     from gateway.broker.publish.publications import Publications
     from gateway.broker.publish.qos2 import Staging
 

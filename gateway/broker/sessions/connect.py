@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.broker.context import Context
-from gateway.broker.deliver.acknowledged import InFlight
+from gateway.broker.deliver.in_flight import InFlight
 from gateway.broker.publish.router import Router
 from gateway.broker.sessions.connack import PROTOCOLS, Connacks, connack_properties, earlier, no_room, refusal
 from gateway.broker.sessions.endings import Endings

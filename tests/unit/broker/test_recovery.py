@@ -1,4 +1,4 @@
-"""gateway.broker.sessions.recovery, deliver.acknowledged: what a kill at the worst moment leaves, packet by packet."""
+"""gateway.broker.sessions.recovery, deliver.in_flight: what a kill at the worst moment leaves, packet by packet."""
 
 from __future__ import annotations
 
