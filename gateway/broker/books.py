@@ -15,6 +15,7 @@ from gateway.bridge.segments import is_further
 from gateway.bridge.trace import sampled
 from gateway.broker.batch import Mark
 from gateway.broker.publish.columns import length_of
+from gateway.mq.reason_policy import policy_for
 from gateway.mqtt.packets import Properties
 from gateway.ports.counters import Direction
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from gateway.session.connection import Connection
 
 NO_RULE = "_none"
-_Q_FULL = 2053
 _UNMARKED = Mark()
 
 
@@ -151,11 +151,12 @@ def _lost(counters: Counters, queue_manager: str, destination: Destination) -> N
     """Count rows out of syncpoint that were refused when it could no longer be told which: at QoS 0 they are lost."""
     puts = destination.puts
     lost, puts.lost = puts.lost, 0
+    reason = policy_for(puts.lost_reason).drop
     for policy, rows in destination.rows_by_policy():
         count = min(lost, rows)
         if count:
             counters.mq_put_messages[queue_manager, policy.rule] -= count
-            counters.messages_dropped[policy.rule, "queue_full" if puts.lost_reason == _Q_FULL else "other"] += count
+            counters.messages_dropped[policy.rule, reason] += count
         lost -= count
 
 
