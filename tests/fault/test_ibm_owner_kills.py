@@ -21,7 +21,7 @@ LONG = "MQGATE_LONG" in os.environ
 DEVICES = 60 if LONG else 6
 HEIR = ["before-inherit", "after-inherit", "signing", "taken-over", *(["slice"] if LONG else [])]
 GIVER, TAKER = ["asked", "answered"], ["receiving", "received"]
-SHORT = {"signing", "answered"}
+SHORT = {"signing", "answered", "received"}
 
 
 def _places(names: list[str]) -> list[str]:
